@@ -1,0 +1,215 @@
+"""How fast the core is, side by side in one run: our batched step against GPyTorch's models, uPS against bMC and against the
+paper's loop over rows, twenty betas of fixed square loss against one, and the memory of a step."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dlmexp.benchmark.memory import peak_bytes
+from dlmexp.benchmark.rival import gpytorch_step
+from dlmexp.benchmark.row_loop import sample_by_rows
+from dlmexp.benchmark.timing import fastest
+from dlmexp.estimators import BMC, UPS, Estimator, Exact, FreshDraws
+from dlmexp.gp.kernels import rbf
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.gp.moments import moments
+from dlmexp.gp.square import square_path
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.training.graph import stepper
+from dlmexp.training.joint import Joint
+from dlmexp.training.program import Model
+from dlmexp.training.rows import Split
+from dlmexp.training.settings import Settings
+from dlmexp.training.state import State
+
+N, M, D = 1000, 74, 20
+LARGE = {"n": 11000, "M": 206, "D": 8}
+STEPS = Settings(lr=1e-3, iterations=100_000, window=None)
+
+
+@dataclass
+class Line:
+    """One measured quantity, and what was promised of it."""
+
+    what: str
+    value: float
+    unit: str
+    limit: float | None = None
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        verdict = ""
+        if self.limit is not None:
+            kept = self.value >= self.limit if self.at_least else self.value <= self.limit
+            verdict = f"{'>=' if self.at_least else '<='} {self.limit:g}  {'kept' if kept else 'NOT KEPT'}"
+        return f"{self.what:64} {self.value:10.4g} {self.unit:6} {verdict}"
+
+    @property
+    def kept(self) -> bool:
+        return self.limit is None or (self.value >= self.limit if self.at_least else self.value <= self.limit)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints one line per quantity; exit code 1 if one is not what was promised."""
+    parser = argparse.ArgumentParser(prog="dlmexp benchmark core", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=10.0, help="spent on each comparison (default: 10)")
+    args = parser.parse_args(argv)
+    for part in args.parts:
+        if part not in PARTS:
+            parser.error(f"unknown part '{part}': {', '.join(PARTS)}")
+    threads = torch.get_num_threads() if args.device == "cpu" else torch.cuda.get_device_name()
+    print(f"torch {torch.__version__}, {args.device} ({threads}{' threads' if args.device == 'cpu' else ''}), float64")
+    kept = True
+    for part in args.parts or PARTS:
+        for line in PARTS[part](args.device, args.seconds):
+            print(line, flush=True)
+            kept &= line.kept
+    return 0 if kept else 1
+
+
+def per_model(device: str, seconds: float) -> list[Line]:
+    """Step per model at n=1000 M=74 d=20, probit, against GPyTorch's model trained alone."""
+    sizes = (90,) if device == "cuda" else (1, 4, 18)
+    X, y = made_up(1, N, D, "probit", device)
+    cases = {f"{o} GPyTorch": gpytorch_step(X[0], y[0], M, o) for o in ("log_dlm", "elbo")}
+    for objective in ("log_dlm", "elbo"):
+        cases |= {f"{objective} {B}": joint_step(B, objective=objective, device=device) for B in sizes}
+    best = fastest(cases, seconds * 2, device)
+    lines = []
+    for objective in ("log_dlm", "elbo"):
+        alone = best[f"{objective} GPyTorch"]
+        lines.append(Line(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", alone * 1e3, "ms"))
+        for B in sizes:
+            ours = best[f"{objective} {B}"] / B
+            limit = 0.025 if device == "cuda" and objective == "log_dlm" else None
+            lines.append(Line(f"{objective}: ours per model, B={B}", ours * 1e3, "ms", limit))
+        most = max(alone / (best[f"{objective} {B}"] / B) for B in sizes)
+        lines.append(Line(f"{objective}: times faster per model, best B", most, "x", 4.0, at_least=True))
+    return lines
+
+
+def large(device: str, seconds: float) -> list[Line]:
+    """The largest shape of the paper's full-batch regression; on a GPU only."""
+    if device == "cpu":
+        return []
+    step = joint_step(100, **LARGE, device=device)
+    best = fastest({"step": step}, seconds, device)["step"]
+    return [Line("log_dlm, n=11000 M=206 d=8: ours per model, B=100", best * 10, "ms", 0.35)]
+
+
+def samplers(device: str, seconds: float) -> list[Line]:
+    """A whole uPS-10 step against a whole bMC-10 step; and the sampler against the paper's loop, on 1000 x 10 samples."""
+    lines, B = [], 90 if device == "cuda" else 18
+    for likelihood in ("probit", "poisson"):
+        cases = {e.name: joint_step(B, likelihood, estimator=e, device=device) for e in (BMC(10), UPS(10))}
+        best = fastest(cases, seconds, device)
+        lines.append(Line(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms"))
+        lines.append(Line(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3))
+    return lines
+
+
+def row_loop(device: str, seconds: float) -> list[Line]:
+    """The gradient by product samples of 1000 rows x 10 samples: vectorised, and by the paper's loop on 50 of the rows."""
+    lines, rows = [], 50
+    for name in ("probit", "poisson"):
+        likelihood = LIKELIHOODS[name]()
+        _, y = made_up(1, N, D, name, "cpu")
+        mu, v = torch.linspace(-2, 2, N, dtype=torch.float64), torch.full((N,), 0.5, dtype=torch.float64)
+        leaf, draws = mu.clone().requires_grad_(), FreshDraws()
+
+        def vectorised(likelihood=likelihood, leaf=leaf, v=v, y=y, draws=draws) -> None:
+            torch.autograd.grad(UPS(10)(likelihood, leaf, v, y[0], draws).sum(), leaf)
+
+        some = slice(None, None, N // rows)
+        loop = fastest({"": lambda l=likelihood, y=y: sample_by_rows(l, mu[some], v[some], y[0, some], 10)}, 0.0)[""]
+        ours = fastest({"": vectorised}, seconds / 4)[""]
+        lines.append(Line(f"{name}: uPS-10, 1000 rows, vectorised", ours * 1e3, "ms"))
+        what = f"{name}: the paper's loop over rows (from {rows} rows) / vectorised"
+        lines.append(Line(what, loop * N / rows / ours, "x", 1000.0, at_least=True))
+    return lines
+
+
+def square(device: str, seconds: float) -> list[Line]:
+    """fixed_sq_dlm from kernel to all solutions: twenty betas against one."""
+    X, y = made_up(5, N, D, "gaussian", device)
+    one = torch.ones(5, dtype=X.dtype, device=device)
+    hyper = {"Z": X[:, :M], "lengthscale": 4 * one[:, None], "outputscale": one, "mean": 0 * one}
+    betas = torch.tensor([N / 2.0**k for k in range(20)], dtype=X.dtype, device=device)
+
+    def solve(betas: Tensor) -> None:
+        with torch.no_grad():
+            square_path(moments(rbf, hyper, X, y, 1e-6 * one), betas)
+
+    best = fastest({"20": lambda: solve(betas), "1": lambda: solve(betas[:1])}, seconds / 2, device)
+    return [
+        Line("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms"),
+        Line("fixed_sq_dlm: twenty betas / one", best["20"] / best["1"], "x", 1.5),
+    ]
+
+
+def memory(device: str, seconds: float) -> list[Line]:
+    """Peak of a step beyond parameters and data, in arrays of shape [B, M, n]."""
+    lines = []
+    for objective, estimator in (("log_dlm", Exact()), ("elbo", Exact()), ("log_dlm", UPS(10))):
+        step = joint_step(4, objective=objective, estimator=estimator, device=device, captured=False)
+        step()
+        arrays = peak_bytes(step, device) / (4 * M * N * 8)
+        lines.append(Line(f"{objective}, {estimator.name}: peak memory of a step, in [B, M, n]", arrays, "arrays", 8.0))
+    return lines
+
+
+PARTS: dict[str, Callable[[str, float], list[Line]]] = {
+    "per_model": per_model,
+    "large": large,
+    "samplers": samplers,
+    "row_loop": row_loop,
+    "square": square,
+    "memory": memory,
+}
+
+
+def joint_step(
+    B: int,
+    likelihood: str = "probit",
+    objective: str = "log_dlm",
+    estimator: Estimator | None = None,
+    n: int = N,
+    M: int = M,
+    D: int = D,
+    device: str = "cpu",
+    captured: bool = True,
+) -> Callable[[], None]:
+    """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
+    X, y = made_up(1, n, D, likelihood, device)
+    zero = torch.zeros(1, dtype=torch.int64, device=device)
+    split = Split(X, y, {}, zero, zero.expand(B).clone())
+    model = Model(
+        "rbf", likelihood, likelihood == "probit", False, True, M, OBJECTIVES[objective], estimator or Exact(), None
+    )
+    program = Joint(model, split, torch.logspace(-2, 2, B, dtype=X.dtype, device=device))
+    state = State.fresh(program.initial(), STEPS)
+    if not captured:
+        from dlmexp.training.step import step
+
+        return lambda: step(program, state, STEPS)
+    return stepper(program, state, STEPS)
+
+
+def made_up(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of S splits, of the kind that the likelihood is for."""
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
+    f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
+    y = {"gaussian": f, "probit": (f > 0).double(), "poisson": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}[
+        likelihood
+    ]
+    return X.to(device), y.to(device)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

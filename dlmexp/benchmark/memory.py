@@ -1,0 +1,26 @@
+"""The most memory a function holds at once beyond what was there before it, counted by torch's own allocator."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
+    """Exact, not sampled: every allocation and release of tensors on the device is seen."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        f()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as measured:
+        f()
+    recorded: Any = measured.profiler
+    held = peak = 0
+    for event in recorded.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak

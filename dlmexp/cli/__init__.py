@@ -1,0 +1,45 @@
+"""The command `dlmexp`: words and help texts; each subcommand loads what it needs only when it runs."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from dlmexp import __version__
+from dlmexp.errors import UserError
+
+COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "benchmark")
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="dlmexp",
+        description="Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its figures, "
+        "check its claims.",
+        epilog="Start with 'dlmexp run' (a job of about a minute on drawn data), then 'dlmexp plot'.",
+    )
+    top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        import_module(f"dlmexp.cli.{name}").add_parser(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0: done; 1: some cells failed; 2: what was typed can't be done; 130: interrupted."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if argv[:1] in (["run"], ["-sc"], ["--shell-completion"]) and not {"-h", "--help"} & set(argv):
+            from dlmexp.cli import run
+
+            return run.run(argv[1:] if argv[0] == "run" else argv)
+        args = parser().parse_args(argv)
+        return args.run(args)
+    except UserError as error:
+        print(f"dlmexp: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output has gone (`dlmexp status | head`): nothing more to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,162 @@
+"""`dlmexp data`: what data there is, and how to get the rest."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlmexp.data.download import Report
+    from dlmexp.data.status import Status
+
+COLUMNS = ("name", "task", "rows", "features", "M", "state")
+STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Adds `data` and its actions to the command line."""
+    data = commands.add_parser("data", help="list, fetch, import and check datasets")
+    data.set_defaults(run=run)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--data-root", metavar="DIR", help="folder with one sub-folder per dataset (default: $DLMEXP_DATA, else ./data)"
+    )
+    actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", parents=[common], help="every dataset: ready, partial, missing or drawn")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    fetch = actions.add_parser("fetch", parents=[common], help="download datasets from their public addresses")
+    fetch.add_argument("names", nargs="+", metavar="NAME")
+    importing = actions.add_parser("import", parents=[common], help="copy files of a dataset that you already have")
+    importing.add_argument("name", metavar="NAME")
+    importing.add_argument("files", nargs="+", metavar="FILE", type=Path)
+    check = actions.add_parser("check", parents=[common], help="hash and parse everything again")
+    check.add_argument("names", nargs="*", metavar="NAME", help="only these datasets")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0, or 1 when `check` found something wrong."""
+    from dlmexp.paths import data_root
+
+    root = data_root(args.data_root)
+    actions: dict[str, Callable[[argparse.Namespace, Path], int]] = {
+        "list": _list,
+        "fetch": _fetch,
+        "import": _import,
+        "check": _check,
+    }
+    return actions[args.action](args, root)
+
+
+def _list(args: argparse.Namespace, root: Path) -> int:
+    import json
+    from dataclasses import asdict
+
+    from dlmexp.data.spec import dataset_names, read_spec
+    from dlmexp.data.status import status
+
+    rows = [status(read_spec(name), root) for name in dataset_names()]
+    if args.json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    elif sys.stdout.isatty():
+        _rich_table(rows, root)
+    else:
+        _plain_table(rows)
+    return 0
+
+
+def _fetch(args: argparse.Namespace, root: Path) -> int:
+    from dlmexp.data.incoming import fetch
+    from dlmexp.data.spec import read_spec
+
+    for spec in [read_spec(name) for name in args.names]:
+        with _progress() as reports:
+            placed = fetch(spec, root, reports)
+        for path in placed:
+            print(f"{spec.name}: {path}")
+        if not placed:
+            print(f"{spec.name}: nothing to fetch, it is all there")
+    return 0
+
+
+def _import(args: argparse.Namespace, root: Path) -> int:
+    from dlmexp.data.incoming import import_files
+    from dlmexp.data.places import advice, locate
+    from dlmexp.data.spec import read_spec
+
+    spec = read_spec(args.name)
+    for path in import_files(spec, root, args.files):
+        print(f"{spec.name}: {path}")
+    found = locate(spec, root)
+    print(f"{spec.name} is {found.state}" + ("" if found.state == "ready" else f": {advice(spec, found, root)}"))
+    return 0
+
+
+def _check(args: argparse.Namespace, root: Path) -> int:
+    from dlmexp.data.spec import dataset_names, read_spec
+    from dlmexp.data.verify import verify
+
+    words = {True: "ok", False: "FAILED", None: "-"}
+    failed = 0
+    for spec in [read_spec(name) for name in args.names or dataset_names()]:
+        verdict = verify(spec, root)
+        failed += verdict.ok is False
+        print(f"{verdict.name:15} {words[verdict.ok]:7} {verdict.detail}", flush=True)
+    print(f"{failed} datasets failed" if failed else f"everything in {root} is as it should be")
+    return 1 if failed else 0
+
+
+def _cells(row: "Status") -> list[str]:
+    return ["" if (value := getattr(row, column)) is None else str(value) for column in COLUMNS]
+
+
+def _plain_table(rows: "list[Status]") -> None:
+    table = [[*COLUMNS, "where, and what to do"], *([*_cells(row), _where(row)] for row in rows)]
+    widths = [max(len(line[k]) for line in table) for k in range(len(COLUMNS))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)))
+
+
+def _rich_table(rows: "list[Status]", root: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"datasets in {root}")
+    for column in COLUMNS:
+        table.add_column(column, justify="right" if column in ("rows", "features", "M") else "left", no_wrap=True)
+    table.add_column("where, and what to do", overflow="fold")
+    for row in rows:
+        # Text, not markup: a file may well be called [red].
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _cells(row)), Text(_where(row)))
+    Console().print(table)
+
+
+def _where(row: "Status") -> str:
+    places = ", ".join(row.looked_in) if row.state == "ready" else ""
+    return ": ".join(filter(None, [places, row.detail]))
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[str], Report]]":
+    """Gives a progress report for each file: a bar on a terminal, a line per file otherwise."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+
+        def bar(name: str) -> "Report":
+            task = bars.add_task(name, total=None)
+            return lambda done, total: bars.update(task, completed=done, total=total)
+
+        yield bar
+
+
+def _line(name: str) -> "Report":
+    print(f"fetching {name}", file=sys.stderr, flush=True)
+    return lambda done, total: None

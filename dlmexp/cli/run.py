@@ -1,0 +1,109 @@
+"""`dlmexp run`: Hydra's words, our sentences."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from dlmexp.errors import UserError
+
+DESCRIPTION = """\
+Run a sweep: every dataset, size, seed, method, estimator and beta of the composed config, trained in batches.
+What is done is skipped, what was interrupted goes on, so the same command can be given again at any time.
+"""
+
+EXAMPLES = """\
+examples:
+  dlmexp run                                             ringnorm drawn from its definition, about a minute
+  dlmexp run experiment=reg-log                          the cells of a figure (see conf/experiment)
+  dlmexp run dataset=[pol,cadata] method=[elbo,joint_log_dlm] seeds=[0,1] sizes=['5%']
+  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression
+  dlmexp run experiment=class-log plan=true              what it would run, and what is done already
+  dlmexp run experiment=reg-log --cfg job                the composed config
+  dlmexp run -m dataset=pol,cadata experiment=reg-log    several jobs, one after another or through a launcher
+
+settings most often used (all of them: --cfg job):
+  experiment=NAME          a figure's whole grid
+  dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
+  beta=grid | beta=short | beta=list beta.values=[0.1,1,10]
+  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2]
+  parameterisation=[whitened,unwhitened]
+  device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
+
+Hydra's own flags work too: --multirun/-m, --cfg job, --config-dir DIR (your own conf folder), --info.
+Shell completion: eval "$(dlmexp run -sc install=bash)"
+exit code: 0 all done, 1 some cells failed, 2 a mistake in what was typed, 130 interrupted (everything is saved)
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    commands.add_parser(
+        "run",
+        help="run a sweep (configured by Hydra)",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]",
+    )
+
+
+def run(words: Sequence[str]) -> int:
+    """`words` are Hydra's: overrides and its flags."""
+    from hydra._internal.utils import get_args
+
+    from dlmexp.sweep.compose import compose, expand, with_default
+
+    args = _refusing_unknown(get_args, words)
+    config_dirs = [args.config_dir] if args.config_dir else []
+    if args.shell_completion or args.cfg or args.info or args.hydra_help:
+        return _through_hydra(words, with_default(args.overrides))
+    if args.multirun:
+        from dlmexp.sweep.multirun import multirun
+
+        jobs = [compose(job, config_dirs) for job in expand(with_default(args.overrides))]
+        return multirun(jobs, config_dirs, lambda: _through_hydra(words, with_default(args.overrides)))
+    from dlmexp.sweep.run import execute
+
+    return execute(compose(with_default(args.overrides), config_dirs), config_dirs)
+
+
+def _refusing_unknown(get_args, words: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own parser, whose complaint becomes our sentence."""
+    for word in words:
+        if word.startswith("--") and word.split("=")[0] not in _HYDRA_FLAGS:
+            from dlmexp.errors import nearest
+
+            raise UserError(f"unknown option '{word}': {nearest(word, sorted(_HYDRA_FLAGS))}")
+    try:
+        return get_args(list(words))
+    except SystemExit:
+        raise UserError(f"can't read 'run {' '.join(words)}': see 'dlmexp run --help'") from None
+
+
+_HYDRA_FLAGS = {
+    "--multirun", "--cfg", "--config-dir", "--info", "--shell-completion", "--resolve", "--package", "--hydra-help",
+    "--config-name", "--config-path", "--run", "--experimental-rerun",
+}  # fmt: skip
+
+
+def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
+    """Hand over to Hydra, with the default job's override added where it belongs."""
+    import hydra
+
+    from dlmexp.config import register
+    from dlmexp.paths import conf_dir
+    from dlmexp.sweep.multirun import job
+
+    register()
+    added = [override for override in overrides if override not in words]
+    completing = any(word.startswith(("-sc", "--shell-completion")) for word in words)
+    if completing and "COMP_LINE" in os.environ:
+        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
+    before, sys.argv = sys.argv, ["dlmexp", *words, *([] if completing else added)]
+    try:
+        hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(job)()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 1
+    finally:
+        sys.argv = before
+    return 0

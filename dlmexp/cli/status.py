@@ -1,0 +1,27 @@
+"""`dlmexp status`: what is done, running, failed and missing."""
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "status",
+        help="cells done, running, failed and missing, per experiment",
+        description="Cells done, running (and by whom), failed (and why) and missing, for every experiment in a results folder.",
+    )
+    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")
+    parser.add_argument("--missing", action="store_true", help="list the cells that have no record yet")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dlmexp.errors import UserError
+    from dlmexp.sweep.status import show, status
+
+    if not Path(args.results).is_dir():
+        raise UserError(f"--results {args.results}: there is no such folder; 'dlmexp run' makes one")
+    show(status(Path(args.results), reasons=args.failed), args)
+    return 0

@@ -1,0 +1,83 @@
+"""Is this the data it claims to be? Each check that fails is named, with what was expected and what was found."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dlmexp.data.parsers.registry import Parsed
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.errors import UserError
+
+LARGEST = 1e100
+"""Beyond this, squares would overflow in the normalisation."""
+
+
+class DataMismatch(UserError):
+    """A file was read but is not what the dataset's spec says."""
+
+
+def check(parsed: Parsed, spec: DatasetSpec) -> None:
+    """Raises DataMismatch naming the first check that failed: shape, finite values, the task's targets, then the
+    spec's own `options.checks`: `y_range`, `y_mean`, `positives` (a number of rows),
+    `positive_share`, `x_range` by column number."""
+    for name, problem in _problems(parsed.X, parsed.y, spec):
+        raise DataMismatch(f"dataset '{spec.name}': check '{name}' failed: {problem}")
+
+
+def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec) -> Iterator[tuple[str, str]]:
+    if X.ndim != 2 or y.shape != X.shape[:1]:
+        yield "shape", f"expected X [rows, features] and y [rows], found {X.shape} and {y.shape}"
+    if len(y) == 0:
+        yield "rows", f"expected {spec.rows or 'some'}, found none"
+    if spec.rows is not None and len(y) != spec.rows:
+        yield "rows", f"expected {spec.rows}, found {len(y)}"
+    if spec.features is not None and X.shape[1] != spec.features:
+        yield "features", f"expected {spec.features}, found {X.shape[1]}"
+    if X.shape[1] == 0:
+        yield "features", "expected at least one, found none"
+    yield from _not_finite(X, y)
+    yield from _wrong_targets(y, spec.task)
+    yield from _spec_checks(X, y, spec.options.get("checks") or {})
+
+
+def _not_finite(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str]]:
+    # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
+    if not (np.abs(y) < LARGEST).all():
+        row = int(np.argmin(np.abs(y) < LARGEST))
+        yield "finite", f"the target of row {row + 1} is {y[row]}"
+    low, high = X.min(axis=0, initial=0.0), X.max(axis=0, initial=0.0)
+    bad = ~((low > -LARGEST) & (high < LARGEST))
+    if bad.any():
+        column = int(np.argmax(bad))
+        row = int(np.argmin(np.abs(X[:, column]) < LARGEST))
+        yield "finite", f"row {row + 1}, feature {column + 1} is {X[row, column]}"
+
+
+def _wrong_targets(y: np.ndarray, task: str) -> Iterator[tuple[str, str]]:
+    if task == "binary":
+        wrong = (y != 0.0) & (y != 1.0)
+        if wrong.any():
+            yield "labels", f"expected 0 and 1, found {y[np.argmax(wrong)]:g} in row {int(np.argmax(wrong)) + 1}"
+        elif y.min() == y.max():
+            yield "labels", f"expected two classes, found only {y[0]:g}"
+    if task == "count":
+        wrong = (y < 0.0) | (y != np.floor(y))
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            yield "counts", f"expected integers from 0 up, found {y[row]:g} in row {row + 1}"
+
+
+def _spec_checks(X: np.ndarray, y: np.ndarray, expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if (positives := expected.get("positives")) is not None and y.sum() != positives:
+        yield "class balance", f"expected {positives} positive rows, found {y.sum():g}"
+    if (share := expected.get("positive_share")) is not None and not share[0] <= y.mean() <= share[1]:
+        yield "class balance", f"expected a share of {share[0]} to {share[1]} positive rows, found {y.mean():.4g}"
+    if (bounds := expected.get("y_range")) is not None and (y.min() < bounds[0] or y.max() > bounds[1]):
+        yield "target range", f"expected {bounds[0]} to {bounds[1]}, found {y.min():g} to {y.max():g}"
+    if (mean := expected.get("y_mean")) is not None and abs(y.mean() - mean) > 1e-6 * abs(mean):
+        yield "target mean", f"expected {mean}, found {y.mean():.8g}"
+    for column, (low, high) in (expected.get("x_range") or {}).items():
+        found = X[:, int(column) - 1].min(), X[:, int(column) - 1].max()
+        if found[0] < low or found[1] > high:
+            yield f"range of feature {column}", f"expected {low} to {high}, found {found[0]:g} to {found[1]:g}"

@@ -1,0 +1,76 @@
+"""Numbers between commas without a header: banana, twonorm, ringnorm, abalone, song."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from dlmexp.data.archives import open_raw
+from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.errors import UserError
+
+
+def numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
+    """All fields of a file without a header as float64 [rows, columns]; an empty field becomes NaN."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = [f"column {k + 1}" for k in range(columns)]
+    with ExitStack() as stack:
+        stream = stack.enter_context(open_raw(path, member))
+        try:
+            reader = csv.open_csv(
+                stream,
+                read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),
+                convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
+            )
+            blocks = [
+                np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns])
+                for batch in reader
+                if batch.num_rows
+            ]
+        except pa.ArrowInvalid as error:
+            raise UserError(f"{path} is not a table of {columns} numbers per line: {error}") from error
+    return np.concatenate([np.empty((0, columns)), *blocks])
+
+
+@parser("label_last")
+def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Features, then a class label: 0/1, or -1/1 where -1 becomes 0 (banana)."""
+    ((_, path),) = files.items()
+    table = numbers(path, _features(spec) + 1)
+    label = table[:, -1]
+    return Parsed(table[:, :-1], np.where(label == -1.0, 0.0, label))
+
+
+@parser("abalone")
+def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """UCI's file: sex M/F/I, seven measurements, rings. Sex becomes two binary columns; M is the all-zero code."""
+    ((_, path),) = files.items()
+    rows = [line.split(",") for line in path.read_text(encoding="ascii", errors="replace").split()]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 9 or row[0] not in ("M", "F", "I"):
+            raise UserError(f"{path}, line {number}: expected sex M, F or I and 8 numbers, found '{','.join(row)}'")
+    try:
+        values = np.array([row[1:] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    sex = np.array([row[0] for row in rows])
+    X = np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64)
+    return Parsed(X, values[:, -1])
+
+
+@parser("song")
+def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """YearPredictionMSD: the year comes first, then 90 features; zipped as published, or the text file itself."""
+    ((_, path),) = files.items()
+    table = numbers(path, _features(spec) + 1, member="YearPredictionMSD.txt" if path.suffix == ".zip" else None)
+    return Parsed(table[:, 1:], table[:, 0])
+
+
+def _features(spec: DatasetSpec) -> int:
+    if spec.features is None:
+        raise UserError(f"dataset '{spec.name}': loader {spec.loader} needs 'features' in its YAML file")
+    return spec.features

@@ -1,0 +1,71 @@
+"""Data drawn from a definition: no file, any number of rows, the same for the same options."""
+
+import numpy as np
+
+from dlmexp.data.parsers.airline import FACTS
+from dlmexp.data.parsers.registry import Parsed, generator
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.errors import UserError
+
+SHIFT = 2 / np.sqrt(20)
+"""Breiman's a, the distance of each class mean from the origin in every coordinate."""
+
+
+def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
+    rows = spec.options.get("rows")
+    if not isinstance(rows, int) or rows < 1:
+        raise UserError(f"dataset '{spec.name}': options.rows={rows} is not a number of rows")
+    return rows, np.random.Generator(np.random.PCG64(spec.options.get("seed", 0)))
+
+
+@generator("twonorm")
+def twonorm(spec: DatasetSpec) -> Parsed:
+    """Breiman's twonorm, 20 features: the classes are N(+a 1, I) and N(-a 1, I), a = 2 / sqrt(20)."""
+    rows, rng = _size_and_rng(spec)
+    y = rng.integers(0, 2, rows).astype(np.float64)
+    X = rng.standard_normal((rows, 20)) + SHIFT * (2 * y - 1)[:, None]
+    return Parsed(X, y)
+
+
+@generator("ringnorm")
+def ringnorm(spec: DatasetSpec) -> Parsed:
+    """Breiman's ringnorm, 20 features: class 0 is N(0, 4 I), class 1 is N(a 1, I), a = 2 / sqrt(20)."""
+    rows, rng = _size_and_rng(spec)
+    y = rng.integers(0, 2, rows).astype(np.float64)
+    X = rng.standard_normal((rows, 20)) * (2.0 - y)[:, None] + SHIFT * y[:, None]
+    return Parsed(X, y)
+
+
+@generator("song_like")
+def song_like(spec: DatasetSpec) -> Parsed:
+    """As large as song: 90 correlated features, a year from 1922 to 2011 that depends on them. For load tests."""
+    rows, rng = _size_and_rng(spec)
+    X = rng.standard_normal((rows, 90))
+    X[:, 1:] += 0.5 * X[:, :1]
+    X *= np.linspace(6.0, 200.0, 90)
+    signal = np.tanh(X[:, 0] / 6.0) + 0.5 * np.sin(X[:, 1] / X[:, 1].std())
+    year = np.clip(np.round(1998 + 8 * signal + 6 * rng.standard_normal(rows)), 1922, 2011)
+    return Parsed(X, year)
+
+
+@generator("airline_like")
+def airline_like(spec: DatasetSpec) -> Parsed:
+    """As large as airline: its eight columns in their ranges, and lateness that depends on them. For load tests."""
+    rows, rng = _size_and_rng(spec)
+    month, day, weekday = rng.integers(1, 5, rows), rng.integers(1, 32, rows), rng.integers(1, 8, rows)
+    departure = rng.integers(0, 1440, rows)
+    distance = rng.integers(80, 2600, rows)
+    air = np.maximum(18, distance // 8 + rng.integers(5, 40, rows))
+    arrival = (departure + air) % 1440
+    age = rng.integers(0, 30, rows)
+    X = np.empty((rows, 8))
+    for column, values in enumerate((month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)):
+        X[:, column] = values
+    late = np.sin(departure / 1440 * 2 * np.pi + 3.5) + 0.3 * (air / (distance / 8 + 22) - 1) - 0.1
+    return Parsed(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FACTS)
+
+
+def _clock(minutes: np.ndarray) -> np.ndarray:
+    """Minutes since midnight as hhmm, the way the airline data writes times; midnight is 2400."""
+    clock = minutes // 60 * 100 + minutes % 60
+    return np.where(clock == 0, 2400, clock)

@@ -1,0 +1,147 @@
+"""A user's own table (`dataset=csv`): CSV with a header, Parquet, or npz."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlmexp.data.parsers.npz import read_npz
+from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_LEVELS = 100
+"""A text column with more different values is taken for names or numbers of things, not for categories."""
+
+
+@parser("table")
+def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The file's columns: `options.target` is y, the others are features; a text column with K values becomes K - 1
+    binary columns, its first value in alphabetical order being the all-zero code."""
+    ((_, path),) = files.items()
+    columns = _columns(path)
+    target = spec.options.get("target")
+    if target is None:
+        raise UserError(f"csv.target is not set: name the column to predict, one of {', '.join(columns)}")
+    if target not in columns:
+        raise UserError(f"csv.target={target}: {path.name} has no such column: {nearest(str(target), list(columns))}")
+    y = _target(columns.pop(target), target, spec.task)
+    names: list[str] = []
+    blocks: list[np.ndarray] = []
+    for name, column in columns.items():
+        added, block = _features(name, column)
+        names += added
+        blocks.append(block)
+    if not names:
+        raise UserError(f"{path.name} has no feature besides the target '{target}'")
+    if any(len(block) != len(y) for block in blocks):
+        raise UserError(f"{path.name}: arrays of different lengths: {[len(block) for block in blocks]} and {len(y)}")
+    return Parsed(np.concatenate(blocks, axis=1), y, {"features": names})
+
+
+def _columns(path: Path) -> dict[str, np.ndarray]:
+    """Columns by name: float64 for numbers and truth values, object arrays of str for text; nothing missing."""
+    readers = {".csv": _csv, ".parquet": _parquet}
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.suffix not in readers:
+        raise UserError(f"csv.path={path}: '{path.suffix}' is not one of .csv, .parquet, .npz")
+    arrow = readers[path.suffix](path)
+    if duplicates := {name for name in arrow.column_names if arrow.column_names.count(name) > 1}:
+        raise UserError(f"{path.name}: several columns are called {', '.join(sorted(duplicates))}")
+    if arrow.num_rows == 0:
+        raise UserError(f"{path.name} has columns but no rows")
+    return {name: _values(name, arrow.column(name), path) for name in arrow.column_names}
+
+
+def _csv(path: Path) -> "pa.Table":
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        return csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        )
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path} is not a CSV file with a header: {error}") from error
+
+
+def _parquet(path: Path) -> "pa.Table":
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path} is not a Parquet file: {error}") from error
+
+
+def _values(name: str, column: "pa.ChunkedArray", path: Path) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy())) + 1
+        raise UserError(f"{path.name}: a value is missing in row {row}, column '{name}'; fill it in or drop the row")
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+    ):
+        # Safe casts refuse integers beyond 2^53; as features or targets their last digits carry nothing.
+        return pc.cast(column, pa.float64(), safe=False).to_numpy()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.to_numpy().astype(object)
+    raise UserError(f"{path.name}: column '{name}' holds {kind}; only numbers, truth values and text can be used")
+
+
+def _features(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Names and float64 [rows, k] of what one column contributes; a 2-D array of an npz file counts as its columns."""
+    if column.ndim not in (1, 2):
+        raise UserError(f"array '{name}' has {column.ndim} dimensions: features are 1-D or 2-D")
+    if column.ndim == 2:
+        return [f"{name}[{k}]" for k in range(column.shape[1])], _as_float(name, column)
+    if column.dtype.kind not in "OUS":
+        return [name], _as_float(name, column)[:, None]
+    levels = np.unique(column.astype(str))
+    if len(levels) > MOST_LEVELS:
+        raise UserError(
+            f"column '{name}' is text with {len(levels)} different values (e.g. '{levels[0]}'), more than "
+            f"{MOST_LEVELS}: drop it or turn it into numbers"
+        )
+    return [f"{name}={level}" for level in levels[1:]], (column.astype(str)[:, None] == levels[1:]).astype(np.float64)
+
+
+def _target(column: np.ndarray, name: str, task: str) -> np.ndarray:
+    column = column.ravel() if column.size == len(column) else column
+    if column.ndim != 1:
+        raise UserError(f"csv.target={name} has shape {column.shape}: a target is one column")
+    if task == "binary":
+        classes, codes = np.unique(column.astype(str) if column.dtype.kind == "O" else column, return_inverse=True)
+        if len(classes) != 2:
+            shown = ", ".join(str(value) for value in classes[:5])
+            raise UserError(f"csv.target={name}: a binary target has two values, this one has {len(classes)} ({shown})")
+        return codes.astype(np.float64)
+    if column.dtype.kind in "OUS":
+        raise UserError(f"csv.target={name} is text (e.g. '{column[0]}'): a {task} target is a number")
+    return _as_float(name, column)
+
+
+def _as_float(name: str, column: np.ndarray) -> np.ndarray:
+    if column.dtype.kind not in "biuf":
+        raise UserError(f"array '{name}' has type {column.dtype}: only numbers can be used")
+    values = column.astype(np.float64)
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values.reshape(len(values), -1)).all(axis=1))) + 1
+        raise UserError(f"a value is missing or infinite in row {row}, column '{name}'; fill it in or drop the row")
+    return values

@@ -1,0 +1,118 @@
+"""What `conf/dataset/NAME.yaml` says of a dataset, as far as its data goes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from dlmexp.errors import UserError, nearest
+from dlmexp.paths import conf_dir
+
+Task = Literal["regression", "binary", "count"]
+
+USER_TABLE = "csv"
+"""The dataset that stands for a user's own file; its spec is complete only inside a composed config."""
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """A raw file of a dataset, `name` relative to the data root (a pattern such as `flights/*.npz` means every match).
+
+    The files of one `group` belong together; groups are alternatives and the first complete one is read. An `optional`
+    file is read where it is there; a group of optional files only is complete with any one of them. A `pinned` file
+    with another checksum is refused; one that is not pinned is verified only when it was downloaded from `url`.
+    A file with `package` lies in that installed Python package instead of the data root. `url` is the file itself,
+    `page` one where a person can get it.
+    """
+
+    name: str
+    url: str | None = None
+    page: str | None = None
+    sha256: str | None = None
+    git_blob: str | None = None
+    size: int | None = None
+    group: str = "raw"
+    optional: bool = False
+    pinned: bool = True
+    package: str | None = None
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """The part of a dataset's configuration that this room needs; keys as in `conf/dataset/*.yaml`."""
+
+    name: str
+    loader: str
+    task: Task
+    split: str
+    M: int | None = None
+    sizes: tuple[int | str, ...] = ()
+    test_cap: int | None = None
+    stands_for: str | None = None
+    rows: int | None = None
+    features: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[FileSpec, ...] = ()
+    note: str | None = None
+
+
+def as_spec(node: Any) -> DatasetSpec:
+    """Takes a spec as is, or makes one of a dict, a dataclass or an OmegaConf node; other keys are ignored."""
+    if isinstance(node, DatasetSpec):
+        return node
+    # The task first: other values of a user's table are interpolated from it and would fail with a riddle.
+    name, task = (node.get(key) if hasattr(node, "get") else getattr(node, key) for key in ("name", "task"))
+    if task not in get_args(Task):
+        raise UserError(f"dataset '{name}': task '{task}' is not one of {', '.join(get_args(Task))}")
+    values = _plain(node)
+    known = {f.name for f in fields(DatasetSpec)}
+    chosen = {key: value for key, value in values.items() if key in known}
+    chosen["sizes"] = tuple(chosen.get("sizes") or ())
+    chosen["files"] = tuple(_file_spec(entry, name) for entry in chosen.get("files") or ())
+    chosen["options"] = chosen.get("options") or {}
+    return DatasetSpec(**chosen)
+
+
+def dataset_names(conf: Path | None = None) -> list[str]:
+    """Every dataset with a YAML file, except the one that stands for a user's own table."""
+    folder = (conf or conf_dir()) / "dataset"
+    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != USER_TABLE)
+
+
+def read_spec(name: str, conf: Path | None = None) -> DatasetSpec:
+    """The spec of one dataset by name, without Hydra."""
+    names = dataset_names(conf)
+    if name not in names:
+        raise UserError(f"unknown dataset '{name}': {nearest(name, names)}")
+    return _read((conf or conf_dir()) / "dataset" / f"{name}.yaml")
+
+
+def stand_ins(name: str, conf: Path | None = None) -> list[str]:
+    """Datasets that are a part of `name` or stand in for it, under their own names."""
+    return [other for other in dataset_names(conf) if read_spec(other, conf).stands_for == name]
+
+
+@cache
+def _read(path: Path) -> DatasetSpec:
+    from omegaconf import OmegaConf
+
+    return as_spec(OmegaConf.load(path))
+
+
+def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:
+    known = [f.name for f in fields(FileSpec)]
+    for key in entry:
+        if key not in known:
+            raise UserError(f"dataset '{dataset}': a file has no key '{key}': {nearest(key, known)}")
+    return FileSpec(**entry)
+
+
+def _plain(node: Any) -> dict[str, Any]:
+    if isinstance(node, dict):
+        return node
+    if is_dataclass(node):
+        return {f.name: getattr(node, f.name) for f in fields(node)}
+    from omegaconf import OmegaConf
+
+    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))

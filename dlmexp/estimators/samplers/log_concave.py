@@ -1,0 +1,58 @@
+"""Any log-concave likelihood: q~ under tangents to its log density."""
+
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.samplers.base import ProductSample
+from dlmexp.estimators.samplers.envelope import Cells, sample_under
+from dlmexp.gp.likelihoods import Likelihood, LogConcave
+
+CELLS = 6  # on each side of the mode, and a tail
+DROP = 8.0  # the tails start where a Gaussian is four standard deviations out
+
+
+@lru_cache(maxsize=16)
+def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 1"], ...]:
+    """Per cell, in units of the reach: where it starts, where the tangent touches, how long it is; and its side."""
+    start = torch.arange(CELLS + 1, dtype=dtype) / CELLS
+    touch = torch.cat((start[:-1] + 0.5 / CELLS, start[-1:]))
+    length = torch.full_like(start, 1 / CELLS)
+    length[-1] = torch.inf
+    both = (t.repeat(2).unsqueeze(-1).to(device) for t in (start, touch, length))
+    side = torch.cat((-torch.ones_like(start), torch.ones_like(start))).unsqueeze(-1).to(device)
+    return (*both, side)
+
+
+def log_concave(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+) -> ProductSample:
+    """Exact rejection under 14 tangents to log(q p), six on either side of the mode and the tails (`envelope`).
+
+    Shapes: [..., N] to [..., L, N].
+    """
+    assert isinstance(likelihood, LogConcave)
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    shift = likelihood.shift(mu, v, y)
+    left, right = likelihood.reach(shift, mu, v, y, DROP)
+    half_precision = 0.5 / v
+    top = likelihood.terms(mu + shift, y).value - half_precision * shift.square()
+    f0, shift_, precision_, top_, y_ = (t.unsqueeze(-2) for t in (mu + shift, shift, 2 * half_precision, top, y))
+
+    start, touch, length, side = _layout(mu.dtype, mu.device)
+    reach = torch.where(side < 0, left.unsqueeze(-2), right.unsqueeze(-2))
+    x = side * touch * reach
+    at = likelihood.terms(f0 + x, y_)
+    slope = at.slope - precision_ * (x + shift_)
+    height = at.value - precision_ / 2 * (x + shift_).square() - top_
+    origin = side * start * reach
+    cells = Cells(origin, side, length * reach, height + slope * (origin - x), -side * slope)
+
+    def log_density(x: Float[Tensor, "*B C N"]) -> Float[Tensor, "*B C N"]:
+        return likelihood.terms(f0 + x, y_).value - precision_ / 2 * (x + shift_).square() - top_
+
+    x, acceptance = sample_under(cells, log_density, samples, draws)
+    return ProductSample((x + shift_) * v.rsqrt().unsqueeze(-2), acceptance)

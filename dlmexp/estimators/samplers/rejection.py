@@ -1,0 +1,81 @@
+"""The paper's own sampler (appendix "Efficient Implementation of Product Sampling"), for all rows at once.
+
+It redraws until everything is accepted, so its number of operations depends on the data: not for captured graphs.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.samplers.base import ProductSample, ProductSampler
+from dlmexp.gp.likelihoods import Likelihood
+
+WIDEST = 10
+ROUNDS = 256
+
+
+def widening(
+    likelihood: Likelihood, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+) -> Float[Tensor, "*B N"]:
+    """k of the proposal N(mu, k v): the largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), [a, b] the interval
+    where q exceeds the proposal; 1 if p reaches half its maximum within a standard deviation of mu."""
+    peak, log_max, sd = likelihood.peak(y), likelihood.log_p_max(y), v.sqrt()
+
+    def log_best(radius: Tensor) -> Tensor:
+        nearest = torch.minimum(torch.maximum(peak, mu - radius), mu + radius)
+        return likelihood.log_prob(nearest, y) - log_max
+
+    k = torch.ones_like(mu)
+    for wider in range(2, WIDEST + 1):
+        log_k = torch.tensor(float(wider), dtype=mu.dtype).log().item()
+        inside = sd * (log_k / (1 - 1 / wider)) ** 0.5
+        k = torch.where(log_best(inside) <= -log_k / 2, float(wider), k)
+    return torch.where(log_best(sd) >= torch.tensor(0.5).log().item(), 1.0, k)
+
+
+def rejection(fallback: ProductSampler) -> ProductSampler:
+    """The sampler; entries not accepted after 256 rounds, which the paper would wait for, come from `fallback`."""
+
+    def sample(
+        likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+    ) -> ProductSample:
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        n = mu.shape[-1]
+        shape = (*mu.shape[:-1], samples, n)
+        lifted = likelihood.over_samples()
+
+        def per_entry(row: Tensor) -> Tensor:
+            return row.unsqueeze(-2).expand(shape).flatten()
+
+        k, mu_, v_, y_ = (per_entry(t) for t in (widening(likelihood, mu, v, y), mu, v, y))
+        log_max = per_entry(likelihood.log_p_max(y))
+        e = torch.zeros_like(mu_)
+        tries = torch.zeros_like(mu_)
+        open_ = torch.arange(e.numel(), device=mu.device)
+        for round_ in range(ROUNDS):
+            if open_.numel() == 0:
+                break
+            wide = k[open_]
+            z = torch.special.ndtri(draws.uniform_at(open_, samples, n, stream=2 * round_))
+            new = wide.sqrt() * z
+            f = mu_[open_] + v_[open_].sqrt() * new
+            log_p = _log_prob_at(lifted, f, y_[open_], open_, shape)
+            log_accept = log_p - log_max[open_] + wide.log() / 2 - (1 - 1 / wide) * new.square() / 2
+            accepted = draws.uniform_at(open_, samples, n, stream=2 * round_ + 1).log() < log_accept
+            e[open_] = new
+            tries[open_] += 1
+            open_ = open_[~accepted]
+        if open_.numel():
+            e[open_] = fallback(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
+        return ProductSample(e.view(shape), samples / tries.view(shape).sum(-2))
+
+    return sample
+
+
+def _log_prob_at(lifted: Likelihood, f: Tensor, y: Tensor, entries: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """log p at chosen entries of [..., L, N], with the likelihood's parameters taken at the same entries."""
+    from dataclasses import fields, replace
+
+    own = {p.name: getattr(lifted, p.name).expand(shape).flatten()[entries] for p in fields(lifted)}
+    return replace(lifted, **own).log_prob(f, y)

@@ -1,0 +1,76 @@
+"""Unbiased product sampling (uPS, section 3): the gradient of the log loss from samples of q~ proportional to q(f) p(y|f)."""
+
+from dataclasses import dataclass
+from dataclasses import fields as parameters
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.samplers import sampler_named
+from dlmexp.gp.likelihoods import Likelihood
+
+
+class _WithGradient(torch.autograd.Function):
+    """A value that says its gradient in mu and v is the given one."""
+
+    @staticmethod
+    def forward(ctx, value: Tensor, mu: Tensor, v: Tensor, d_mu: Tensor, d_v: Tensor) -> Tensor:
+        ctx.save_for_backward(d_mu, d_v)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        d_mu, d_v = ctx.saved_tensors
+        return grad, grad * d_mu, grad * d_v, None, None
+
+
+@dataclass(frozen=True)
+class UPS:
+    """Value: the exact log loss. Gradient: -1/L sum_l grad log q(f_l) with f_l ~ q~, unbiased at any L.
+
+    In the likelihood's own parameters the gradient is -1/L sum_l grad log p(y|f_l).
+    """
+
+    samples: int
+    sampler: str = "auto"
+    name: ClassVar[str] = "ups"
+
+    def __post_init__(self) -> None:
+        sampler_named(self.sampler)
+
+    def __call__(
+        self,
+        likelihood: Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
+        draws: RandomNumbers,
+    ) -> Float[Tensor, "*B N"]:
+        return self.loss_and_acceptance(likelihood, mu, v, y, draws)[0]
+
+    def loss_and_acceptance(
+        self,
+        likelihood: Likelihood,
+        mu: Float[Tensor, "*B N"],
+        v: Float[Tensor, "*B N"],
+        y: Float[Tensor, "*B N"],
+        draws: RandomNumbers,
+    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
+        """The loss, and the share of the sampler's proposals that were accepted in each row."""
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        with torch.no_grad():
+            value = likelihood.log_loss(mu, v, y)
+            e, acceptance = sampler_named(self.sampler)(likelihood, mu, v, y, self.samples, draws)
+            # log q = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v).
+            d_mu = -e.mean(-2) * v.rsqrt()
+            d_v = (1 - e.square().mean(-2)) / (2 * v)
+        if any(getattr(likelihood, p.name).requires_grad for p in parameters(likelihood)):
+            f = (mu.unsqueeze(-2) + v.sqrt().unsqueeze(-2) * e).detach()
+            own = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
+            value = value + (own - own.detach())
+        return _WithGradient.apply(value, mu, v, d_mu, d_v), acceptance  # pyright: ignore[reportReturnType]

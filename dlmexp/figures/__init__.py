@@ -1,0 +1,1 @@
+"""The paper's figures from records alone: nothing here trains anything or loads torch."""

@@ -1,0 +1,213 @@
+"""Drawing one panel on one pair of axes. The data on the axes is exact: lines are set apart by an offset in points."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
+
+from dlmexp.figures import style
+from dlmexp.figures.families.gradients import STATISTICS
+from dlmexp.figures.panels import Panel
+from dlmexp.figures.series import Series
+from dlmexp.figures.style import Look
+
+WIDE = 12.0  # a range with max / min beyond this is drawn on a log axis
+FAR = 25.0  # values beyond so many times the middle half's spread need a compressed axis
+STEPS = [1, 2, 2.5, 5, 10]
+DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
+
+
+def scale_of(values: np.ndarray) -> str:
+    """`log` for positive values over a wide range, `symlog` where a few lie far off and some are negative, else
+    `linear`."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < 2 or finite.max() == finite.min():
+        return "linear"
+    if finite.min() > 0:
+        return "log" if finite.max() / finite.min() > WIDE else "linear"
+    low, high = np.percentile(finite, [25, 75])
+    return "symlog" if finite.max() - finite.min() > FAR * max(high - low, 1e-3) else "linear"
+
+
+def compact(value: float, _position: Any = None) -> str:
+    """500, 1k, 11k, 2M: short tick labels."""
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:
+    """Everything inside the axes of a panel that has at least one line."""
+    kind = {"sizes": _points, "betas": _points, "curve": _curves, "histogram": _histograms}[panel.kind]
+    drawn = [(one, look) for one, look in zip(series, looks, strict=True) if not one.empty]
+    kind(ax, panel, drawn, error)
+    ax.autoscale_view()
+    if panel.kind == "sizes":
+        _log_x(ax, "training rows n", compact)
+    elif panel.kind == "betas":
+        _log_x(ax, "β")
+        ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
+    elif panel.kind == "curve":
+        ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.xaxis.set_major_formatter(FuncFormatter(compact))
+    if panel.kind != "histogram":
+        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}")
+        _scale_y(ax, np.concatenate([one.points["mean"].to_numpy(dtype=float) for one, _ in drawn]))
+
+
+def blank(ax: Axes, text: str, command: str) -> None:
+    """A panel without any record: grey, with what to type."""
+    ax.set(xticks=[], yticks=[], facecolor="#f6f6f6")
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set(visible=True, color="#d5d5d5")
+    ax.text(0.5, 0.6, text, transform=ax.transAxes, ha="center", va="bottom", color=style.MISSING)
+    broken = command.replace(" experiment=", "\nexperiment=").replace(" dataset=", "\ndataset=")
+    ax.text(
+        0.5, 0.54, broken, transform=ax.transAxes, ha="center", va="top", color=style.MISSING, fontsize=5.5,
+        family="monospace",
+    )  # fmt: skip
+
+
+def _line_style(look: Look) -> dict[str, Any]:
+    return {
+        "color": look.colour,
+        "marker": look.marker,
+        "linestyle": look.dashes,
+        "markerfacecolor": look.colour if look.filled else "white",
+        "markeredgecolor": look.colour,
+    }
+
+
+def _dodged(ax: Axes, position: int, count: int) -> Transform:
+    assert ax.figure is not None
+    shift = (position - (count - 1) / 2) * DODGE / 72
+    return ax.transData + ScaledTranslation(shift, 0, ax.figure.dpi_scale_trans)
+
+
+def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
+    """Means with error bars; how many repetitions a point lacks is written beside it."""
+    for position, (one, look) in enumerate(drawn):
+        points = one.points[one.points["repetitions"] > 0]
+        flat = points[points["x"].isna()]
+        for _, point in flat.iterrows():
+            ax.axhline(point["mean"], color=look.colour, linestyle=look.dashes, label=look.label)
+        points = points[points["x"].notna()].sort_values("x")
+        transform = _dodged(ax, position, len(drawn)) if panel.kind == "sizes" else ax.transData
+        if len(points):
+            ax.errorbar(
+                points["x"], points["mean"], yerr=points[error].fillna(0.0) if points[error].notna().any() else None,
+                elinewidth=0.7, transform=transform, label=look.label, **_line_style(look),
+            )  # fmt: skip
+            # What is drawn through an offset does not count towards the limits of its own accord.
+            bar = points[error].fillna(0.0)
+            for edge in (points["mean"] - bar, points["mean"] + bar):
+                ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
+        if panel.kind == "betas" and points["validation"].notna().any():
+            best = points.loc[points["validation"].idxmin()]
+            ax.plot(
+                [best["x"]], [best["mean"]], linestyle="none", marker="o", markersize=8, markerfacecolor="none",
+                markeredgecolor=look.colour, markeredgewidth=0.7, label="_lowest validation metric",
+            )  # fmt: skip
+        _lost(ax, one, look, transform)
+
+
+def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
+    """`4/5` beside a point with a lost repetition; a cross at the top of the panel where all were lost."""
+    for _, point in one.points[one.points["failed"] > 0].iterrows():
+        if np.isnan(point["x"]):
+            continue
+        attempted = int(point["repetitions"] + point["failed"])
+        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 5, "color": look.colour}
+        if point["repetitions"]:
+            place |= {"xytext": (3, 3), "xycoords": transform}
+            ax.annotate(f"{int(point['repetitions'])}/{attempted}", (point["x"], point["mean"]), **place)
+        else:
+            top = blended_transform_factory(transform, ax.transAxes)
+            ax.plot([point["x"]], [0.97], transform=top, marker="x", color=look.colour, linestyle="none", clip_on=False)
+            ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
+
+
+def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
+    """Means with a band; sparse markers, staggered so that lines that lie on each other can be told apart."""
+    for position, (one, look) in enumerate(drawn):
+        points = one.points[one.points["repetitions"] > 0]
+        lost = int(one.points["failed"].max())
+        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
+        if points.empty:
+            ax.plot([], [], label=look.label, **_line_style(look))
+        else:
+            every = max(len(points) // 6, 1)
+            start = (position * every) // max(len(drawn), 1)
+            ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **_line_style(look))
+            low, high = points["mean"] - points[error], points["mean"] + points[error]
+            if points[error].notna().any():
+                ax.fill_between(points["x"], low, high, color=look.colour, alpha=0.15, linewidth=0)
+        if lost:
+            ax.text(
+                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
+                ha="right", fontsize=5, color=look.colour,
+            )  # fmt: skip
+
+
+def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
+    """Shares of the draws, on common bins; log-spaced where the values need it."""
+    values = [one.draws for one, _ in drawn if one.draws is not None and len(one.draws)]
+    if values:
+        pooled = np.concatenate(values)
+        log = scale_of(pooled) == "log"
+        low, high = float(pooled.min()), float(pooled.max())
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        bins = np.geomspace(low, high, 41) if log else np.linspace(low, high, 41)
+        for one, look in drawn:
+            if one.draws is None or not len(one.draws):
+                continue
+            weights = np.full(len(one.draws), 1 / len(one.draws))
+            shape = {"bins": bins, "weights": weights, "color": look.colour}
+            ax.hist(one.draws, histtype="stepfilled", alpha=0.18, **shape)
+            ax.hist(one.draws, histtype="step", linestyle=look.dashes, linewidth=1.0, label=look.label, **shape)
+        if log:
+            _log_x(ax, "")
+    ax.set_xlabel(STATISTICS[panel.metric])
+    ax.set_ylabel("share of draws")
+    ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    if panel.metric == "condition_i":
+        ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
+
+
+def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:
+    ax.set_xscale("log")
+    ax.set_xlabel(label)
+    if formatter is not None:
+        low, high = ax.get_xlim()
+        if low > 0 and high / low < 1.2:  # a single size
+            ax.set_xlim(low / 2, high * 2)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
+        ax.xaxis.set_major_formatter(FuncFormatter(formatter))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.xaxis.set_major_locator(LogLocator(numticks=6))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _scale_y(ax: Axes, means: np.ndarray) -> None:
+    scale = scale_of(means)
+    if scale == "linear":
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+        return
+    if scale == "symlog":
+        middle = np.percentile(np.abs(means[np.isfinite(means)]), 75)
+        ax.set_yscale("symlog", linthresh=max(float(middle), 1e-3))
+        return
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    if high / low < 100:  # under two decades: the powers of ten alone would leave the axis nearly bare
+        ticks = [m * 10.0**e for e in range(-9, 10) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
+        ax.yaxis.set_major_locator(FixedLocator(ticks))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())

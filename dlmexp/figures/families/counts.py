@@ -1,0 +1,59 @@
+"""Counts: log loss, relative error, and learning curves of the sampled gradients."""
+
+from dlmexp.figures.panels import Figure, Panel, estimators, methods
+
+DATASETS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+LEARNING = ("abalone", "peds1_dir2")
+LINES = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", estimator="bmc", samples=10)
+
+
+def against_n(dataset: str, metric: str, experiment: str) -> Panel:
+    return Panel("sizes", dataset, metric, LINES, experiment, both=True)
+
+
+def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
+    """A row per dataset, a column per L, as in the paper."""
+    return tuple(
+        Panel(
+            "curve",
+            dataset,
+            "nll",
+            estimators("joint_log_dlm", 0.1, *((name, (samples,)) for name in names)),
+            experiment,
+            title=f"L={samples}",
+        )
+        for dataset in LEARNING
+        for samples in (1, 10, 100)
+    )
+
+
+FIGURES = (
+    Figure(
+        "count-log",
+        tuple(against_n(dataset, "nll", "count-log") for dataset in DATASETS),
+        columns=2,
+        caption="Counts, DLM with bMC-10: test NLL against training size.",
+        of_paper="fig:poisson-log",
+    ),
+    Figure(
+        "count-mre",
+        tuple(against_n(dataset, "mre", "count-mre") for dataset in DATASETS),
+        columns=2,
+        caption="Counts, DLM with bMC-10: mean relative error against training size (β selected by NLL).",
+        of_paper="fig:poisson-mre",
+    ),
+    Figure(
+        "count-learning",
+        _learning("count-learning", "bmc", "ups"),
+        columns=3,
+        caption="Counts, joint DLM at β = 0.1: learning with uPS and bMC gradients.",
+        of_paper="fig:poisson-learning-curve",
+    ),
+    Figure(
+        "count-smooth",
+        _learning("count-smooth", "bmc", "smooth_bmc"),
+        columns=3,
+        caption="Counts, joint DLM at β = 0.1: learning with smooth-bMC and bMC gradients.",
+        of_paper="fig:poisson-smooth-learning-curve",
+    ),
+)

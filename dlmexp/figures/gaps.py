@@ -1,0 +1,62 @@
+"""What a panel lacks, in words, and the command that would compute it."""
+
+from dataclasses import dataclass
+
+from dlmexp.figures import conf
+from dlmexp.figures.panels import Panel
+from dlmexp.figures.series import Series
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something of a panel that has no result yet."""
+
+    dataset: str
+    what: str
+    command: str
+
+
+def missing_lines(series: list[Series]) -> list[str]:
+    """Labels of the lines without any record."""
+    return [one.line.look.label for one in series if one.empty]
+
+
+def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
+    """Lines, sizes and repetitions of a panel that no record covers (failed cells are covered: they were run)."""
+    command = conf.run_command(panel.experiment, panel.dataset)
+    if all(one.empty for one in series):
+        return [Gap(panel.dataset, "nothing run", command)]
+    absent = missing_lines(series)
+    what = [f"no {', '.join(absent)}"] if absent else []
+    drawn = [one for one in series if not one.empty]
+    if panel.kind == "sizes":
+        wanted = set() if panel.experiment == "default" else set(conf.training_sizes(panel.dataset))
+        wanted |= {int(x) for one in drawn for x in one.points["x"]}
+        for one in drawn:
+            if lacking := sorted(wanted - {int(x) for x in one.points["x"]}):
+                what.append(f"{one.line.look.label} lacks n = {', '.join(map(str, lacking))}")
+    expected = conf.repetitions(panel.experiment)
+    run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
+    if min(run) < expected:
+        what.append(f"{min(run)} of {expected} repetitions in places" if max(run) > min(run) else _of(min(run), expected))
+    return [Gap(panel.dataset, text, command) for text in what]
+
+
+def _of(run: int, expected: int) -> str:
+    return f"{run} of {expected} repetitions"
+
+
+def caveats(series: list[Series]) -> list[str]:
+    """What a reader must know about points that are there: failures, uneven grids, settings left out."""
+    found = [note for one in series for note in one.notes]
+    for one in series:
+        if one.empty:
+            continue
+        label, points = one.line.look.label, one.points
+        if (lost := int(points["failed"].max())) > 0:
+            found.append(f"{label}: up to {lost} repetitions of a point failed or are not finite, and are not averaged")
+        if "failed_candidates" in points and (failed := int(points["failed_candidates"].sum())):
+            found.append(f"{label}: {failed} candidate cells failed; beta is selected among the others")
+        if "fewest_candidates" in points and (points["fewest_candidates"] < points["most_candidates"]).any():
+            found.append(f"{label}: beta is selected from an incomplete grid in some repetitions")
+    return found

@@ -1,0 +1,84 @@
+"""A figure as data: which panels, and in each which lines. Drawing and counting what is missing follow from this."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dlmexp.figures import style
+from dlmexp.figures.style import Look
+
+Kind = Literal["sizes", "betas", "curve", "histogram"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: a method, with an estimator, and at one beta where beta is not selected."""
+
+    method: str
+    estimator: str = "exact"
+    samples: int | None = None
+    beta: float | None = None
+    names: Literal["method", "estimator", "beta"] = "method"  # what tells this line from its neighbours
+
+    @property
+    def look(self) -> Look:
+        if self.names == "estimator":
+            return style.of_estimator(self.estimator, self.samples)
+        look = style.of_method(self.method)
+        return style.at_beta(look, self.beta) if self.names == "beta" and self.beta is not None else look
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    sizes: metric against n, beta selected. betas: metric against beta at size `n`. curve: metric against `x`.
+    histogram: a statistic of gradient draws, `metric` names the array.
+    """
+
+    kind: Kind
+    dataset: str
+    metric: str
+    lines: tuple[Line, ...]
+    experiment: str  # of conf/experiment: what computes this panel
+    n: str | None = None  # a share of the training pool such as '5%'; None: the size with most records
+    x: Literal["epochs", "iterations"] = "iterations"
+    title: str = ""  # what to say beside the dataset's name
+    both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
+
+    def on(self, dataset: str) -> "Panel":
+        """The same panel on a stand-in."""
+        return replace(self, dataset=dataset)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels in reading order, `columns` to a row."""
+
+    id: str
+    panels: tuple[Panel, ...]
+    columns: int
+    caption: str
+    of_paper: str = ""  # where the paper shows it
+
+    @property
+    def both(self) -> bool:
+        """Whether the whole figure can be drawn under either parameterisation of q."""
+        return all(panel.both for panel in self.panels)
+
+
+def methods(*names: str, estimator: str = "exact", samples: int | None = None) -> tuple[Line, ...]:
+    """Lines told apart by method; the estimator is that of the log-loss DLM lines, the others have none."""
+    return tuple(Line(n, estimator, samples) if n.endswith("log_dlm") else Line(n) for n in names)
+
+
+def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> tuple[Line, ...]:
+    """Lines of one method at one beta told apart by estimator; a pair without samples is one line."""
+    return tuple(
+        Line(method, name, samples, beta, names="estimator") for name, several in pairs for samples in several or (None,)
+    )
+
+
+def at_betas(betas: Iterable[float], *names: str) -> tuple[Line, ...]:
+    """Every method at every one of several betas."""
+    return tuple(Line(name, beta=beta, names="beta") for name in names for beta in betas)

@@ -1,0 +1,85 @@
+"""What `dlmexp plot` does: choose the drawings, measure, draw, save, and say what is missing."""
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from dlmexp.errors import UserError
+from dlmexp.figures.compose import Drawn, measure
+from dlmexp.figures.panels import Figure
+from dlmexp.figures.registry import figures, find
+from dlmexp.figures.results import Results
+from dlmexp.figures.save import save
+from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
+
+WORTH_PROCESSES = 8  # with fewer figures, starting interpreters takes longer than drawing
+
+
+def choose(
+    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
+) -> list[Drawing]:
+    """The drawings to make. Without ids: of every figure; without `by` and `parameterisation`: all variants."""
+    wanted = find(ids) if ids else list(figures().values())
+    present = {dataset: task for results in several for dataset, task in results.tasks.items()}
+    if datasets := by.get("dataset"):
+        found = [drawing for figure in wanted if (drawing := on_datasets(figure, datasets, present)) is not None]
+        if not found:
+            raise UserError(f"--by dataset={','.join(datasets)}: {_no_place(wanted, datasets)}")
+        chosen = [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
+    elif parameterisation:
+        plain = [drawings(figure, present, set()) for figure in wanted]
+        chosen = [_parameterised(drawing, parameterisation) for several_of in plain for drawing in several_of]
+    else:
+        run = {how for results in several for how in results.parameterisations}
+        chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+    rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
+    return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
+
+
+def _no_place(wanted: list[Figure], datasets: list[str]) -> str:
+    names = sorted({panel.dataset for figure in wanted for panel in figure.panels})
+    which = ", ".join(figure.id for figure in wanted) if len(wanted) < 4 else "any figure"
+    return f"{' and '.join(datasets)} has no place in {which}, whose data are {', '.join(names)}"
+
+
+def _parameterised(drawing: Drawing, how: str) -> Drawing:
+    name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
+    return replace(drawing, name=name, parameterisation=how)
+
+
+def measured(
+    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
+) -> Iterator[Drawn]:
+    """The numbers of every chosen drawing, one after the other."""
+    chosen = choose(several, ids, by, parameterisation)
+    kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in several]
+    for drawing in chosen:
+        yield measure(drawing, kept, error)
+
+
+def plot(
+    several: list[Results],
+    ids: list[str],
+    out: Path,
+    formats: list[str],
+    by: list[str] | None = None,
+    parameterisation: str | None = None,
+    error: str = "std",
+    jobs: int = 1,
+) -> Iterator[tuple[Drawn, list[Path]]]:
+    """Draws and saves, in order; a figure without any record is drawn only if it was asked for by its id.
+
+    `jobs` processes share the drawing, each a fresh interpreter: a script that asks for several needs a main guard.
+    """
+    everything = list(measured(several, ids, parse_by(by or []), parameterisation, error))
+    wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
+    if jobs == 1 or len(wanted) < WORTH_PROCESSES:
+        for drawn in everything:
+            yield drawn, save(drawn, out, formats) if any(drawn is one for one in wanted) else []
+        return
+    with ProcessPoolExecutor(min(jobs, 4), mp_context=get_context("spawn")) as pool:
+        started = {id(drawn): pool.submit(save, drawn, out, formats) for drawn in wanted}
+        for drawn in everything:
+            yield drawn, started[id(drawn)].result() if id(drawn) in started else []

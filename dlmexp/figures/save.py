@@ -1,0 +1,50 @@
+"""Figures on disk: the same records give the same bytes, so no dates and no random identifiers."""
+
+import io
+from pathlib import Path
+
+from matplotlib.figure import Figure as Canvas
+
+from dlmexp.errors import UserError, nearest
+from dlmexp.figures import style
+from dlmexp.figures.compose import Drawn, render
+
+FORMATS = ("pdf", "png", "svg")
+# What matplotlib would write of its own accord: the time, and its own version.
+METADATA: dict[str, dict[str, str | None]] = {
+    "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "dlmexp"},
+}
+
+
+def parse_formats(text: str) -> list[str]:
+    """`pdf,png` as a list; an unknown format is refused."""
+    formats = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in formats:
+        if name not in FORMATS:
+            raise UserError(f"--format {name}: {nearest(name, list(FORMATS))}")
+    if not formats:
+        raise UserError(f"--format is empty: choose among {', '.join(FORMATS)}")
+    return list(dict.fromkeys(formats))
+
+
+def encode(canvas: Canvas, format: str) -> bytes:
+    """The figure as the bytes of a file."""
+    buffer = io.BytesIO()
+    canvas.savefig(buffer, format=format, metadata=METADATA[format])
+    return buffer.getvalue()
+
+
+def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
+    """One file per format, and the numbers as CSV, under the drawing's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with style.use():
+        canvas = render(drawn)
+        contents = {format: encode(canvas, format) for format in formats}
+    contents["csv"] = drawn.numbers.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
+    paths = []
+    for suffix, content in contents.items():
+        paths.append(folder / f"{drawn.drawing.name}.{suffix}")
+        paths[-1].write_bytes(content)
+    return paths

@@ -1,0 +1,78 @@
+"""Names, colours, markers and line styles: the same for a method wherever it appears.
+
+Colours are Okabe and Ito's (safe with colour-blind readers); each line also has its own marker or dash pattern, so that
+figures can be read in grey. Estimators share a hue and a marker over L; lightness, dashes and fill tell L.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+COLUMN = 3.25  # inches, AISTATS
+TEXT = 6.75
+MISSING = "#9a9a9a"
+STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one line is drawn."""
+
+    label: str
+    colour: str
+    marker: str
+    dashes: str
+    filled: bool = True
+
+
+METHODS = {
+    "elbo": Look("ELBO", "#000000", "o", "-"),
+    "beta_elbo": Look("β-ELBO", "#0072B2", "s", "--"),
+    "fitc": Look("FITC", "#CC79A7", "v", ":"),
+    "joint_log_dlm": Look("joint DLM", "#D55E00", "D", "-"),
+    "fixed_log_dlm": Look("fixed DLM", "#E69F00", "^", "--"),
+    "joint_sq_dlm": Look("joint sq-DLM", "#009E73", "P", "-."),
+    "fixed_sq_dlm": Look("fixed sq-DLM", "#56B4E9", "X", ":"),
+}
+# Three shades per estimator: few, some, many samples.
+ESTIMATORS = {
+    "bmc": ("bMC", "s", ("#7CC4EE", "#0072B2", "#003554")),
+    "ups": ("uPS", "D", ("#F0B429", "#D55E00", "#6E2C00")),
+    "smooth_bmc": ("smooth-bMC", "^", ("#74D3B2", "#009E73", "#00503B")),
+}
+BETA_DASHES = {0.1: ":", 1.0: "-", 10.0: "--"}
+FOLDER_DASHES = ("-", "--", ":", "-.")
+METRIC_LABELS = {"nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE"}
+
+
+def of_method(method: str) -> Look:
+    """The look of a method; one of a user's own is drawn in dark grey under its own name."""
+    return METHODS.get(method, Look(method.replace("_", " "), "#555555", "*", "-."))
+
+
+def of_estimator(estimator: str, samples: int | None) -> Look:
+    """The look of an estimator at L samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
+    if estimator not in ESTIMATORS or samples is None:
+        return Look(estimator, "#000000", "o", "-")
+    name, marker, shades = ESTIMATORS[estimator]
+    level = 0 if samples < 10 else 1 if samples < 100 else 2
+    return Look(f"{name}-{samples}", shades[level], marker, (":", "--", "-")[level], filled=level > 0)
+
+
+def at_beta(look: Look, beta: float) -> Look:
+    """A method at one of several betas shown together: its colour and marker, the dashes of the beta."""
+    label = f"{look.label}, β={beta:g}"
+    return replace(look, label=label, dashes=BETA_DASHES.get(beta, "-."), filled=beta == 1.0)
+
+
+def in_folder(look: Look, position: int, folder: str) -> Look:
+    """The same line from the `position`-th of several results folders."""
+    dashes = FOLDER_DASHES[position % len(FOLDER_DASHES)]
+    return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, filled=position == 0)
+
+
+def use() -> AbstractContextManager[None]:
+    """The project's matplotlib style, for the time of a `with` block."""
+    import matplotlib.style
+
+    return matplotlib.style.context(["default", str(STYLE_FILE)])

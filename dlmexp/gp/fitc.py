@@ -1,0 +1,48 @@
+"""FITC: the likelihood of y under N(0, Qff + diag(Kff - Qff) + noise I), and its predictive q (SPEC section 2)."""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.gp.cholesky import factorise
+from dlmexp.gp.closed import Closed, Collapsed, Hyper
+from dlmexp.gp.collapsed import gaussian_posterior
+from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.posterior import positive
+from dlmexp.gp.rows import sum_over_rows
+
+
+def fitc(
+    kernel: Kernel,
+    hyper: Hyper,
+    X: Float[Tensor, "B N D"],
+    y: Float[Tensor, "B N"],
+    beta: Float[Tensor, "B"],
+    jitter: Float[Tensor, "B"],
+    rows_at_once: int | None = None,
+) -> Closed:
+    """`-log N(y; mean, Qff + D)`, D = diag(Kff - Qff) + noise I, and the q with which `marginals` gives FITC's
+    predictions. FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part.
+
+    With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
+    Z, scales = hyper["Z"], (hyper["lengthscale"], hyper["outputscale"])
+    Kuu = factorise(kernel(Z, Z, *scales), jitter)
+    prior, noise = hyper["outputscale"][..., None], hyper["noise"][..., None]
+
+    def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        A = Kuu.inverse @ kernel(Z, X, *scales)
+        d = positive(prior - A.square().sum(-2), prior) + noise
+        scaled = A / d.sqrt().unsqueeze(-2)
+        b = A @ (y / d).unsqueeze(-1)
+        return scaled @ scaled.mT, b.squeeze(-1), (y.square() / d).sum(-1), d.log().sum(-1)
+
+    H, b, yy, log_d = sum_over_rows(piece, X, y - hyper["mean"][..., None], rows_at_once)
+    m, L = gaussian_posterior(H, b)
+    # (I + H)^-1 = L L^T, so log|I + H| = -2 sum log L_jj and b^T (I + H)^-1 b = b . m.
+    log_h = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    loss = 0.5 * (X.shape[-2] * math.log(2 * math.pi) + log_d + log_h + yy - (b * m).sum(-1))
+    return Closed(loss, m.detach(), L.detach(), Kuu.ok)
+
+
+COLLAPSED_FITC: Collapsed = fitc

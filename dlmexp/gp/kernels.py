@@ -1,0 +1,101 @@
+"""Stationary kernels over batches of cells (SPEC section 1), at one exponential per entry.
+
+Every kernel here is a function of `E = -|x - z|^2 / (2 l^2)`, and `E` is a single matrix product: with
+`left = [z / l^2, -1/(2 l^2), -|z|^2 / (2 l^2)]` and `right = [x, |x|^2, 1]`, `E = left right^T` (with ARD, `|x|^2` is
+one column per feature). So all parameters enter through `left`, which has M rows, and the one product `dE right` brings
+every gradient back to it. Of shape [B, M, N], only K itself is kept for the backward pass (Matern: and its slope).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""kernel(X1 [B,M,D], X2 [B,N,D], lengthscale [B,1] or [B,D], outputscale [B]) -> [B,M,N]"""
+
+
+def rbf(
+    X1: Float[Tensor, "B M D"],
+    X2: Float[Tensor, "B N D"],
+    lengthscale: Float[Tensor, "B P"],
+    outputscale: Float[Tensor, "B"],
+) -> Float[Tensor, "B M N"]:
+    """`s exp(-|x - x'|^2 / 2 l^2)`; one lengthscale (P = 1) or one per feature (P = D, ARD)."""
+    left, right = _factors(X1, X2, lengthscale)
+    # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with all the others.
+    s = torch.nn.functional.pad(outputscale.log()[..., None, None], (left.shape[-1] - 1, 0))
+    return _Exponential.apply(left + s, right)  # pyright: ignore[reportReturnType]
+
+
+def matern52(
+    X1: Float[Tensor, "B M D"],
+    X2: Float[Tensor, "B N D"],
+    lengthscale: Float[Tensor, "B P"],
+    outputscale: Float[Tensor, "B"],
+) -> Float[Tensor, "B M N"]:
+    """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`; lengthscale as in `rbf`."""
+    return _Matern52.apply(*_factors(X1, X2, lengthscale), outputscale)  # pyright: ignore[reportReturnType]
+
+
+KERNELS: dict[str, Kernel] = {"rbf": rbf, "matern52": matern52}
+
+
+def _factors(X1: Tensor, X2: Tensor, lengthscale: Tensor) -> tuple[Tensor, Tensor]:
+    """left [B, M, F] and right [B, N, F] with `left right^T = -|x1 - x2|^2 / (2 l^2)`."""
+    precision = lengthscale.square().reciprocal().unsqueeze(-2)
+    scaled = X1 * precision
+    size = (scaled * X1).sum(-1, keepdim=True)
+    left = torch.cat([scaled, (-0.5 * precision).expand(*X1.shape[:-1], -1), -0.5 * size], -1)
+    square = X2.square()
+    if lengthscale.shape[-1] == 1:
+        square = square.sum(-1, keepdim=True)
+    return left, torch.cat([X2, square, torch.ones_like(X2[..., :1])], -1)
+
+
+class _Exponential(torch.autograd.Function):
+    """exp(left right^T), keeping its result and nothing else of that size."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor) -> Tensor:
+        K = torch.matmul(left, right.mT).exp_()
+        ctx.save_for_backward(left, right, K)
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        left, right, K = ctx.saved_tensors
+        G = grads[0] * K
+        d_left = G @ right if ctx.needs_input_grad[0] else None
+        d_right = G.mT @ left if ctx.needs_input_grad[1] else None
+        return d_left, d_right
+
+
+class _Matern52(torch.autograd.Function):
+    """The Matern-5/2 kernel of E = left right^T. Its slope dK/dE = 5/3 s (1 + u) exp(-u) is finite at distance 0, where
+    differentiating through the square root would give NaN."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, outputscale: Tensor) -> Tensor:
+        # Rounding can leave E a little above 0 where the distance is 0.
+        u = torch.matmul(left, right.mT).clamp_(max=0).mul_(-10).sqrt_()
+        decay = torch.exp(-u).mul_(outputscale[..., None, None])
+        slope = decay * (5 / 3)
+        slope.addcmul_(u, slope)
+        K = decay.mul_(u.square().mul_(1 / 3).add_(u).add_(1))
+        ctx.save_for_backward(left, right, outputscale, K, slope)
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        left, right, outputscale, K, slope = ctx.saved_tensors
+        d_scale = (grads[0] * K).sum((-2, -1)) / outputscale if ctx.needs_input_grad[2] else None
+        G = grads[0] * slope
+        d_left = G @ right if ctx.needs_input_grad[0] else None
+        d_right = G.mT @ left if ctx.needs_input_grad[1] else None
+        return d_left, d_right, d_scale

@@ -1,0 +1,60 @@
+"""Counts with the exponential link: y ~ Poisson(exp(f))."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dlmexp.gp.likelihoods.base import Bounds
+from dlmexp.gp.likelihoods.lambert import lambert_w_exp
+from dlmexp.gp.likelihoods.log_concave import LogConcave, Terms
+
+
+@dataclass(frozen=True)
+class Poisson(LogConcave):
+    """p(y|f) = exp(y f - e^f) / y!."""
+
+    name: ClassVar[str] = "poisson"
+    bend: ClassVar[float] = 1.0
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        rate = f.exp()
+        return Terms(torch.addcmul(-rate, y, f), y - rate, rate)
+
+    def log_constant(self, y: Tensor) -> Tensor:
+        return -torch.lgamma(y + 1)
+
+    def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        # s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
+        t = v.log() + mu + v * y
+        w = lambert_w_exp(t)
+        # v y - w loses digits where the two are large and close; log w does where w is small and s = v y - w is tiny.
+        return torch.where(w < 1, v * y - w, w.log() - v.log() - mu)
+
+    def reach(self, shift: Tensor, mu: Tensor, v: Tensor, y: Tensor, drop: float) -> tuple[Tensor, Tensor]:
+        # Around the mode log(q p) falls by rate (e^x - 1 - x) + x^2/(2v). Each half alone gives a bound in closed form
+        # (for the first, Bernstein's on the left and x = log(1 + z + sqrt(2z)) on the right).
+        z = drop / (mu + shift).exp()
+        gauss = (2 * drop * v).sqrt()
+        left = z / 3 + (z * z / 9 + 2 * z).sqrt()
+        right = torch.log1p(z + (2 * z).sqrt())
+        return torch.minimum(gauss, left), torch.minimum(gauss, right)
+
+    def knee(self, f: Tensor, y: Tensor) -> Tensor:
+        return f.clamp_min(0) + 1.5
+
+    def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return (mu + v / 2).exp() - y * mu - self.log_constant(y)
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (mu + v / 2).exp()
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return torch.xlogy(y, y) - y + self.log_constant(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y.log()
+
+    def bounds(self, y: Tensor) -> Bounds:
+        return Bounds(torch.ones_like(y), -y - 1, y, -y - 0.25, 2 * y.square() + 3 * y + 2)

@@ -1,0 +1,117 @@
+"""log of the integral of N(f; mu, v) p(y|f) over f for a log-concave p, with its derivatives, right in every corner.
+
+The trapezoidal rule on an analytic integrand that dies off at both ends converges exponentially. What slows it down is a
+wide q (v >> 1) cut off by a likelihood that bends on a scale of about 1: exp(-e^f) under N(0, 100^2) is a step. So the
+nodes are uniform in t with f = knee + W sinh(t): spaced by about W near the bend, in proportion to the distance from it
+further away. W grows with the fall of the integrand at the bend, which then matters less; where q is narrow, W is wide
+compared with the range and the rule is the plain, uniform one around the mode.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+if TYPE_CHECKING:
+    from dlmexp.gp.likelihoods.log_concave import LogConcave
+
+COARSE, FINE = 5, 8  # 40 nodes, numbered FINE * i + j
+DROP = 23.0  # e^-23 = 1e-10 of the peak: what lies beyond is left out.
+SLACK = 12.0  # at the bend, W grows with exp(fall / SLACK): chosen on a grid of corners, for value and derivatives
+
+
+def log_product_integral(
+    likelihood: LogConcave, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+) -> Float[Tensor, "*B N"]:
+    """log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value), differentiable once in mu and v.
+
+    Largest error seen for counts from 0 to 10^4: 1e-9 for v <= 10, 1e-5 for v <= 10^4 (both bounds are tested).
+    """
+    return _LogProductIntegral.apply(likelihood, *torch.broadcast_tensors(mu, v, y))  # pyright: ignore[reportReturnType]
+
+
+class _LogProductIntegral(torch.autograd.Function):
+    # The derivatives are moments under the product density, so one pass over the nodes gives them with the value.
+    @staticmethod
+    def forward(ctx, likelihood: LogConcave, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        shift = likelihood.shift(mu, v, y)
+        f0, half_precision = mu + shift, 0.5 / v
+        top = likelihood.terms(f0, y).value - half_precision * shift * shift
+        x, jacobian = _nodes(likelihood, f0, shift, half_precision, y, likelihood.reach(shift, mu, v, y, DROP), top)
+        at = likelihood.terms(f0 + x, y)
+        s = x.add_(shift)
+        weight = torch.addcmul(top, s * s, half_precision).neg_().add_(at.value).exp_().mul_(jacobian)
+        total = _sum(weight)
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(*_derivatives(weight, total, s, at.slope, at.curvature, v))
+        return top + (total / (2 * math.pi * v).sqrt()).log()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        d_mu, d_v = ctx.saved_tensors
+        return None, grad * d_mu, grad * d_v, None
+
+
+def _nodes(
+    likelihood: LogConcave,
+    f0: Tensor,
+    shift: Tensor,
+    half_precision: Tensor,
+    y: Tensor,
+    reach: tuple[Tensor, Tensor],
+    top: Tensor,
+) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
+    """Offsets of the nodes from the mode f0, and dx/dt times the step in t."""
+    left, right = reach
+    c = torch.minimum(torch.maximum(likelihood.knee(f0, y) - f0, -left), right)
+    fall = top - likelihood.terms(f0 + c, y).value + half_precision * (c + shift).square()
+    # Beyond 20 times the range sinh is straight to rounding, and a larger W would only cost digits.
+    width = torch.minimum(likelihood.bend * (fall / SLACK).clamp(0, 30).exp(), 20 * (left + right))
+    start, end = -torch.asinh((left + c) / width), torch.asinh((right - c) / width)
+    step = (end - start) / (COARSE * FINE - 1)
+    # e^t over a uniform grid is an outer product of two short ones.
+    i, j = (k.view(-1, *(1,) * f0.ndim) for k in _numbers(f0.dtype, f0.device))
+    grow = (torch.addcmul(start, step, FINE * i).exp().unsqueeze(1) * (step * j).exp()).flatten(0, 1)
+    shrink = grow.reciprocal()
+    half = width / 2
+    x = torch.addcmul(c, half, grow - shrink)
+    return x, grow.add_(shrink).mul_(half * step)
+
+
+@lru_cache(maxsize=16)
+def _numbers(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    # Cached so that a captured CUDA graph never copies them from the host.
+    return torch.arange(COARSE, dtype=dtype, device=device), torch.arange(FINE, dtype=dtype, device=device)
+
+
+def _sum(a: Float[Tensor, "K *B N"]) -> Float[Tensor, "*B N"]:
+    # A product with ones is 2.5 times faster than sum(0) on a CPU.
+    return (a.new_ones(a.shape[0]) @ a.flatten(1)).view(a.shape[1:])
+
+
+def _derivatives(
+    weight: Float[Tensor, "K *B N"],
+    total: Float[Tensor, "*B N"],
+    s: Float[Tensor, "K *B N"],
+    slope: Float[Tensor, "K *B N"],
+    curvature: Float[Tensor, "K *B N"],
+    v: Float[Tensor, "*B N"],
+) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
+    """d/dmu and d/dv of the log integral. With E under the product density and s = f - mu:
+
+    d/dmu = E[s]/v = E[slope],  d/dv = (E[s^2]/v - 1)/(2v) = E[slope^2 - curvature]/2;
+    the second forms (Stein's) serve narrow q, where the first cancel, and the first wide q, where the second do.
+    """
+    ws, wl = weight * s, weight * slope
+    bend = _sum(weight * curvature) / total
+    narrow = v * bend < 1
+    d_mu = torch.where(narrow, _sum(wl), _sum(ws) / v) / total
+    moment = torch.where(narrow, _sum(wl.mul_(slope)), _sum(ws.mul_(s)) / (v * v)) / total
+    return d_mu, (moment - torch.where(narrow, bend, 1 / v)) / 2

@@ -1,0 +1,86 @@
+"""Robust regression: y = f + scale * t_nu."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.gp.likelihoods.base import Bounds, Likelihood
+
+NODES = 128
+DROP = 30.0
+
+
+@dataclass(frozen=True)
+class StudentT(Likelihood):
+    """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom; both broadcastable against [..., N].
+
+    Not log-concave, and q(f) p(y|f) may have two modes. But t is a scale mixture, y|f ~ N(f, w) with w inverse gamma
+    (nu/2, nu sigma^2/2), so E_q p = E_w N(y; mu, v + w): an integral over u = log w that is smooth on a scale of 1.
+    """
+
+    name: ClassVar[str] = "student_t"
+    scale: Tensor
+    nu: Tensor
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        z = (y - f) / self.scale
+        return self._log_c() - (self.nu + 1) / 2 * torch.log1p(z * z / self.nu)
+
+    def _log_c(self) -> Tensor:
+        nu = self.nu
+        return torch.lgamma((nu + 1) / 2) - torch.lgamma(nu / 2) - 0.5 * (math.pi * nu).log() - self.scale.log()
+
+    def log_mixture(self, u: Tensor, d2: Tensor, v: Tensor) -> Tensor:
+        """log of N(y; mu, v + e^u) times the density of u, without the constant (log 2 pi)/2; d2 = (y - mu)^2."""
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        w = u.exp()
+        prior = a * b.log() - torch.lgamma(a) - a * u - b / w
+        return prior - 0.5 * ((v + w).log() + d2 / (v + w))
+
+    def mixture_range(self, d2: Tensor, v: Tensor, drop: float = DROP) -> tuple[Tensor, Tensor]:
+        """Ends of u beyond which `log_mixture` has fallen by at least `drop` from its maximum. Shapes: [..., N]."""
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        # Left of log(b/(a + 1/2)) it rises at least as b e^-u - a - 1/2, whatever v and y.
+        z = drop / (a + 0.5)
+        low = (b / (a + 0.5)).log() - torch.log1p(z + (2 * z).sqrt())
+        # Right of either of these it falls at least as a (1 - e^-(u - start)).
+        start = (torch.minimum(b + d2 / 2, torch.maximum(b, a * (d2 - v))) / a).log()
+        z = drop / a
+        return low.expand_as(start), start + z / 3 + (z * z / 9 + 2 * z).sqrt()
+
+    def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        d2 = (y - mu).square()
+        with torch.no_grad():
+            low, high = self.mixture_range(d2, v)
+            steps = _steps(mu.dtype, mu.device)
+            u = low.unsqueeze(-2) + (high - low).unsqueeze(-2) * steps
+            log_step = ((high - low) / (NODES - 1)).log()
+        g = self.over_samples().log_mixture(u, d2.unsqueeze(-2), v.unsqueeze(-2))
+        return 0.5 * math.log(2 * math.pi) - log_step - torch.logsumexp(g, -2)
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return mu
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return self._log_c().expand_as(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return y
+
+    def bounds(self, y: Tensor) -> Bounds:
+        nu, c = self.nu, self.log_p_max(y).exp()
+        ratio = (nu + 1) / nu
+        slope = c / self.scale * ratio * (nu / (nu + 2)).sqrt() * ((nu + 3) / (nu + 2)) ** (-(nu + 3) / 2)
+        curve = c / self.scale.square() * ratio
+        return Bounds(c, -slope, slope, -curve, 2 * curve * ((nu + 2) / (nu + 5)) ** ((nu + 5) / 2))
+
+
+@lru_cache(maxsize=16)
+def _steps(dtype: torch.dtype, device: torch.device) -> Float[Tensor, "K 1"]:
+    return torch.linspace(0, 1, NODES, dtype=dtype, device=device).unsqueeze(-1)

@@ -1,0 +1,80 @@
+"""The sufficient statistics of a Gaussian or square loss in whitened coordinates: A A^T, A y, y.y and tr(Kff - Qff).
+
+The closed forms of `collapsed` and `square` are functions of these few numbers alone, whatever the number of rows.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dlmexp.gp.cholesky import factorise, pullback
+from dlmexp.gp.closed import Hyper
+from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.rows import sum_over_rows
+
+
+class Moments(NamedTuple):
+    """Of n rows, with `A = Luu^-1 Kuf` and y less its prior mean. `ok` marks the cells whose Kuu factorised."""
+
+    AA: Float[Tensor, "B M M"]
+    Ay: Float[Tensor, "B M"]
+    yy: Float[Tensor, "B"]
+    residual: Float[Tensor, "B"]
+    """tr(Kff - Qff), Qff = A^T A"""
+    n: int
+    ok: Bool[Tensor, "B"]
+
+
+def moments(
+    kernel: Kernel,
+    hyper: Hyper,
+    X: Float[Tensor, "B N D"],
+    y: Float[Tensor, "B N"],
+    jitter: Float[Tensor, "B"],
+    rows_at_once: int | None = None,
+) -> Moments:
+    """The moments of all N rows, differentiable; with `rows_at_once`, memory is that of so many rows in both passes."""
+    Z, scales = hyper["Z"], (hyper["lengthscale"], hyper["outputscale"])
+    y = y - hyper["mean"][..., None]
+    Kuu = factorise(kernel(Z, Z, *scales), jitter)
+    Luu_inv = Kuu.inverse.detach()
+
+    def piece(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return _Moments.apply(kernel(Z, X, *scales), Kuu.K, Luu_inv, y)  # pyright: ignore[reportReturnType]
+
+    AA, Ay = sum_over_rows(piece, X, y, rows_at_once)
+    n = X.shape[-2]
+    residual = n * hyper["outputscale"] - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Moments(AA, Ay, y.square().sum(-1), residual, n, Kuu.ok)
+
+
+class _Moments(torch.autograd.Function):
+    """(Kuf, Kuu, Luu^-1, y) -> A A^T, A y at three products of M x M by M x N in all.
+
+    For cotangents G (plus its transpose) of A A^T and g of A y: `dA = G A + g y^T`, so `dKuf = Luu^-T dA` and, since
+    Kuf = Luu A, `Luu^T dLuu = -dA A^T = -(G AA + g Ay^T)`, which is M x M and goes straight into Kuu."""
+
+    @staticmethod
+    def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        A = Luu_inv @ Kuf
+        AA = A @ A.mT
+        Ay = (A @ y.unsqueeze(-1)).squeeze(-1)
+        ctx.save_for_backward(Luu_inv, y, A, AA, Ay)
+        return AA, Ay
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
+        Luu_inv, y, A, AA, Ay = ctx.saved_tensors
+        G, g = grads[0] + grads[0].mT, grads[1].unsqueeze(-1)
+        d_Kuf = d_Kuu = d_y = None
+        if ctx.needs_input_grad[0]:
+            d_Kuf = ((Luu_inv.mT @ G) @ A).add_((Luu_inv.mT @ g) * y.unsqueeze(-2))
+        if ctx.needs_input_grad[1]:
+            d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
+        if ctx.needs_input_grad[3]:
+            d_y = (g.mT @ A).squeeze(-2)
+        return d_Kuf, d_Kuu, None, d_y

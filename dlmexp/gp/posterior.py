@@ -1,0 +1,111 @@
+"""The sparse posterior in whitened coordinates: u = Luu v, q(v) = N(m, L L^T) (SPEC section 1).
+
+With `A = Luu^-1 Kuf` the marginals are `mu = mean + A^T m` and `v = kff - |A_i|^2 + |L^T A_i|^2`.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dlmexp.gp.cholesky import Factor, factorise, pullback
+from dlmexp.gp.kernels import Kernel
+
+
+class Projection(NamedTuple):
+    """What the marginals at inputs X need of the kernel and the inducing inputs."""
+
+    Kuf: Float[Tensor, "B M N"]
+    kff: Float[Tensor, "B N"]
+    Kuu: Factor
+
+    @property
+    def ok(self) -> Bool[Tensor, "B"]:
+        """Which cells' Kuu factorised."""
+        return self.Kuu.ok
+
+    @property
+    def A(self) -> Float[Tensor, "B M N"]:
+        """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
+        return self.Kuu.inverse @ self.Kuf
+
+
+def projection(
+    kernel: Kernel,
+    Z: Float[Tensor, "B M D"],
+    X: Float[Tensor, "B N D"],
+    lengthscale: Float[Tensor, "B P"],
+    outputscale: Float[Tensor, "B"],
+    jitter: Float[Tensor, "B"],
+) -> Projection:
+    """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
+    Kuu = factorise(kernel(Z, Z, lengthscale, outputscale), jitter)
+    Kuf = kernel(Z, X, lengthscale, outputscale)
+    return Projection(Kuf, outputscale[..., None].expand(*X.shape[:-1]), Kuu)
+
+
+def marginals(
+    p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
+    fit, gain = _Marginals.apply(p.Kuf, p.Kuu.K, p.Kuu.inverse.detach(), m, L)  # pyright: ignore[reportGeneralTypeIssues]
+    return mean[..., None] + fit, positive(p.kff + gain, p.kff)
+
+
+def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
+    """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
+    log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+    return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
+
+
+def to_whitened(
+    m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"], Kuu: Factor
+) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """The whitened m, L of an unwhitened q(u) = N(m, L L^T), whose KL against N(0, Kuu) is `kl` of what is returned."""
+    return (Kuu.inverse @ m[..., None]).squeeze(-1), Kuu.inverse @ L
+
+
+def positive(v: Tensor, kff: Tensor) -> Tensor:
+    """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding (in float32)."""
+    return torch.maximum(v, torch.finfo(v.dtype).eps * kff)
+
+
+class _Marginals(torch.autograd.Function):
+    """(Kuf, Kuu, Luu^-1, m, L) -> A^T m and `A_i^T S A_i`, S = L L^T - I, at three products of M x M by M x N in all.
+
+    Forward: `A = Luu^-1 Kuf` and `V = (Luu^-T S) A`, so that `A_i^T S A_i = Kuf_i . V_i`. Backward, for cotangents g of
+    A^T m and h of the quadratic form: `dKuf = 2 V diag(h) + Luu^-T m g^T` needs no product of that size, and with
+    `P = A diag(h) A^T`, `r = A g` the rest is M x M: `dm = r`, `dL = 2 P L` and, since Kuf = Luu A,
+    `Luu^T dLuu = -(2 S P + m r^T)`, which goes straight into Kuu. (Luu^-1 gets no gradient: it is a function of Kuu.)
+
+    Going through A keeps the error at eps * cond(Luu), as triangular solves would. `Kuf_i . W Kuf_i` with
+    `W = Luu^-T S Luu^-1` would save one product more, but its error is eps * cond(Kuu): measured, 3 to 6 digits worse.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+        S = L @ L.mT
+        S.diagonal(dim1=-2, dim2=-1).sub_(1)
+        A = Luu_inv @ Kuf
+        V = (Luu_inv.mT @ S) @ A
+        ctx.save_for_backward(Luu_inv, m, L, A, V)
+        return (m.unsqueeze(-2) @ A).squeeze(-2), (Kuf * V).sum(-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor, Tensor]:
+        Luu_inv, m, L, A, V = ctx.saved_tensors
+        g, h = grads
+        P = (A * h.unsqueeze(-2)) @ A.mT
+        r = (A @ g.unsqueeze(-1)).squeeze(-1)
+        PL = P @ L
+        d_Kuf = d_Kuu = None
+        if ctx.needs_input_grad[0]:
+            w = Luu_inv.mT @ m.unsqueeze(-1)
+            d_Kuf = (V * (2 * h).unsqueeze(-2)).add_(w * g.unsqueeze(-2))
+        if ctx.needs_input_grad[1]:
+            SP = L @ PL.mT - P
+            d_Kuu = -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2))
+        return d_Kuf, d_Kuu, None, r, 2 * PL

@@ -1,0 +1,66 @@
+"""Log-loss DLM as a GPyTorch objective."""
+
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.mlls._approximate_mll import _ApproximateMarginalLogLikelihood
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.errors import UserError, nearest
+from dlmexp.estimators import Estimator, Exact, FreshDraws, Quadrature
+from dlmexp.gp.likelihoods import Probit
+from dlmexp.mlls.translation import translate
+
+BY_NAME: dict[str, Estimator] = {"exact": Exact(), "quadrature": Quadrature()}
+
+
+class DirectLoss(_ApproximateMarginalLogLikelihood):
+    """`mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)` (log-loss DLM, section 2), to be maximised.
+
+    likelihood: GPyTorch's Gaussian, Bernoulli, Poisson, Student-t, or `PoissonExpLikelihood`. model: any `ApproximateGP`.
+    num_data: the number of training rows, also where a step sees a minibatch of them. beta: a number, or a tensor of the
+    model's batch shape. estimator: how the log-loss term and its gradient are computed (SPEC section 4): "exact" or an
+    estimator such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. With Gaussian and Bernoulli likelihoods and the exact
+    estimator it is GPyTorch's `PredictiveLogLikelihood`, except that the Bernoulli's tails do not underflow.
+
+    Draws come from torch's global random state (`torch.manual_seed`).
+    """
+
+    def __init__(
+        self,
+        likelihood: torch.nn.Module,
+        model: torch.nn.Module,
+        num_data: int,
+        beta: float | Tensor = 1.0,
+        estimator: str | Estimator = "exact",
+        combine_terms: bool = True,
+    ) -> None:
+        super().__init__(likelihood, model, num_data, beta, combine_terms)
+        translate(likelihood)  # an unknown likelihood is refused now rather than at the first step
+        if isinstance(estimator, str):
+            if estimator not in BY_NAME:
+                raise UserError(
+                    f"no estimator is called {estimator!r}: {nearest(estimator, list(BY_NAME))} "
+                    "Those with samples are given as BMC(10), SmoothBMC(10) or UPS(10)."
+                )
+            estimator = BY_NAME[estimator]
+        self.estimator = estimator
+
+    def _log_likelihood_term(self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any) -> Tensor:
+        mu, v, y = marginals_and_targets(approximate_dist_f, target)
+        likelihood = translate(self.likelihood)
+        if isinstance(likelihood, Probit):
+            y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
+        draws = FreshDraws(tuple(mu.shape[:-1]), dtype=mu.dtype, device=mu.device)
+        return -self.estimator(likelihood, mu, v, y, draws).sum(-1)
+
+
+def marginals_and_targets(
+    q: MultivariateNormal, target: Tensor
+) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
+    """mu, v of q(f_i), and the targets in their dtype and shape."""
+    if len(q.event_shape) != 1:
+        raise UserError("direct loss needs one latent function per row: a MultivariateNormal, not a multitask one")
+    return q.mean, q.variance, target.to(q.mean.dtype).expand_as(q.mean)

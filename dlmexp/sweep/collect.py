@@ -1,0 +1,33 @@
+"""The records of each experiment as tables on disk."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dlmexp.errors import UserError, nearest
+from dlmexp.sweep.manifest import remembered
+from dlmexp.sweep.methods import methods
+from dlmexp.sweep.store import Store, write_atomically
+from dlmexp.sweep.table import select, table
+
+
+def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, int]]:
+    """Write and yield each table with its number of rows."""
+    root = Path(results)
+    known = remembered(root)
+    if not known:
+        raise UserError(f"--results {results}: no experiment has been run there; start with 'dlmexp run'")
+    for name in experiments:
+        if name not in known:
+            raise UserError(f"no experiment '{name}' in {results}: {nearest(name, list(known))}")
+    everything = table(Store(root).all())
+    for name in experiments or known:
+        cells = everything[everything["key"].isin(known[name].keys())] if len(everything) else everything
+        if cells.empty:
+            continue
+        fits = cells[cells["kind"] == "fit"]
+        chosen = select(fits, methods()) if len(fits) else cells
+        for file, rows in (("all.parquet", cells), ("table.parquet", chosen), ("table.csv", chosen)):
+            path = root / name / file
+            content = rows.to_parquet(index=False) if file.endswith("parquet") else rows.to_csv(index=False).encode()
+            write_atomically(path, content)
+            yield path, len(rows)

@@ -1,0 +1,216 @@
+"""Train the batches of a plan and leave one record per cell."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dlmexp.data.splits import Prepared
+from dlmexp.sweep import checkpoint
+from dlmexp.sweep.build import Hyperparameters, Place, program, settings
+from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.presence import Presence
+from dlmexp.sweep.provenance import now, provenance
+from dlmexp.sweep.signals import StopRequest
+from dlmexp.sweep.store import Store
+from dlmexp.sweep.view import View
+from dlmexp.training.gradients import gradient_statistics
+from dlmexp.training.solve import solve
+from dlmexp.training.state import State
+from dlmexp.training.train import Curve, Finished, Training, train
+
+POLL_SECONDS = 2.0
+SAVED_HYPERPARAMETERS = ("lengthscale", "outputscale", "noise", "mean", "Z")
+
+Batch = tuple[Cell, ...]
+
+
+class BaseFailed(Exception):
+    """The ELBO fit that fixed variants need did not succeed."""
+
+
+@dataclass
+class Engine:
+    """Runs batches one after another; everything it knows of the outside comes in here."""
+
+    store: Store
+    place: Place
+    prepared: Callable[[Cell], Prepared]
+    view: View
+    stop: StopRequest
+    presence: Presence
+    experiment: str
+    checkpoint_seconds: float
+
+    def run(self, batches: Iterable[Batch]) -> None:
+        """Train what is pending. Batches that another process has taken come last, and are waited for."""
+        queue, taken = deque(self._resumable(batches)), deque[Batch]()
+        while queue or taken:
+            self.stop.obey()
+            waiting = not queue
+            batch = (taken if waiting else queue).popleft()
+            done, failed = self.store.keys()
+            pending = tuple(cell for cell in batch if cell.key not in done)
+            if not pending:
+                self.view.skipped(len(batch))
+                continue
+            if busy := self._elsewhere(pending, done | failed):
+                self.presence.announce(())
+                taken.append(batch)
+                if waiting:
+                    self.view.waiting(busy)
+                    time.sleep(POLL_SECONDS)
+                continue
+            try:
+                self._batch(batch, pending)
+            except torch.OutOfMemoryError:
+                if len(pending) == 1:
+                    raise
+                torch.cuda.empty_cache()
+                self.view.halved(len(pending))
+                half = len(pending) // 2
+                queue.extendleft((pending[half:], pending[:half]))
+            self.presence.announce(())
+
+    def _elsewhere(self, pending: Batch, settled: set[str]) -> str | None:
+        """Announce the cells; who has them (or the ELBO fits they need) already, if somebody has."""
+        self.presence.announce(cell.key for cell in pending)
+        needed = {cell.base for cell in pending if cell.base} - settled
+        earlier = self.presence.earlier({cell.key for cell in pending} | needed)
+        if earlier:
+            return earlier[0].who
+        return "a batch of this run" if needed else None
+
+    def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
+        """The batches, with cells that a checkpoint holds regrouped as they were when it was written."""
+        pending = {cell.key: cell for batch in batches for cell in batch}
+        resumed: list[Batch] = []
+        for found in checkpoint.find(self.store):
+            if any(cell.key in pending for cell in found.cells):
+                resumed.append(found.cells)
+                for cell in found.cells:
+                    pending.pop(cell.key, None)
+        rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
+        return resumed + [batch for batch in rest if batch]
+
+    def _batch(self, batch: Batch, pending: Batch) -> None:
+        self.view.started(pending)
+        try:
+            if batch[0].kind == "gradient":
+                self._gradients(pending)
+            elif batch[0].objective == "sq_dlm" and batch[0].variant == "fixed":
+                for finished in solve(self._program(pending)):
+                    self._record(pending[finished.cell], finished)
+            else:
+                self._train(batch, pending)
+        except BaseFailed as error:
+            for cell in pending:
+                self._fail(cell, str(error))
+
+    def _program(self, cells: Batch) -> Any:
+        return program(cells, self.prepared, self._base, self.place)
+
+    def _train(self, batch: Batch, pending: Batch) -> None:
+        how = settings(batch[0], self.place)
+        path = checkpoint.path_of(self.store, batch)
+        training, cells = self._resume(path, batch, pending) or (Training.start(self._program(pending), how), pending)
+        saved = time.monotonic()
+
+        def between(training: Training) -> None:
+            nonlocal saved
+            self.view.tick(training)
+            asked = self.stop.received is not None
+            if training.cells and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
+                self._save(path, cells, training)
+                saved = time.monotonic()
+            self.stop.obey()
+
+        for finished in train(training, how, between):
+            self._record(cells[finished.cell], finished)
+        checkpoint.discard(path)
+
+    def _save(self, path: Any, cells: Batch, training: Training) -> None:
+        notes = {
+            "cells": training.cells,
+            "seconds": training.seconds,
+            "curves": [asdict(curve) for curve in training.curves],
+            "iteration": int(training.state.iteration),
+        }
+        checkpoint.save(path, cells, notes, training.state.arrays())
+
+    def _resume(self, path: Any, batch: Batch, pending: Batch) -> tuple[Training, Batch] | None:
+        """The training where its checkpoint left it, without cells that have been finished since."""
+        found = next((c for c in checkpoint.find(self.store) if c.path == path), None)
+        if found is None:
+            return None
+        notes = found.notes
+        live = [found.cells[i] for i in notes["cells"]]
+        state = State.from_arrays(found.arrays(), self.place.device)
+        training = Training(
+            self._program(tuple(live)), state, notes["cells"], notes["seconds"], [Curve(**c) for c in notes["curves"]]
+        )
+        wanted = {cell.key for cell in pending}
+        places = [i for i, cell in enumerate(live) if cell.key in wanted]
+        if len(places) < len(live):
+            training.keep(places)
+        self.view.resumed(notes["iteration"])
+        return training, found.cells
+
+    def _gradients(self, cells: Batch) -> None:
+        statistics = gradient_statistics(self._program(cells))
+        for cell, (result, arrays) in zip(cells, statistics, strict=True):
+            self._write(cell, "done", result, arrays)
+
+    def _base(self, cell: Cell) -> Hyperparameters:
+        """Hyperparameters of the ELBO fit that this cell starts from."""
+        assert cell.base is not None
+        record = self.store.find(cell.dataset, cell.base)
+        arrays = self.store.arrays(record) if record else {}
+        if not arrays:
+            raise BaseFailed("the ELBO fit whose hyperparameters it takes has no sound record")
+        return {name: arrays[name] for name in SAVED_HYPERPARAMETERS if name in arrays}
+
+    def _record(self, cell: Cell, finished: Finished) -> None:
+        if finished.failed:
+            self._fail(cell, finished.stopped, finished.iterations, finished.state)
+            return
+        split = self.prepared(cell)
+        scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
+        result = {
+            **finished.metrics,
+            "iterations": finished.iterations,
+            "converged": finished.stopped != "limit" or cell.epochs is not None,
+            "stopped": "epochs" if cell.epochs is not None else finished.stopped,
+            "seconds": finished.seconds,
+            "acceptance": finished.acceptance,
+            "objective_value": float(finished.objective[-1]) if len(finished.objective) else None,
+            "y_mean": split.y_mean,
+            "y_std": split.y_std,
+            "hyperparameters": scalars,
+        }
+        arrays = {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
+        if cell.evaluate != "end":
+            arrays |= finished.curve.arrays()
+            per_epoch = cell.n // cell.minibatch if cell.minibatch else 1
+            arrays["epochs"] = arrays["evaluated_at"] / per_epoch
+        if cell.objective == "elbo" and cell.beta == 1.0:
+            arrays |= finished.hyperparameters
+        self._write(cell, "done", result, arrays)
+
+    def _fail(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
+        self._write(cell, "failed", {"reason": reason, "iterations": iterations}, state or {})
+
+    def _write(self, cell: Cell, status: str, result: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        record = {
+            "key": cell.key,
+            "status": status,
+            "cell": asdict(cell),
+            "result": result,
+            "made": {**provenance(str(self.place.device), self.experiment), "time": now()},
+        }
+        self.store.write(record, arrays)
+        self.view.finished(cell, status, result)

@@ -1,0 +1,59 @@
+"""What a record says of how it came about: versions, commit, machine."""
+
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from dlmexp import __version__
+
+
+@lru_cache(maxsize=1)
+def provenance(device: str, experiment: str) -> dict[str, str | None]:
+    """Constant for a process; `time` is added when a record is written."""
+    return {
+        "version": __version__,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "gpytorch": _version("gpytorch"),
+        "numpy": _version("numpy"),
+        "device": device,
+        "host": socket.gethostname(),
+        "experiment": experiment,
+        "command": shlex.join(["dlmexp", *sys.argv[1:]]),
+        "job": os.environ.get("SLURM_JOB_ID"),
+    }
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def commit() -> str | None:
+    """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel."""
+    top = Path(__file__).resolve().parents[2]
+    if not (top / ".git").exists():
+        return None
+    try:
+        head = _git(top, "rev-parse", "--short=12", "HEAD")
+        return head + ("+" if _git(top, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(top: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", str(top), *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

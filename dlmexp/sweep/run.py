@@ -1,0 +1,189 @@
+"""`dlmexp run`: from a composed config to finished records."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.data.dataset import Dataset, load
+from dlmexp.data.splits import Prepared, prepare
+from dlmexp.errors import UserError
+from dlmexp.paths import data_root
+from dlmexp.sweep import compose, grid
+from dlmexp.sweep.batching import cells_at_once
+from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.manifest import remember, same_data
+from dlmexp.sweep.plan import Plan, plan
+from dlmexp.sweep.store import Store
+
+RESERVED = ("records", "data", "running", "checkpoints", "set-aside", "multirun", "figures")
+
+
+@dataclass
+class Work:
+    """A validated job: its cells and the data behind them."""
+
+    cfg: RunConfig
+    cells: list[Cell]
+    datasets: dict[str, tuple[DatasetConfig, Dataset]]
+    missing: list[str]  # a sentence for every dataset that is not at hand
+
+
+def work(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> Work:
+    """Everything that can be refused is refused here, before anything is written."""
+    if cfg.name in RESERVED or not cfg.name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise UserError(f"name={cfg.name}: choose letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}")
+    parts = compose.parts(cfg, config_dirs)
+    if not parts:
+        raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
+    for part in parts:
+        grid.check(part)
+    found = Work(cfg, [], {}, [])
+    for part in parts:
+        for dataset in part.dataset.values():
+            if dataset.name not in found.datasets:
+                try:
+                    found.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
+                except UserError as error:
+                    found.missing.append(str(error))
+                    continue
+            found.cells += grid.cells(part, dataset, found.datasets[dataset.name][1])
+    found.missing = list(dict.fromkeys(found.missing))
+    if not found.cells:
+        raise UserError("nothing can be run: " + "; ".join(found.missing))
+    return found
+
+
+def planned(work: Work, store: Store, device: str, free: float | None) -> Plan:
+    """The plan against what is in the store; records of these cells are verified, unsound ones count as missing."""
+    cfg = work.cfg
+    done, failed = store.keys()
+    ours = {cell.key: cell for cell in work.cells}
+    done = {key for key in done & ours.keys() if store.find(ours[key].dataset, key) is not None}
+
+    def size(cell: Cell) -> int:
+        return cfg.batch_cells or cells_at_once(cell, device, free)
+
+    return plan(work.cells, done, failed & ours.keys(), size, cfg.retry_failed)
+
+
+def device_of(cfg: RunConfig) -> tuple[str, float | None]:
+    """The kind of device and its free memory, without loading torch where the answer is known."""
+    if cfg.device == "cpu":
+        return "cpu", None
+    from dlmexp.sweep.build import place
+
+    device = place(cfg.device, cfg.dtype).device
+    if device.type == "cpu":
+        return "cpu", None
+    import torch
+
+    return "cuda", float(torch.cuda.mem_get_info(device)[0])
+
+
+def show_plan(plan: Plan, missing: Sequence[str]) -> None:
+    """The table of cells and batches, nothing else."""
+    table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in plan.cells:
+        groups.setdefault(cell.group, []).append(cell)
+    for group, cells in groups.items():
+        first = cells[0]
+        table.add_row(
+            first.dataset,
+            str(first.n),
+            first.method,
+            first.estimator if first.samples is None else f"{first.estimator}-{first.samples}",
+            first.parameterisation if first.form == "explicit" else "collapsed",
+            str(len({cell.seed for cell in cells})),
+            str(len({cell.beta for cell in cells})),
+            str(len(cells)),
+            str(sum(cell.key in plan.done for cell in cells)),
+            str(sum(cell.key in plan.failed for cell in cells)),
+            str(sum(batch[0].group == group for batch in plan.batches)),
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{len(plan.cells)} cells: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{plan.pending} to run in {len(plan.batches)} batches",
+        highlight=False,
+    )
+    for sentence in missing:
+        console.print(f"left out: {sentence}", highlight=False)
+
+
+def writable(root: Path) -> None:
+    """Refuse a results folder that can't be written to before any time is spent."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"results={root}: can't write there ({os.strerror(error.errno or 0)}); choose another folder"
+        ) from None
+
+
+def execute(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> int:
+    """Run a composed config; the exit code says how it went."""
+    found = work(cfg, config_dirs)
+    device, free = device_of(cfg)
+    store = Store(cfg.results)
+    if cfg.plan:
+        show_plan(planned(found, store, device, free), found.missing)
+        return 0
+    writable(store.root)
+    for sentence in found.missing:
+        print(f"left out: {sentence}", flush=True)
+    for name, (_, data) in found.datasets.items():
+        same_data(store.root, name, data.checksum)
+    remember(store.root, cfg.name, found.cells)
+    chosen = planned(found, store, device, free)
+    return train(found, chosen, store)
+
+
+def train(work: Work, plan: Plan, store: Store) -> int:
+    """Train the plan's batches; afterwards say what there is and what is not."""
+    from dlmexp.sweep.build import check_names, place
+    from dlmexp.sweep.engine import Engine
+    from dlmexp.sweep.presence import Presence
+    from dlmexp.sweep.signals import Stop, StopRequest
+    from dlmexp.sweep.summary import summary
+    from dlmexp.sweep.view import view
+
+    cfg = work.cfg
+    for cell in plan.cells:
+        check_names(cell)
+
+    @lru_cache(maxsize=16)
+    def split(dataset: str, seed: int, n: int) -> Prepared:
+        spec, data = work.datasets[dataset]
+        return prepare(data, spec, seed, n)
+
+    where = place(cfg.device, cfg.dtype)
+    with StopRequest() as stop, Presence(store.root) as presence, view(plan.pending, len(plan.batches)) as shown:
+        engine = Engine(
+            store, where, lambda cell: split(cell.dataset, cell.seed, cell.n), shown, stop, presence, cfg.name,
+            cfg.checkpoint_seconds,
+        )  # fmt: skip
+        try:
+            engine.run(plan.batches)
+        except Stop as asked:
+            left = plan.pending - shown.settled
+            print(
+                f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here"
+            )
+            return asked.code
+        except OSError as error:
+            print(
+                f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, the same command goes on from here"
+            )
+            return 1
+    return summary(plan, store)

@@ -1,0 +1,103 @@
+"""The state of a results folder, from names of files and the reasons in failed records; no torch, no pandas."""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dlmexp.sweep.manifest import remembered
+from dlmexp.sweep.presence import workers
+from dlmexp.sweep.store import FAILED, Store
+
+
+@dataclass
+class Experiment:
+    """One experiment's cells by state."""
+
+    name: str
+    done: int = 0
+    running: int = 0
+    failed: int = 0
+    missing: int = 0
+    failures: list[dict[str, str]] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Status:
+    """The whole folder."""
+
+    results: str
+    experiments: list[Experiment]
+    running: list[dict[str, str | int]]  # processes at work
+    checkpoints: int
+    set_aside: int
+
+
+def status(root: Path, reasons: bool = False) -> Status:
+    """Count; with `reasons`, read the failed records too."""
+    store = Store(root)
+    done, failed = store.keys()
+    at_work = workers(root)
+    busy = {key for worker in at_work for key in worker.keys}
+    experiments = []
+    for name, cells in remembered(root).items():
+        found = Experiment(name)
+        for key, words in cells.items():
+            if key in done:
+                found.done += 1
+            elif key in busy:
+                found.running += 1
+            elif key in failed:
+                found.failed += 1
+                if reasons:
+                    found.failures.append({"key": key, "cell": words, **_why(store, words.split(" ")[0], key)})
+            else:
+                found.missing += 1
+                found.absent.append(words)
+        experiments.append(found)
+    return Status(
+        str(root),
+        experiments,
+        [{"who": worker.who, "cells": len(worker.keys)} for worker in at_work],
+        len(list((root / "checkpoints").glob("*.npz"))),
+        len([path for path in (root / "set-aside").glob("*") if path.suffix != ".why"]),
+    )
+
+
+def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
+    record = store.read(store.path(dataset, key, FAILED))
+    if record is None:
+        return {"reason": "its record is torn and was set aside"}
+    result, made = record["result"], record["made"]
+    return {
+        "reason": f"{result['reason']} (iteration {result['iterations']})",
+        "where": made["host"],
+        "when": made["time"],
+    }
+
+
+def show(status: Status, args: argparse.Namespace) -> None:
+    """As JSON, or as tables for people."""
+    if args.json:
+        print(json.dumps(asdict(status), indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table("experiment", "done", "running", "failed", "missing", title=f"results in {status.results}")
+    for e in status.experiments:
+        table.add_row(e.name, str(e.done), str(e.running), str(e.failed), str(e.missing))
+    console.print(table)
+    for worker in status.running:
+        console.print(f"at work: {worker['who']}, {worker['cells']} cells", highlight=False)
+    if status.checkpoints:
+        console.print(f"{status.checkpoints} batches have a checkpoint to go on from", highlight=False)
+    if status.set_aside:
+        console.print(f"{status.set_aside} unsound files were set aside in {status.results}/set-aside", highlight=False)
+    for e in status.experiments:
+        for failure in e.failures if args.failed else ():
+            console.print(f"{e.name}: {failure['cell']}: {failure['reason']}", highlight=False, soft_wrap=True)
+        for words in e.absent if args.missing else ():
+            console.print(f"{e.name}: missing {words}", highlight=False, soft_wrap=True)

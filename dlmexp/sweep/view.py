@@ -1,0 +1,162 @@
+"""What a person sees of a run: a live view on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dlmexp.sweep.cell import Cell
+
+
+class View(ABC):
+    """Told by the engine what happens; counts it, and shows it in one way or another."""
+
+    def __init__(self, total: int, batches: int):
+        self.total, self.batches, self.batch = total, batches, 0
+        self.done = self.failed = self.skipped_cells = 0
+        self.current = ""
+        self.rate, self.objective, self.iteration, self.live = 0.0, float("nan"), 0, 0
+        self.began = time.monotonic()
+        self._seen: tuple[float, int] | None = None
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    @abstractmethod
+    def show(self, line: str | None = None) -> None:
+        """Refresh; `line` is news worth keeping on the screen."""
+
+    @property
+    def settled(self) -> int:
+        return self.done + self.failed + self.skipped_cells
+
+    @property
+    def left(self) -> str:
+        """Time left, from the speed so far."""
+        trained = self.done + self.failed
+        if not trained:
+            return "?"
+        seconds = (time.monotonic() - self.began) / trained * (self.total - self.settled)
+        return (
+            f"{seconds:.0f} s"
+            if seconds < 120
+            else f"{seconds / 60:.0f} min"
+            if seconds < 7200
+            else f"{seconds / 3600:.1f} h"
+        )
+
+    def started(self, cells: tuple[Cell, ...]) -> None:
+        self.batch += 1
+        self._seen, first = None, cells[0]
+        betas = {cell.beta for cell in cells}
+        name = first.method if first.samples is None else f"{first.method} {first.estimator}-{first.samples}"
+        how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
+        seeds = len({cell.seed for cell in cells})
+        self.current = (
+            f"{first.dataset} n={first.n} {name}{how}: {len(cells)} cells ({seeds} seeds, {len(betas)} betas)"
+        )
+        self.show(f"batch {self.batch}/{self.batches}  {self.current}")
+
+    def resumed(self, iteration: int) -> None:
+        self.show(f"  resumes at iteration {iteration}")
+
+    def tick(self, training: Any) -> None:
+        """Between stretches of iterations; looks at numbers at most four times a second."""
+        moment = time.monotonic()
+        if self._seen is not None and moment - self._seen[0] < 0.25:
+            return
+        self.iteration, self.live = int(training.state.iteration), len(training.cells)
+        if self._seen is not None:
+            self.rate = (self.iteration - self._seen[1]) / (moment - self._seen[0])
+        if self.iteration and self.live:
+            self.objective = float(training.state.history[:, self.iteration - 1].nanmean())
+        self._seen = (moment, self.iteration)
+        self.show()
+
+    def finished(self, cell: Cell, status: str, result: dict[str, Any]) -> None:
+        if status == "failed":
+            self.failed += 1
+            self.show(f"  failed: {cell.describe()}: {result['reason']} (iteration {result['iterations']})")
+        else:
+            self.done += 1
+            self.show()
+
+    def skipped(self, cells: int) -> None:
+        self.skipped_cells += cells
+        self.show()
+
+    def waiting(self, who: str) -> None:
+        self.current = f"waiting for cells that {who} trains"
+        self.show()
+
+    def halved(self, cells: int) -> None:
+        self.batches += 1
+        self.show(f"  out of memory with {cells} cells at once: going on with half as many")
+
+
+class PlainView(View):
+    """Lines, for logs: news at once, progress every ten seconds."""
+
+    _shown = 0.0
+
+    def show(self, line: str | None = None) -> None:
+        if line is not None:
+            print(line, flush=True)
+        elif time.monotonic() - max(self._shown, self.began) > 10:
+            self._shown = time.monotonic()
+            print(
+                f"  {self.settled}/{self.total} cells, {self.failed} failed; iteration {self.iteration}, {self.live} live, "
+                f"{self.rate:.0f} it/s, objective {self.objective:.4f}, {self.left} left",
+                flush=True,
+            )
+
+
+class LiveView(View):
+    """A bar of cells and a line about the batch at work."""
+
+    def __init__(self, total: int, batches: int, console: Console):
+        super().__init__(total, batches)
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._task = self._bar.add_task("cells", total=total, left="")
+        self._live = Live(console=console, refresh_per_second=8)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.show()
+        self._live.stop()
+
+    def show(self, line: str | None = None) -> None:
+        if line is not None and line.startswith("  failed"):
+            self._live.console.print(line, style="red", highlight=False)
+        self._bar.update(self._task, completed=self.settled, left=f"{self.left} left")
+        facts = Table.grid(padding=(0, 2))
+        facts.add_row(f"batch {self.batch}/{self.batches}", self.current)
+        facts.add_row(
+            f"{self.failed} failed",
+            f"iteration {self.iteration}  {self.live} live  {self.rate:.0f} it/s  objective {self.objective:.4f}",
+        )
+        self._live.update(Group(self._bar, facts))
+
+
+def view(total: int, batches: int) -> View:
+    """The one that fits where standard output goes."""
+    if sys.stdout.isatty():
+        return LiveView(total, batches, Console())
+    return PlainView(total, batches)

@@ -1,0 +1,37 @@
+"""Adam on a dictionary of tensors whose leading dimension is the cells: elementwise, so cells never meet."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+Tensors = dict[str, Tensor]
+
+
+def adam(
+    values: Tensors,
+    grads: Tensors,
+    first: Tensors,
+    second: Tensors,
+    steps: Int[Tensor, "B"],
+    move: Bool[Tensor, "B"],
+    lr: float,
+) -> None:
+    """One update in place of the cells in `move`; `steps` counts each cell's updates, this one included.
+
+    The others keep their values and moments, so that a stopped cell stays as it was when it stopped.
+    """
+    correction1 = 1 - BETA1**steps
+    correction2 = 1 - BETA2**steps
+    for name, value in values.items():
+        shape = (-1,) + (1,) * (value.ndim - 1)
+        grad, moving = grads[name], move.view(shape)
+        m = torch.lerp(first[name], grad, 1 - BETA1)
+        v = torch.addcmul(second[name] * BETA2, grad, grad, value=1 - BETA2)
+        size = (lr / correction1).to(value.dtype).view(shape)
+        scale = correction2.to(value.dtype).sqrt().view(shape)
+        moved = value - size * m / (v.sqrt() / scale + EPSILON)
+        first[name].copy_(torch.where(moving, m, first[name]))
+        second[name].copy_(torch.where(moving, v, second[name]))
+        value.copy_(torch.where(moving, moved, value))

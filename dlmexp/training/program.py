@@ -1,0 +1,146 @@
+"""What a batch of cells computes: the objective of given parameters, and the posterior that results from them."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dlmexp.estimators import Draws, Estimator
+from dlmexp.gp.kernels import KERNELS, Kernel
+from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.objectives import Objective
+from dlmexp.training.parameters import HYPERPARAMETERS, Tensors, constrain, initial_hyperparameters
+from dlmexp.training.rows import Minibatches, Split
+
+STUDENT_NU = 4.0
+
+
+class Value(NamedTuple):
+    """Per cell: the objective divided by n, whether Kuu factorised, and the share of accepted proposals (or 0)."""
+
+    objective: Float[Tensor, "B"]
+    ok: Bool[Tensor, "B"]
+    acceptance: Float[Tensor, "B"]
+
+
+class Posterior(NamedTuple):
+    """What predictions need: hyperparameters, and q in whitened coordinates."""
+
+    hyper: Tensors
+    m: Float[Tensor, "B M"]
+    L: Float[Tensor, "B M M"]
+    jitter: Float[Tensor, "B"]
+
+
+@dataclass
+class Model:
+    """What all cells of a batch share."""
+
+    kernel_name: str
+    likelihood_name: str
+    learns_mean: bool
+    ard: bool
+    whitened: bool
+    M: int
+    objective: Objective
+    estimator: Estimator
+    minibatch: int | None
+
+    @property
+    def kernel(self) -> Kernel:
+        return KERNELS[self.kernel_name]
+
+    @property
+    def noisy(self) -> bool:
+        return self.likelihood_name in ("gaussian", "student_t")
+
+    def likelihood(self, hyper: Tensors) -> Likelihood:
+        """The likelihood with each cell's noise."""
+        kind = LIKELIHOODS[self.likelihood_name]
+        if self.likelihood_name == "gaussian":
+            return kind(hyper["noise"][:, None])
+        if self.likelihood_name == "student_t":
+            return kind(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], STUDENT_NU)[:, None])
+        return kind()
+
+
+@dataclass
+class Program(ABC):
+    """B cells: their data, their betas, and how their objective is computed."""
+
+    model: Model
+    split: Split
+    beta: Float[Tensor, "B"]
+
+    def __post_init__(self) -> None:
+        self.n = self.split.X.shape[1]
+        self._minibatches = Minibatches(self.split, self.model.minibatch) if self.minibatched else None
+        self._rows = None if self._minibatches is None else self._minibatches.rows(0).clone()
+
+    @property
+    def minibatched(self) -> bool:
+        return self.model.minibatch is not None
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step has a fixed sequence of kernels; the paper's rejection sampler has not."""
+        return getattr(self.model.estimator, "sampler", None) != "rejection"
+
+    @abstractmethod
+    def initial(self) -> Tensors:
+        """What Adam moves, at its initial values."""
+
+    @abstractmethod
+    def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
+        """The objective on the rows of this step, differentiable in `values`."""
+
+    @abstractmethod
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        """Hyperparameters and q for predictions."""
+
+    def initial_hyperparameters(self) -> Tensors:
+        """Inducing inputs at the first M training rows, the rest as SPEC section 1 says."""
+        Z = self.split.X[:, : self.model.M][self.split.index]
+        return initial_hyperparameters(Z, self.model.ard, self.model.noisy, self.model.learns_mean)
+
+    def meaning(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
+        """Hyperparameters and q (as parameterised) of the values that Adam moves."""
+        meaning = constrain(values)
+        return self.hyperparameters(values), (meaning["m"], meaning["L"])
+
+    def hyperparameters(self, values: Tensors) -> Tensors:
+        """As the model means them, one per cell."""
+        found = {name: value for name, value in constrain(values).items() if name in HYPERPARAMETERS}
+        found.setdefault("mean", torch.zeros_like(found["outputscale"]))
+        return found
+
+    def keep(self, cells: Int[Tensor, "K"]) -> Self:
+        """The same for some of the cells."""
+        return replace(self, split=self.split.keep(cells), beta=self.beta[cells])
+
+    def lay_out(self, iteration: int) -> None:
+        """Put the rows of this iteration's minibatch where `objective` finds them."""
+        if self._minibatches is not None and self._rows is not None:
+            self._rows.copy_(self._minibatches.rows(iteration))
+
+    def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
+        """Inputs and targets of this step, by repetition."""
+        if self._rows is None:
+            return self.split.X, self.split.y
+        lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]
+        return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
+
+    def draws(self, iteration: Int[Tensor, ""]) -> Draws:
+        return Draws(self.split.seeds, self.split.index, iteration, self.beta.dtype)
+
+    def value(self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor) -> Value:
+        """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
+        objective, likelihood = self.model.objective, self.model.likelihood(hyper)
+        assert objective.row_loss is not None
+        assert objective.regulariser is not None
+        loss, acceptance = objective.row_loss(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
+        total = loss.mean(-1) + self.beta * objective.regulariser(*q) / self.n
+        return Value(total, ok, torch.zeros_like(self.beta) if acceptance is None else acceptance)

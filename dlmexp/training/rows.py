@@ -1,0 +1,58 @@
+"""Which rows a step sees: all of them, or a minibatch that depends on (seed, iteration) alone."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass
+class Split:
+    """Training, validation and test rows of the S repetitions in a batch, and which repetition each cell belongs to."""
+
+    X: Float[Tensor, "S N D"]
+    y: Float[Tensor, "S N"]
+    parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]  # "validation" and "test"
+    seeds: Int[Tensor, "S"]
+    index: Int[Tensor, "B"]
+
+    def keep(self, cells: Int[Tensor, "K"]) -> "Split":
+        """The same for some of the cells; repetitions that no cell needs any more are dropped."""
+        used, index = torch.unique(self.index[cells], return_inverse=True)
+        if len(used) == len(self.seeds):
+            return Split(self.X, self.y, self.parts, self.seeds, index)
+        parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
+        return Split(self.X[used], self.y[used], parts, self.seeds[used], index)
+
+
+@lru_cache(maxsize=8)
+def shuffled(seed: int, epoch: int, n: int) -> np.ndarray:
+    """The order of n rows in an epoch, from the raw words of a bit generator that numpy promises for good."""
+    words = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n)
+    return np.argsort(words, kind="stable")
+
+
+@dataclass
+class Minibatches:
+    """Rows of each step: `size` consecutive ones of the epoch's order; what is left over at its end is not used."""
+
+    split: Split
+    size: int
+    _epoch: int = field(default=-1, init=False)
+    _order: Tensor | None = field(default=None, init=False)
+
+    @property
+    def per_epoch(self) -> int:
+        return self.split.X.shape[1] // self.size
+
+    def rows(self, iteration: int) -> Int[Tensor, "S b"]:
+        """Row numbers of this iteration, one line per repetition."""
+        epoch, step = divmod(iteration, self.per_epoch)
+        if self._order is None or epoch != self._epoch:
+            orders = [shuffled(int(seed), epoch, self.split.X.shape[1]) for seed in self.split.seeds.tolist()]
+            self._order = torch.as_tensor(np.stack(orders), device=self.split.X.device)
+            self._epoch = epoch
+        return self._order[:, step * self.size : (step + 1) * self.size]

@@ -1,0 +1,110 @@
+"""All that changes while a batch trains: parameters, Adam's moments, who is still live, what was seen on the way."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from dlmexp.gp.cholesky import FIRST_JITTER
+from dlmexp.training.settings import Settings
+
+Tensors = dict[str, Tensor]
+
+RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED = range(5)
+STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
+FAILED = {
+    NOT_FINITE: "the objective or its gradient is not finite",
+    NOT_FACTORISED: "Kuu can't be factorised even with the largest jitter",
+}
+
+
+@dataclass
+class State:
+    """B cells side by side. Everything a resumed run needs is here, and nothing else is."""
+
+    values: Tensors
+    first: Tensors
+    second: Tensors
+    steps: Int[Tensor, "B"]  # updates made
+    jitter: Float[Tensor, "B"]
+    outcome: Int[Tensor, "B"]  # RUNNING, or why it stopped
+    stopped_at: Int[Tensor, "B"]  # iterations made when it stopped
+    window: Float[Tensor, "B I"]  # the last objectives, a ring
+    history: Float[Tensor, "B T"]  # the objective of every iteration
+    acceptance: Float[Tensor, "B"]  # summed over iterations
+    iteration: Int[Tensor, ""]
+
+    @property
+    def live(self) -> Bool[Tensor, "B"]:
+        return self.outcome == RUNNING
+
+    @classmethod
+    def fresh(cls, values: Tensors, settings: Settings) -> "State":
+        """Straight after initialisation."""
+        some = next(iter(values.values()))
+        B, like = some.shape[0], {"dtype": some.dtype, "device": some.device}
+        whole = {"dtype": torch.int64, "device": some.device}
+        return cls(
+            values={name: value.clone() for name, value in values.items()},
+            first={name: torch.zeros_like(value) for name, value in values.items()},
+            second={name: torch.zeros_like(value) for name, value in values.items()},
+            steps=torch.zeros(B, **whole),
+            jitter=torch.full((B,), FIRST_JITTER, **like),
+            outcome=torch.full((B,), RUNNING, **whole),
+            stopped_at=torch.zeros(B, **whole),
+            window=torch.full((B, settings.window or 1), float("nan"), **like),
+            history=torch.full((B, settings.iterations), float("nan"), **like),
+            acceptance=torch.zeros(B, **like),
+            iteration=torch.zeros((), **whole),
+        )
+
+    def keep(self, cells: Int[Tensor, "K"]) -> "State":
+        """The state of some of the cells."""
+        return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[cells])
+
+    def clone(self) -> "State":
+        return self._map(torch.clone)
+
+    def copy_(self, other: "State") -> None:
+        """Take over the other's contents in place (a captured graph holds on to these very tensors)."""
+        for mine, theirs in zip(self._tensors().values(), other._tensors().values(), strict=True):
+            mine.copy_(theirs)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As flat arrays for a checkpoint."""
+        return {name: tensor.cpu().numpy() for name, tensor in self._tensors().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], device: torch.device) -> "State":
+        """The inverse of `arrays`."""
+        found: dict[str, Any] = {}
+        for name, array in arrays.items():
+            tensor = torch.as_tensor(array).to(device)
+            group, _, key = name.partition("/")
+            if key:
+                found.setdefault(group, {})[key] = tensor
+            else:
+                found[group] = tensor
+        return cls(**found)
+
+    def _tensors(self) -> Tensors:
+        flat: Tensors = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dict):
+                flat |= {f"{field.name}/{key}": tensor for key, tensor in value.items()}
+            else:
+                flat[field.name] = value
+        return flat
+
+    def _map(self, change: Any) -> "State":
+        return State(
+            **{
+                field.name: {k: change(t) for k, t in value.items()} if isinstance(value, dict) else change(value)
+                for field in fields(self)
+                for value in [getattr(self, field.name)]
+            }
+        )

@@ -1,0 +1,54 @@
+"""One iteration of every live cell: objective, gradient, Adam, stopping rule. Nothing in it synchronises."""
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from dlmexp.gp.cholesky import LAST_JITTER
+from dlmexp.training.adam import adam
+from dlmexp.training.program import Program
+from dlmexp.training.settings import Settings
+from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
+
+
+def step(program: Program, state: State, settings: Settings) -> None:
+    """Advance `state` in place by one iteration.
+
+    A cell whose Kuu does not factorise is not moved; it tries again with ten times the jitter in the next iteration.
+    A cell whose objective or gradient is not finite stops where it last was good. Neither touches its neighbours.
+    """
+    leaves = {name: value.detach().requires_grad_() for name, value in state.values.items()}
+    with torch.enable_grad():
+        objective, ok, acceptance = program.objective(leaves, state.jitter, state.iteration)
+        grads = dict(zip(leaves, torch.autograd.grad(objective.sum(), list(leaves.values())), strict=True))
+    objective = objective.detach()
+
+    live = state.live
+    finite = objective.isfinite() & _finite(grads)
+    move = live & ok & finite
+    state.steps.add_(move)
+    adam(state.values, grads, state.first, state.second, state.steps.clamp(min=1), move, settings.lr)
+
+    seen = torch.where(ok, objective, torch.nan)
+    place = state.iteration.view(1)
+    state.history.index_copy_(1, place, torch.where(live, seen, torch.nan)[:, None])
+    state.window.index_copy_(1, place % state.window.shape[1], seen[:, None])
+    state.acceptance.add_(torch.where(live, acceptance, 0.0))
+    state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
+    state.iteration.add_(1)
+
+    outcome = torch.where(state.iteration >= settings.iterations, LIMIT, RUNNING).expand_as(state.outcome)
+    if settings.window is not None:
+        # Entries not seen yet are NaN, and a comparison with NaN is false.
+        spread = state.window.amax(1) - state.window.amin(1)
+        outcome = torch.where(spread <= settings.tolerance, CONVERGED, outcome)
+    outcome = torch.where(ok & ~finite, NOT_FINITE, outcome)
+    outcome = torch.where(~ok & (state.jitter > LAST_JITTER * (1 + 1e-9)), NOT_FACTORISED, outcome)
+    state.stopped_at.copy_(torch.where(live, state.iteration, state.stopped_at))
+    state.outcome.copy_(torch.where(live, outcome, state.outcome))
+
+
+def _finite(grads: dict[str, Tensor]) -> Bool[Tensor, "B"]:
+    """Whether all of a cell's gradient is finite: a sum is finite only if its terms are (0 x inf is NaN)."""
+    total = torch.stack([(grad * 0).reshape(len(grad), -1).sum(1) for grad in grads.values()]).sum(0)
+    return total == 0

@@ -1,0 +1,23 @@
+"""Fixtures shared by all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The real raw files: `DLMEXP_DATA`, or `../shared/data` beside the checkout; skips where neither is there."""
+    for candidate in (os.environ.get("DLMEXP_DATA"), REPOSITORY.parent / "shared" / "data"):
+        if candidate and Path(candidate).is_dir():
+            return Path(candidate).resolve()
+    pytest.skip("no real data files: set DLMEXP_DATA to a folder that holds them")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory):
+    """Parsed arrays go to a folder of this test session, never to the user's cache."""
+    os.environ["DLMEXP_CACHE"] = str(tmp_path_factory.mktemp("cache"))

@@ -1,0 +1,74 @@
+"""What `data list` knows of each dataset."""
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from dlmexp.data import status as module
+from dlmexp.data.spec import DatasetSpec, FileSpec, read_spec
+from dlmexp.data.status import status
+
+READY = {"pol", "cadata", "banana", "thyroid", "twonorm", "ringnorm", "abalone", "sarcos_test", "peds1_left", "flights"}
+
+
+def toy(tmp_path, text: str = "1,0\n2,1\n") -> DatasetSpec:
+    (tmp_path / "toy").mkdir(exist_ok=True)
+    (tmp_path / "toy" / "toy.dat").write_text(text)
+    return DatasetSpec(
+        "toy", "label_last", "binary", "counts", features=1, files=(FileSpec("toy/toy.dat"),), note="a note"
+    )
+
+
+def test_real_data(data_root):
+    states = {name: status(read_spec(name), data_root).state for name in READY | {"ringnorm_drawn", "song_like"}}
+    assert states == dict.fromkeys(READY, "ready") | {"ringnorm_drawn": "drawn", "song_like": "drawn"}
+
+
+def test_flights_tells_its_parts(data_root):
+    row = status(read_spec("flights"), data_root)
+    assert row.rows == 1022684
+    assert "nyc13 273853" in row.detail
+
+
+def test_ready_partial_missing(tmp_path):
+    spec = toy(tmp_path)
+    row = status(spec, tmp_path)
+    assert (row.state, row.rows, row.features, row.detail) == ("ready", 2, 1, "a note")
+    assert row.looked_in == (str(tmp_path / "toy"),)
+    for name in ("song", "airline", "peds1_dir0", "peds1_dir1", "peds1_dir2", "nycflights13", "sarcos"):
+        row = status(read_spec(name), tmp_path)
+        assert row.state in ("missing", "ready" if name == "nycflights13" else "missing")
+        assert "dlmexp data" in row.detail or row.state == "ready"
+    assert "sarcos_test may stand in" in status(read_spec("sarcos"), tmp_path).detail
+
+
+def test_a_file_that_fails_its_checks_is_not_ready(tmp_path):
+    row = status(toy(tmp_path, "1,0\n2,5\n"), tmp_path)
+    assert row.state == "partial"
+    assert "check 'labels' failed" in row.detail
+
+
+def test_large_files_are_not_parsed_just_to_be_listed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "QUICK", 3)
+    spec = toy(tmp_path)
+    assert "not read yet" in status(spec, tmp_path).detail
+    module.load(spec, tmp_path)
+    assert status(spec, tmp_path).rows == 2
+
+
+def test_names_of_directions_are_shown(tmp_path):
+    cells = np.empty((3, 3), dtype=object)
+    for k, name in enumerate(("right", "left", "total")):
+        cells[0, k], cells[1, k], cells[2, k] = name, np.ones((30, 4000)), np.full((1, 4000), k)
+    (tmp_path / "peds1").mkdir()
+    names = {"dirs": cells[:1], "fv": cells[1:2], "cnt": cells[2:]}
+    savemat(tmp_path / "peds1" / "Peds1_feats.mat", names, do_compression=True)
+    row = status(read_spec("peds1_dir2"), tmp_path)
+    assert row.state == "ready"
+    assert "direction total; dirs: right, left, total" in row.detail
+
+
+@pytest.mark.parametrize("name", ["twonorm_drawn", "airline_like"])
+def test_drawn_data_is_not_drawn_to_be_listed(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "load", lambda *args: pytest.fail("drawn"))
+    assert status(read_spec(name), tmp_path).state == "drawn"

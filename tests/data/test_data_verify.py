@@ -1,0 +1,88 @@
+"""`data check` trusts nothing it remembers."""
+
+import os
+
+import numpy as np
+import pytest
+
+from dlmexp.data import cache
+from dlmexp.data.checksums import sha256
+from dlmexp.data.dataset import load
+from dlmexp.data.spec import DatasetSpec, FileSpec, read_spec
+from dlmexp.data.verify import verify
+
+
+def toy(root, **file) -> DatasetSpec:
+    path = root / "toy" / "toy.dat"
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists():
+        path.write_text("1,0\n2,1\n")
+    return DatasetSpec("toy", "label_last", "binary", "counts", features=1, files=(FileSpec("toy/toy.dat", **file),))
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.setenv("DLMEXP_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_sound_data_passes(root):
+    spec = toy(root, sha256=sha256(toy(root) and root / "toy" / "toy.dat"))
+    load(spec, root)
+    verdict = verify(spec, root)
+    assert verdict.ok
+    assert verdict.detail == "1 checksum verified; 2 x 1 parsed, checks pass"
+
+
+def test_a_change_that_size_and_time_do_not_show_is_found(root):
+    path = root / "toy" / "toy.dat"
+    spec = toy(root, sha256=sha256(toy(root) and path))
+    load(spec, root)
+    stat = path.stat()
+    with path.open("r+") as file:
+        file.write("3")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    load(spec, root)  # nothing noticed: that is what the check is for
+    verdict = verify(spec, root)
+    assert verdict.ok is False
+    assert "published file" in verdict.detail
+
+
+def test_a_damaged_cache_is_found_and_removed(root):
+    spec = toy(root)
+    load(spec, root)
+    (array,) = (root / "cache").rglob("X.npy")
+    data = bytearray(array.read_bytes())
+    data[-1] ^= 1
+    array.write_bytes(data)
+    verdict = verify(spec, root)
+    assert verdict.ok is False
+    assert "removed" in verdict.detail
+    assert verify(spec, root).ok
+    assert load(spec, root).X.tolist() == [[1], [2]]
+
+
+def test_a_cache_that_says_other_things_than_the_file_is_found(root):
+    spec = toy(root)
+    load(spec, root)
+    (array,) = (root / "cache").rglob("X.npy")
+    folder = array.parent
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    cache.store([folder.parent], folder.name, np.ones((2, 1)), np.ones(2), {"checksum": "forged", "facts": {}})
+    assert "does not hold what the raw files say" in verify(spec, root).detail
+
+
+def test_failed_checks_missing_and_drawn(root):
+    (root / "toy").mkdir()
+    (root / "toy" / "toy.dat").write_text("1,7\n")
+    assert "check 'labels' failed" in verify(toy(root), root).detail
+    assert verify(read_spec("song"), root).ok is None
+    assert verify(read_spec("ringnorm_drawn"), root).ok
+
+
+def test_partial_data_is_verified_as_far_as_it_goes(data_root):
+    verdict = verify(read_spec("sarcos"), data_root)
+    assert verdict.ok
+    assert "1 checksum verified" in verdict.detail or "2 checksums" in verdict.detail

@@ -1,0 +1,179 @@
+"""Downloads against a real HTTP server on this machine that misbehaves on request."""
+
+import http.server
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
+
+import pytest
+
+from dlmexp.data import download as module
+from dlmexp.data.download import download
+from dlmexp.errors import UserError
+
+BODY = bytes(range(256)) * 4096  # 1 MiB, four chunks
+
+
+@dataclass
+class Behaviour:
+    """What the server does; `cut` lists after how many bytes each answer in turn breaks off."""
+
+    body: bytes = BODY
+    ranges: bool = True
+    etag: str | None = '"v1"'
+    modified: str | None = None
+    status: list[int] = field(default_factory=list)
+    cut: list[int] = field(default_factory=list)
+    asked: list[str | None] = field(default_factory=list)
+
+
+@contextmanager
+def serving(behaviour: Behaviour):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            wanted = self.headers.get("Range")
+            behaviour.asked.append(wanted)
+            if behaviour.status:
+                self.send_error(behaviour.status.pop(0))
+                return
+            if_range = self.headers.get("If-Range")
+            start = 0
+            if wanted and behaviour.ranges and if_range in (None, behaviour.etag, behaviour.modified):
+                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(behaviour.body):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(behaviour.body)}")
+                self.end_headers()
+                return
+            self.send_response(206 if start else 200)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(behaviour.body) - 1}/{len(behaviour.body)}")
+            self.send_header("Content-Length", str(len(behaviour.body) - start))
+            for name, value in (("ETag", behaviour.etag), ("Last-Modified", behaviour.modified)):
+                if value:
+                    self.send_header(name, value)
+            self.end_headers()
+            until = behaviour.cut.pop(0) if behaviour.cut else len(behaviour.body)
+            self.wfile.write(behaviour.body[start : start + until])
+
+        def log_message(self, format, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/file"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def fetched(tmp_path, behaviour: Behaviour, verified=False, pauses: list | None = None) -> bytes:
+    pauses = [] if pauses is None else pauses
+    with serving(behaviour) as url:
+        download(url, tmp_path / "part", lambda done, total: None, verified, pauses.append)
+    return (tmp_path / "part").read_bytes()
+
+
+def test_a_whole_file(tmp_path):
+    seen = []
+    with serving(Behaviour()) as url:
+        download(url, tmp_path / "deep" / "part", lambda done, total: seen.append((done, total)))
+    assert (tmp_path / "deep" / "part").read_bytes() == BODY
+    assert seen[0] == (0, len(BODY))
+    assert seen[-1] == (len(BODY), len(BODY))
+
+
+@pytest.mark.parametrize(
+    "behaviour", [Behaviour(cut=[300_000, 10]), Behaviour(cut=[300_000, 10], etag=None, modified=formatdate(0))]
+)
+def test_a_truncated_body_is_noticed_and_resumed(tmp_path, behaviour):
+    pauses = []
+    assert fetched(tmp_path, behaviour, pauses=pauses) == BODY
+    assert behaviour.asked == [None, "bytes=300000-", "bytes=300010-"]
+    assert pauses == [1.0, 1.0]
+
+
+def test_an_earlier_process_is_continued(tmp_path):
+    first = Behaviour(cut=[500_000, *[0] * 5])
+    with pytest.raises(UserError, match="500000 bytes are kept"):
+        fetched(tmp_path, first)
+    second = Behaviour()
+    assert fetched(tmp_path, second) == BODY
+    assert second.asked == ["bytes=500000-"]
+
+
+def test_a_file_that_changed_meanwhile_starts_afresh(tmp_path):
+    with pytest.raises(UserError):
+        fetched(tmp_path, Behaviour(cut=[500_000, *[0] * 5]))
+    assert fetched(tmp_path, Behaviour(body=b"new" * 1000, etag='"v2"')) == b"new" * 1000
+
+
+def test_without_range_support_it_starts_afresh(tmp_path):
+    behaviour = Behaviour(ranges=False, cut=[300_000])
+    assert fetched(tmp_path, behaviour) == BODY
+    assert behaviour.asked == [None, "bytes=300000-"]
+
+
+def test_without_a_validator_only_a_verified_download_resumes(tmp_path):
+    for verified, second in ((False, None), (True, "bytes=300000-")):
+        behaviour = Behaviour(etag=None, cut=[300_000])
+        assert fetched(tmp_path / str(verified), behaviour, verified) == BODY
+        assert behaviour.asked == [None, second]
+
+
+def test_a_weak_etag_is_no_validator(tmp_path):
+    behaviour = Behaviour(etag='W/"v1"', cut=[300_000])
+    assert fetched(tmp_path, behaviour) == BODY
+    assert behaviour.asked == [None, None]
+
+
+def test_a_finished_part_is_recognised(tmp_path):
+    fetched(tmp_path, Behaviour())
+    again = Behaviour()
+    assert fetched(tmp_path, again) == BODY
+    assert again.asked == [f"bytes={len(BODY)}-"]
+
+
+def test_a_part_longer_than_the_file_starts_afresh(tmp_path):
+    fetched(tmp_path, Behaviour())
+    short = Behaviour(body=b"short")
+    assert fetched(tmp_path, short, verified=True) == b"short"
+    assert short.asked == [f"bytes={len(BODY)}-", None]
+
+
+def test_passing_faults_are_tried_again_with_growing_pauses(tmp_path):
+    pauses = []
+    assert fetched(tmp_path, Behaviour(status=[503, 500, 429, 502]), pauses=pauses) == BODY
+    assert pauses == [1.0, 2.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("status", [404, 403, 410])
+def test_refusals_are_final(tmp_path, status):
+    behaviour = Behaviour(status=[status])
+    with pytest.raises(UserError, match=f"answered {status}"):
+        fetched(tmp_path, behaviour)
+    assert len(behaviour.asked) == 1
+    assert not (tmp_path / "part").exists()
+
+
+def test_a_server_that_is_gone_is_given_up(tmp_path):
+    with serving(Behaviour()) as url:
+        pass
+    with pytest.raises(UserError, match="refused"):
+        download(url, tmp_path / "part", lambda done, total: None, pause=lambda seconds: None)
+
+
+def test_endless_files_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LARGEST", 1000)
+    with pytest.raises(UserError, match="more than 1000: refused"):
+        fetched(tmp_path, Behaviour())
+
+
+def test_a_full_disk_is_not_blamed_on_the_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_copy", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(UserError, match="could not be written: No space left"):
+        fetched(tmp_path, Behaviour())

@@ -1,0 +1,183 @@
+"""The protocol of SPEC section 5, as properties."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlmexp.data.dataset import Dataset
+from dlmexp.data.spec import DatasetSpec, Task
+from dlmexp.data.splits import (
+    KINDS,
+    SPLIT_VERSION,
+    inducing_points,
+    normalisation,
+    permutation,
+    prepare,
+    resolve_size,
+    resolve_sizes,
+    split,
+    training_rows,
+)
+from dlmexp.errors import UserError
+
+rows = st.integers(20, 3000)
+kinds = st.sampled_from(KINDS)
+seeds = st.integers(0, 2**31)
+
+
+def made_up(n: int, task: Task = "regression", d: int = 3) -> Dataset:
+    rng = np.random.default_rng(n)
+    y = rng.normal(5.0, 3.0, n) if task == "regression" else rng.integers(0, 2, n).astype(float)
+    return Dataset("made_up", task, rng.normal(2.0, 4.0, (n, d)), y, "checksum")
+
+
+def spec(kind: str, task: Task = "regression", test_cap: int | None = None) -> DatasetSpec:
+    return DatasetSpec("made_up", "none", task, kind, test_cap=test_cap)
+
+
+def test_first_indices_are_pinned():
+    # If this fails, every split has moved: raise SPLIT_VERSION.
+    assert SPLIT_VERSION == 1
+    assert permutation(20640, 0)[:8].tolist() == [20554, 16026, 6037, 855, 921, 3697, 12977, 269]
+    assert permutation(20640, 4)[:8].tolist() == [4306, 9782, 5907, 9320, 17815, 12615, 8245, 9943]
+
+
+@given(rows, seeds)
+def test_permutation_is_one(n, seed):
+    assert np.array_equal(np.sort(permutation(n, seed)), np.arange(n))
+
+
+@given(rows, kinds, seeds, st.none() | st.integers(1, 500))
+def test_parts_are_disjoint_and_within_the_rows(n, kind, seed, cap):
+    parts = split(n, kind, seed, cap)
+    together = np.concatenate([parts.train_pool, parts.validation, parts.test])
+    assert len(np.unique(together)) == len(together)
+    assert together.min() >= 0
+    assert together.max() < n
+    assert len(parts.train_pool) > 0
+    assert len(parts.test) > 0
+    assert cap is None or len(parts.test) <= cap
+    if cap is None:
+        assert len(together) == n
+
+
+@given(rows, kinds, seeds, st.data())
+def test_training_sets_are_nested(n, kind, seed, data):
+    parts = split(n, kind, seed)
+    small, large = sorted(data.draw(st.tuples(*[st.integers(1, len(parts.train_pool))] * 2)))
+    assert np.array_equal(training_rows(parts, large)[:small], training_rows(parts, small))
+
+
+@given(st.integers(40, 400), kinds, st.integers(0, 9), st.data())
+@settings(max_examples=30)
+def test_held_out_rows_do_not_depend_on_the_size(n, kind, seed, data):
+    dataset, how = made_up(n), spec(kind)
+    pool = len(split(n, kind, seed).train_pool)
+    small, large = prepare(dataset, how, seed, data.draw(st.integers(2, pool))), prepare(dataset, how, seed, pool)
+    for part in ("y_val", "y_test"):
+        raw = [getattr(p, part) * p.y_std + p.y_mean for p in (small, large)]
+        np.testing.assert_allclose(raw[0], raw[1], rtol=1e-10, atol=1e-10)
+
+
+@given(st.integers(40, 300), kinds, st.integers(0, 9), st.data())
+@settings(max_examples=30)
+def test_no_held_out_row_influences_what_is_trained_on(n, kind, seed, data):
+    dataset, how = made_up(n), spec(kind)
+    parts = split(n, kind, seed)
+    size = data.draw(st.integers(1, len(parts.train_pool)))
+    X, y = np.full_like(dataset.X, 1e9), np.full_like(dataset.y, -1e9)
+    used = training_rows(parts, size)
+    X[used], y[used] = dataset.X[used], dataset.y[used]
+    disturbed = Dataset("made_up", "regression", X, y, "other")
+    a, b = prepare(dataset, how, seed, size), prepare(disturbed, how, seed, size)
+    assert np.array_equal(a.X_train, b.X_train)
+    assert np.array_equal(a.y_train, b.y_train)
+    assert (a.y_mean, a.y_std) == (b.y_mean, b.y_std)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "cap", "sizes"),
+    [
+        ("regression", 20640, None, (13829, 1651, 5160)),
+        ("regression", 515345, 10000, (345281, 41228, 10000)),
+        ("counts", 7400, None, (5660, 740, 1000)),
+        ("counts", 3772, None, (2395, 377, 1000)),
+        ("counts", 100, None, (45, 10, 45)),
+        ("airline", 2055733, None, (1955733, 0, 100000)),
+        ("airline", 273853, None, (173853, 0, 100000)),
+    ],
+)
+def test_sizes_of_the_parts(kind, n, cap, sizes):
+    parts = split(n, kind, 0, cap)
+    assert (len(parts.train_pool), len(parts.validation), len(parts.test)) == sizes
+
+
+def test_the_papers_sizes_of_cadata_come_out_of_one_rounding_rule():
+    assert resolve_sizes(["80%", "5%", "100%"], 13829) == [691, 11063, 13829]
+
+
+def test_sizes_are_capped_by_the_pool_and_distinct():
+    assert resolve_sizes([100, 200, 500, 1000, 2000], 450) == [100, 200, 450]
+
+
+@pytest.mark.parametrize("size", [-5, 0, "0%", "101%", "abc", "5 %%", "1/0%", ""])
+def test_impossible_sizes_are_refused(size):
+    with pytest.raises(UserError, match=re.escape(f"size '{size}'")):
+        resolve_size(size, 1000)
+
+
+def test_unknown_split_and_too_few_rows_are_refused():
+    with pytest.raises(UserError, match="regression"):
+        split(100, "regresion", 0)
+    with pytest.raises(UserError, match="19 rows"):
+        split(19, "counts", 0)
+
+
+def test_training_rows_have_mean_zero_and_deviation_one():
+    prepared = prepare(made_up(500), spec("regression"), 0, "100%")
+    np.testing.assert_allclose(prepared.X_train.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(prepared.X_train.std(axis=0), 1.0, rtol=1e-12)
+    assert abs(prepared.y_train.mean()) < 1e-12
+    assert prepared.y_train.std() == pytest.approx(1.0, rel=1e-12)
+
+
+def test_the_factor_undoes_the_normalisation_of_y():
+    dataset, how = made_up(400), spec("regression")
+    prepared, parts = prepare(dataset, how, 3, 50), split(400, "regression", 3)
+    np.testing.assert_allclose(prepared.y_test * prepared.y_std + prepared.y_mean, dataset.y[parts.test], rtol=1e-12)
+
+
+def test_targets_of_other_tasks_stay_as_they_are():
+    dataset = made_up(300, task="binary")
+    prepared = prepare(dataset, spec("counts", "binary"), 0, 100)
+    assert (prepared.y_mean, prepared.y_std) == (0.0, 1.0)
+    assert np.array_equal(prepared.y_train, dataset.y[split(300, "counts", 0).train_pool[:100]])
+
+
+@given(st.floats(-1e50, 1e50), st.integers(1, 40))
+def test_constant_features_become_zero_wherever_they_are_applied(value, n):
+    scale = normalisation(np.full((n, 1), value))
+    assert (scale.apply(np.array([[value], [value + 1.0], [-7.0]])) == 0.0).all()
+    assert scale.std[0] == 1.0
+
+
+@given(st.lists(st.floats(-1e90, 1e90), min_size=1, max_size=30))
+def test_normalised_training_values_are_always_finite(values):
+    X = np.array(values)[:, None]
+    assert np.isfinite(normalisation(X).apply(X.copy())).all()
+
+
+def test_the_dataset_itself_is_left_alone():
+    dataset = made_up(200)
+    before = dataset.X.copy(), dataset.y.copy()
+    prepare(dataset, spec("regression"), 0, "100%")
+    assert np.array_equal(dataset.X, before[0])
+    assert np.array_equal(dataset.y, before[1])
+
+
+def test_inducing_points_follow_the_papers_table():
+    assert [inducing_points(n) for n in (5300, 3772, 7400, 4177, 4000)] == [53, 37, 74, 41, 40]
+    assert (inducing_points(300), inducing_points(10**6)) == (20, 200)

@@ -1,0 +1,189 @@
+"""The marginals and the KL against GPyTorch as oracle, against their definition, and cell by cell."""
+
+from typing import Any
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
+from gpytorch.variational import CholeskyVariationalDistribution, UnwhitenedVariationalStrategy, VariationalStrategy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from dlmexp.gp.kernels import KERNELS, rbf
+from dlmexp.gp.posterior import kl, marginals, projection, to_whitened
+
+LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean", "m", "L")
+TINY = 1e-12  # GPyTorch's jitter is absolute and ours relative: this small, the difference is below the tolerance
+
+
+class Oracle(gpytorch.models.ApproximateGP):
+    """GPyTorch's model at our parameters. Its unwhitened q(u) includes the constant mean, ours is that of u - mean."""
+
+    likelihood: Any
+    mean_module: Any
+    covar_module: Any
+    variational_strategy: Any
+
+    def __init__(self, c, strategy):
+        M = c["m"].shape[-1]
+        super().__init__(strategy(self, c["Z"][0].clone(), CholeskyVariationalDistribution(M), True, jitter_val=TINY))
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+        self.double()
+        self.mean_module.constant.data.copy_(c["mean"][0])
+        self.covar_module.base_kernel.lengthscale = c["lengthscale"]
+        self.covar_module.outputscale = c["outputscale"]
+        self.likelihood.noise = c["noise"]
+        q = self.variational_strategy._variational_distribution
+        shift = c["mean"][0] if strategy is UnwhitenedVariationalStrategy else 0
+        q.variational_mean.data.copy_(c["m"][0] + shift)
+        q.chol_variational_covar.data.copy_(c["L"][0])
+        self.variational_strategy.variational_params_initialized.fill_(1)
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def gradients(self):
+        """By our names; those of positive parameters without the softplus that stands before them."""
+        q = self.variational_strategy._variational_distribution
+        raw = {
+            "lengthscale": self.covar_module.base_kernel.raw_lengthscale,
+            "outputscale": self.covar_module.raw_outputscale,
+            "noise": self.likelihood.noise_covar.raw_noise,
+        }
+        found = {k: (p.grad / torch.sigmoid(p.detach())).flatten() for k, p in raw.items()}
+        found |= {"mean": self.mean_module.constant.grad, "Z": self.variational_strategy.inducing_points.grad}
+        if isinstance(self.variational_strategy, UnwhitenedVariationalStrategy):
+            found["mean"] = found["mean"] + q.variational_mean.grad.sum()
+        return found | {"m": q.variational_mean.grad, "L": q.chol_variational_covar.grad.tril()}
+
+
+def our_losses(c, whitened, objective):
+    """sum_i loss_i and KL, with a Gaussian likelihood written out."""
+    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    L = c["L"].tril()
+    m, L = (c["m"], L) if whitened else to_whitened(c["m"], L, p.Kuu)
+    mu, v = marginals(p, c["mean"], m, L)
+    noise, error = c["noise"][:, None], (c["y"] - mu).square()
+    if objective == "elbo":
+        loss = 0.5 * (torch.log(2 * torch.pi * noise) + (error + v) / noise)
+    else:
+        loss = 0.5 * (torch.log(2 * torch.pi * (noise + v)) + error / (noise + v))
+    return loss.mean(-1) + 0.7 * kl(m, L) / c["X"].shape[1]
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize("objective", ["elbo", "log_dlm"])
+def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells):
+    c = cells(1, 8, 40, 3) | {"jitter": torch.full((1,), TINY, dtype=torch.float64)}
+    oracle = Oracle(c, VariationalStrategy if whitened else UnwhitenedVariationalStrategy)
+    mll = {"elbo": VariationalELBO, "log_dlm": PredictiveLogLikelihood}[objective]
+    with (
+        gpytorch.settings.variational_cholesky_jitter(double_value=TINY),
+        gpytorch.settings.cholesky_jitter(double_value=0.0),
+    ):
+        expected = -mll(oracle.likelihood, oracle, 40, beta=0.7)(oracle(c["X"][0]), c["y"][0])
+        expected.backward()
+    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+    value = our_losses(ours, whitened, objective)
+    torch.testing.assert_close(value[0], expected, rtol=1e-8, atol=1e-8)
+    value.sum().backward()
+    for name, gradient in oracle.gradients().items():
+        mine = ours[name].grad.flatten()
+        torch.testing.assert_close(mine, gradient.flatten(), rtol=1e-8, atol=1e-8, msg=lambda s, n=name: f"{n}: {s}")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("whitened", [True, False])
+def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
+    c = cells(2, 3, 4, 2)
+    names = ("Z", "X", "lengthscale", "outputscale", "mean", "m", "L")
+
+    def f(*args):
+        a = dict(zip(names, args, strict=True))
+        p = projection(KERNELS[name], a["Z"], a["X"], a["lengthscale"], a["outputscale"], c["jitter"])
+        m, L = (a["m"], a["L"]) if whitened else to_whitened(a["m"], a["L"], p.Kuu)
+        return marginals(p, a["mean"], m, L)
+
+    assert gradcheck(f, [c[k].requires_grad_() for k in names])
+
+
+def test_marginals_are_those_of_the_joint_gaussian(cells):
+    """From q(u) and p(f | u) with dense matrices and general solves."""
+    c = cells(2, 6, 20, 2)
+    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    mu, v = marginals(p, c["mean"], c["m"], c["L"])
+    Kuu = rbf(c["Z"], c["Z"], c["lengthscale"], c["outputscale"])
+    Kuu = Kuu + 1e-6 * c["outputscale"][:, None, None] * torch.eye(6, dtype=torch.float64)
+    Kff = rbf(c["X"], c["X"], c["lengthscale"], c["outputscale"])
+    Luu = torch.linalg.cholesky(Kuu)
+    gain = torch.linalg.solve(Kuu, p.Kuf).mT
+    S = Luu @ c["L"] @ c["L"].mT @ Luu.mT
+    cov = Kff - gain @ p.Kuf + gain @ S @ gain.mT
+    torch.testing.assert_close(mu, c["mean"][:, None] + (gain @ Luu @ c["m"][..., None])[..., 0], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(v, cov.diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(p.A, torch.linalg.solve(Luu, p.Kuf), rtol=1e-9, atol=1e-9)
+
+
+def test_kl_is_torchs(cells):
+    c = cells(3, 5, 1, 1)
+    q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
+    prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(kl(c["m"], c["L"]), torch.distributions.kl_divergence(q, prior), rtol=1e-12, atol=1e-12)
+
+
+def test_unwhitened_kl_is_against_the_prior_of_u(cells):
+    c = cells(2, 5, 1, 2)
+    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
+    prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), p.Kuu.K)
+    whitened = kl(*to_whitened(c["m"], c["L"], p.Kuu))
+    torch.testing.assert_close(whitened, torch.distributions.kl_divergence(q, prior), rtol=1e-9, atol=1e-9)
+
+
+def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
+    """A smooth kernel on a line, q nearly a point mass: v is 1e-6 of the prior variance, all of it jitter. The
+    reference is computed with 40 digits."""
+    from mpmath import cholesky, lu_solve, matrix, mp
+
+    Z = torch.linspace(-1, 1, 12, dtype=torch.float64)[None, :, None]
+    one = torch.ones(1, dtype=torch.float64)
+    X, m, L = Z[:, ::3], torch.zeros(1, 12, dtype=torch.float64), 1e-4 * torch.eye(12, dtype=torch.float64)[None]
+    p = projection(rbf, Z, X, 2 * one[:, None], one, 1e-6 * one)
+    _, v = marginals(p, 0 * one, m, L)
+    with mp.workdps(40):
+        Luu = cholesky(matrix(p.Kuu.K[0].tolist()))
+        columns = [lu_solve(Luu, matrix(p.Kuf[0, :, i].tolist())) for i in range(X.shape[1])]
+        squares = [sum(a * a for a in column) for column in columns]
+        exact = torch.tensor([[float(1 - s + mp.mpf(1e-4) ** 2 * s) for s in squares]], dtype=torch.float64)
+    assert v.max() < 2e-6
+    assert v.min() > 0
+    torch.testing.assert_close(v, exact, rtol=1e-7, atol=0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    B=st.integers(1, 5), M=st.integers(1, 9), N=st.integers(1, 12), seed=st.integers(0, 10**6),
+    whitened=st.booleans(), ill=st.sampled_from([None, "nan", "singular"]),
+)  # fmt: skip
+def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells):
+    """Value and gradient to 1e-10, with a neighbour that is NaN or cannot be factorised in the batch or not."""
+    c = cells(B + 1, M, N, 2, seed=seed)
+    if ill == "nan":
+        c["Z"][B] = torch.nan
+    if ill == "singular":
+        c["outputscale"][B] = -1.0
+    together = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+    values = our_losses(together, whitened, "log_dlm")
+    values.sum().backward()
+    for i in range(B):
+        alone = {k: t[i : i + 1].clone() for k, t in c.items()}
+        alone |= {k: alone[k].requires_grad_() for k in LEARNED}
+        value = our_losses(alone, whitened, "log_dlm")
+        value.backward()
+        torch.testing.assert_close(values[i], value[0], rtol=1e-10, atol=1e-12)
+        for k in LEARNED:
+            torch.testing.assert_close(together[k].grad[i], alone[k].grad[0], rtol=1e-10, atol=1e-10)
