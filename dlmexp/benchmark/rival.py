@@ -25,7 +25,7 @@ class Classifier(gpytorch.models.ApproximateGP):
 def gpytorch_step(X: Tensor, y: Tensor, M: int, objective: str) -> Callable[[], None]:
     """One training step (forward, backward, Adam) of a probit model on X [N, D], y [N]."""
     model: Any = Classifier(X[:M].clone()).to(X)
-    likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    likelihood = gpytorch.likelihoods.BernoulliLikelihood().to(X)
     mll = OBJECTIVES[objective](likelihood, model, len(y))
     adam = torch.optim.Adam(model.parameters(), lr=1e-3)
 

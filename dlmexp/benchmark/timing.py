@@ -1,12 +1,12 @@
 """Times of several things side by side in one process: rounds over all of them, and the fastest round of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 
 import torch
 
 
-def fastest(cases: dict[str, Callable[[], object]], seconds: float, device: str = "cpu") -> dict[str, float]:
+def fastest(cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu") -> dict[str, float]:
     """Seconds of each case's fastest run. The minimum is what the machine can do: whatever else runs on it only adds.
     Rounds alternate, so that a slow minute of the machine does not fall on one case alone."""
     best = dict.fromkeys(cases, float("inf"))

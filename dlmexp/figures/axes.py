@@ -198,7 +198,7 @@ def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:
 def _scale_y(ax: Axes, means: np.ndarray) -> None:
     scale = scale_of(means)
     if scale == "linear":
-        ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+        ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
         return
     if scale == "symlog":
         middle = np.percentile(np.abs(means[np.isfinite(means)]), 75)

@@ -1,5 +1,6 @@
 """A whole figure: panels in a grid, one legend above them, what the reader must know below."""
 
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ def render(drawn: Drawn) -> Canvas:
     legend = _legend(drawn)
     per_row = 4 if columns == 1 else 7
     lines = -(-len(legend) // per_row)
+    across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
     notes = _notes(drawn)
     height = rows * (PANEL_HEIGHT if columns > 1 else 2.0) + 0.14 * lines + 0.11 * len(notes) + 0.1
     canvas = Canvas(figsize=(width, height), layout="constrained")
@@ -90,7 +92,6 @@ def render(drawn: Drawn) -> Canvas:
             ax.set_axis_off()
             continue
         _panel(ax, panels[index], drawn.series[index], drawn, f"({chr(97 + index)}) " if len(panels) > 1 else "")
-    across = min(per_row, len(legend))
     spacing = 0.8 if columns == 1 else 1.4
     canvas.legend(handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing)
     if notes:
@@ -187,12 +188,4 @@ def _notes(drawn: Drawn) -> list[str]:
     notes += [f"{name} stands in for the paper's {conf.family(of)}." for name, of in drawn.drawing.stand_ins.items()]
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
-    joined = " ".join(notes)
-    width = 85 if drawn.drawing.figure.columns == 1 else 175
-    return _wrapped(joined, width)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width)
+    return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.figure.columns == 1 else 175)

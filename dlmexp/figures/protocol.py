@@ -1,6 +1,7 @@
 """One way of training per line: records made with other settings are never mixed in, and never dropped unsaid."""
 
 from collections import Counter, defaultdict
+from operator import itemgetter
 from typing import Any
 
 Record = dict[str, Any]
@@ -32,14 +33,15 @@ def one_protocol(records: list[Record]) -> tuple[list[Record], str]:
 
 
 def _majority(records: list[Record], fields: tuple[str, ...]) -> tuple[list[Record], list[str]]:
-    settings = [tuple(str(record["cell"][name]) for name in fields) for record in records]
+    setting_of = itemgetter(*fields)
+    settings = [setting_of(record["cell"]) for record in records]
     counts = Counter(settings)
     if len(counts) <= 1:
         return records, []
-    best = min(counts, key=lambda setting: (-counts[setting], setting))
+    best = min(counts, key=lambda setting: (-counts[setting], str(setting)))
     left = [
         f"{name}={value}"
-        for setting in sorted(set(counts) - {best})
+        for setting in sorted(set(counts) - {best}, key=str)
         for name, value, usual in zip(fields, setting, best, strict=True)
         if value != usual
     ]

@@ -3,9 +3,11 @@
 Plain dictionaries rather than a table: a panel takes some hundreds of small picks, each far cheaper this way.
 """
 
+import gc
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pandas as pd
 from dlmexp.errors import UserError
 from dlmexp.figures import conf
 from dlmexp.sweep.store import Store
-from dlmexp.sweep.table import select, table
+from dlmexp.sweep.table import IDENTITY, select, table
 
 Record = dict[str, Any]
 
@@ -33,8 +35,26 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else np.nan
 
 
-def _method_and_key(rows: pd.DataFrame) -> set[tuple[str, str]]:
-    return set(zip(rows["method"], rows["key"], strict=True)) if len(rows) else set()
+def _candidates(fits: list[Record]) -> pd.DataFrame:
+    """What `select` needs of the records' table, as categories: half the time for 20 000 records."""
+    if not fits:
+        return pd.DataFrame()
+    fields = (*IDENTITY, "base")
+    values_of = itemgetter(*fields)
+    values = zip(*(values_of(record["cell"]) for record in fits), strict=True)
+    columns: dict[str, Any] = {name: _categories(column) for name, column in zip(fields, values, strict=True)}
+    columns["key"] = [record["key"] for record in fits]
+    columns["status"] = pd.Series([record["status"] for record in fits], dtype=object)
+    columns["beta"] = np.array([_number(record["cell"]["beta"]) for record in fits])
+    for metric in ("nll", "mse"):
+        columns[f"validation_{metric}"] = np.array([validation_metric(record, metric) for record in fits])
+    return pd.DataFrame(columns)
+
+
+def _categories(values: tuple[Any, ...]) -> pd.Categorical:
+    distinct = [value for value in dict.fromkeys(values) if value is not None]
+    numbers: dict[Any, int] = {None: -1} | {value: number for number, value in enumerate(distinct)}
+    return pd.Categorical.from_codes(list(map(numbers.__getitem__, values)), categories=distinct)
 
 
 def part_of(record: Record) -> str:
@@ -98,26 +118,22 @@ class Results:
 
     @cached_property
     def _selected_by_nll(self) -> set[tuple[str, str]]:
-        return _method_and_key(self.selected_rows)
+        return self._select("nll")
 
     @cached_property
     def _selected_by_mse(self) -> set[tuple[str, str]]:
-        return _method_and_key(self._select("mse", self._fits[self._fits["task"] == "regression"]))
+        return self._select("mse")
 
     @cached_property
-    def selected_rows(self) -> pd.DataFrame:
-        """The table of selected fits, beta by validation NLL (square-loss methods: MSE)."""
-        return self._select("nll", self._fits)
+    def _candidates(self) -> pd.DataFrame:
+        return _candidates([record for record in self.records.values() if part_of(record) == "fits"])
 
-    @cached_property
-    def _fits(self) -> pd.DataFrame:
-        rows = self.frame[(self.frame["kind"] == "fit") & (self.frame["evaluate"] == "end")]
-        # Categories halve the time that grouping by all fields of a cell takes.
-        text = [name for name in rows.columns if not pd.api.types.is_numeric_dtype(rows[name])]
-        return rows.astype(dict.fromkeys(text, "category"))
-
-    def _select(self, metric: str, rows: pd.DataFrame) -> pd.DataFrame:
-        return select(rows, conf.methods(), metric)
+    def _select(self, metric: str) -> set[tuple[str, str]]:
+        rows = self._candidates
+        if rows.empty:
+            return set()
+        rows = select(rows if metric == "nll" else rows[rows["task"] == "regression"], conf.methods(), metric)
+        return set(zip(rows["method"], rows["key"], strict=True)) if "method" in rows else set()
 
     def arrays(self, record: Record) -> dict[str, np.ndarray]:
         """The arrays beside a record; none for a cell that failed."""
@@ -129,7 +145,13 @@ def load(folder: str | Path, label: str = "") -> Results:
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': name the one that `dlmexp run` wrote to with --results")
     store = Store(folder)
-    results = Results(store, store.all(), label)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small objects that all stay: looking for garbage among them takes a fifth of the time
+    try:
+        results = Results(store, store.all(), label)
+    finally:
+        if collecting:
+            gc.enable()
     if not results.records:
         raise UserError(f"'{folder}' holds no records yet: `dlmexp run` computes some, --results names another folder")
     return results

@@ -1,7 +1,7 @@
 """Direct loss minimisation for your own GPyTorch models: the estimators of `dlmexp.estimators` as GPyTorch objectives.
 
-`DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a training loop, with any `ApproximateGP` of any batch
-shape and variational strategy, full batch or minibatches:
+`DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a training loop, with any `ApproximateGP` of any
+batch shape and variational strategy, full batch or minibatches:
 
     mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
     loss = -mll(model(x), y)
@@ -11,8 +11,8 @@ Like every objective of GPyTorch it returns what is to be *maximised*, per row: 
 `mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of the paper). `SquareLoss` is
 the same for `-1/2 (mu_i - y_i)^2`. A whole training script is `scripts/example_mlls.py`.
 
-The likelihood may be GPyTorch's Gaussian, Bernoulli (probit), Poisson (softplus link) or Student-t, or `PoissonExpLikelihood`
-from here (exp link, as in the paper).
+The likelihood may be GPyTorch's Gaussian, Bernoulli (probit), Poisson (softplus link) or Student-t, or
+`PoissonExpLikelihood` from here (exp link, as in the paper).
 """
 
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC

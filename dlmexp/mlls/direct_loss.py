@@ -19,13 +19,15 @@ BY_NAME: dict[str, Estimator] = {"exact": Exact(), "quadrature": Quadrature()}
 class DirectLoss(_ApproximateMarginalLogLikelihood):
     """`mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)` (log-loss DLM, section 2), to be maximised.
 
-    likelihood: GPyTorch's Gaussian, Bernoulli, Poisson, Student-t, or `PoissonExpLikelihood`. model: any `ApproximateGP`.
-    num_data: the number of training rows, also where a step sees a minibatch of them. beta: a number, or a tensor of the
-    model's batch shape. estimator: how the log-loss term and its gradient are computed (SPEC section 4): "exact" or an
-    estimator such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. With Gaussian and Bernoulli likelihoods and the exact
-    estimator it is GPyTorch's `PredictiveLogLikelihood`, except that the Bernoulli's tails do not underflow.
+    likelihood: GPyTorch's Gaussian, Bernoulli, Poisson, Student-t, or `PoissonExpLikelihood`.
+    model: any `ApproximateGP`, whose q(f) [*batch, N] it is called with; the value has shape [*batch].
+    num_data: the number of training rows, also where a step sees a minibatch of them.
+    beta: a number, or a tensor of the model's batch shape.
+    estimator: how the log-loss term and its gradient are computed (SPEC section 4): "exact", or an estimator such as
+    `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. Draws come from torch's global random state (`torch.manual_seed`).
 
-    Draws come from torch's global random state (`torch.manual_seed`).
+    With a Gaussian or Bernoulli likelihood and the exact estimator it is GPyTorch's `PredictiveLogLikelihood`, except
+    that the Bernoulli's tails do not underflow.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
         estimator: str | Estimator = "exact",
         combine_terms: bool = True,
     ) -> None:
-        super().__init__(likelihood, model, num_data, beta, combine_terms)
+        super().__init__(likelihood, model, num_data, beta, combine_terms)  # pyright: ignore[reportArgumentType]
         translate(likelihood)  # an unknown likelihood is refused now rather than at the first step
         if isinstance(estimator, str):
             if estimator not in BY_NAME:

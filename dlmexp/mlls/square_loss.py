@@ -13,13 +13,13 @@ from dlmexp.mlls.direct_loss import marginals_and_targets
 class SquareLoss(_ApproximateMarginalLogLikelihood):
     """`-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2` (square-loss DLM, section 2), to be maximised.
 
-    m is the mean of q in whitened coordinates (for an unwhitened strategy, `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`):
-    the part of the KL that depends on it. Nothing here depends on q's covariance or on the likelihood's noise, so neither
-    is learned; `likelihood` only brings the priors it may have. Other arguments as for `DirectLoss`.
+    m is the mean of q in whitened coordinates: for an unwhitened strategy, `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`.
+    It is the part of the KL that depends on m. Nothing here depends on q's covariance or on the likelihood's noise, so
+    neither is learned; `likelihood` only brings the priors it may have. Other arguments as for `DirectLoss`.
     """
 
     def __init__(self, likelihood: torch.nn.Module, model: torch.nn.Module, num_data: int, beta: float | Tensor = 1.0):
-        super().__init__(likelihood, model, num_data, beta, combine_terms=False)
+        super().__init__(likelihood, model, num_data, beta, combine_terms=False)  # pyright: ignore[reportArgumentType]
 
     def _log_likelihood_term(self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any) -> Tensor:
         mu, _, y = marginals_and_targets(approximate_dist_f, target)
@@ -27,7 +27,7 @@ class SquareLoss(_ApproximateMarginalLogLikelihood):
 
     def forward(self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any) -> Tensor:
         fit, _, log_prior, *added = super().forward(approximate_dist_f, target, **kwargs)
-        strategy = self.model.variational_strategy
+        strategy: Any = self.model.variational_strategy
         q, p = strategy.variational_distribution, strategy.prior_distribution
         penalty = 0.5 * p.lazy_covariance_matrix.inv_quad((q.mean - p.mean).unsqueeze(-1))
         return fit - penalty * self.beta / self.num_data + log_prior - sum(added)

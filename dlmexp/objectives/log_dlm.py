@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.estimators import Estimator
+from dlmexp.estimators import UPS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.posterior import kl
@@ -14,8 +14,10 @@ def row_loss(
     likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
     """The estimator's value, with the gradient it stands for."""
-    if hasattr(estimator, "loss_and_acceptance"):
-        return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+    if isinstance(estimator, UPS):
+        loss, accepted = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+        # Accepted over proposed, all rows together: rows propose different numbers of times.
+        return loss, accepted.reciprocal().mean(-1).reciprocal()
     return estimator(likelihood, mu, v, y, draws), None
 
 

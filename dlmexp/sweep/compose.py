@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args, get_origin
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import OmegaConf
@@ -23,26 +22,33 @@ DEFAULT = "experiment=default"
 
 def with_default(overrides: Sequence[str]) -> list[str]:
     """The overrides, with the embedded default job where they select no data."""
-    selects = any(o.lstrip("+").split("=")[0] in ("dataset", "experiment") for o in overrides)
+    selects = any(_key(override) in ("dataset", "experiment") for override in overrides)
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
 def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunConfig:
-    """The config of one job. `config_dirs` are a user's own `conf` folders, searched beside ours."""
+    """The config of one job. `config_dirs` are a user's own `conf` folders, searched beside ours.
+
+    An experiment's parts are told what the user typed, so that e.g. `seeds=[0]` holds for all of them.
+    """
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise UserError(f"--config-dir {folder}: there is no such folder")
     register()
-    GlobalHydra.instance().clear()
     searchpath = [f"hydra.searchpath=[{','.join(str(Path(d).resolve()) for d in config_dirs)}]"] if config_dirs else []
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             composed = hydra_compose("run", overrides=[*overrides, *searchpath])
-            OmegaConf.resolve(composed)
-            cfg = OmegaConf.to_object(composed)
+        cfg = cast(RunConfig, OmegaConf.to_object(composed))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(sentence(error)) from error
-    return cast(RunConfig, cfg)
+    typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
+    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
+    return cfg
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
@@ -61,19 +67,8 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def parts(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and its `parts`.
-
-    Parts take everything that is not about the selection itself (where and how to run) from the experiment.
-    """
-    found = [cfg] if cfg.dataset else []
-    for overrides in cfg.parts:
-        part = compose(list(overrides), config_dirs)
-        if "seeds" not in {o.split("=")[0] for o in overrides}:
-            part.seeds = cfg.seeds
-        for key in ("name", "device", "dtype", "results", "data_root", "batch_cells", "checkpoint_seconds"):
-            setattr(part, key, getattr(cfg, key))
-        found.append(part)
-    return found
+    """The selections an experiment consists of: its own, if it names data, and its `parts`."""
+    return [*([cfg] if cfg.dataset else []), *(compose(part, config_dirs) for part in cfg.parts)]
 
 
 def sentence(error: Exception) -> str:
@@ -85,10 +80,10 @@ def sentence(error: Exception) -> str:
         group, name = found.groups()
         return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
     if found := re.search(r"Could not override '([^']+)'", text):
-        return f"there is no setting '{found[1]}': {nearest(found[1], _settings())}"
-    if found := re.search(r"full_key: (\S+)", text):
-        reason = text.splitlines()[0] if "not in" not in text.splitlines()[0] else "there is no such setting"
-        return f"{found[1]}: {reason}; {nearest(found[1], _settings())}"
+        return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
+    if found := re.search(r"Error merging override (.+)", text):
+        reason = str(error.__cause__ or "").partition("\n")[0]
+        return f"can't use {found[1]}: {reason or 'its type does not fit'}"
     return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
@@ -97,11 +92,15 @@ def _choices(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
 
 
-def _settings(node: type = RunConfig, prefix: str = "") -> list[str]:
-    """Every key of the schema, dotted."""
+def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:
+    """Every key of the schema, dotted; a dictionary's key is taken from `near`, the key that was not found."""
     names = []
     for field in fields(node):
-        names.append(prefix + field.name)
-        if isinstance(field.type, type) and is_dataclass(field.type):
-            names += _settings(field.type, f"{prefix}{field.name}.")
+        name = prefix + field.name
+        names.append(name)
+        inner = field.type
+        if get_origin(inner) is dict and near.startswith(f"{name}."):
+            name, inner = ".".join(near.split(".")[: name.count(".") + 2]), get_args(inner)[1]
+        if isinstance(inner, type) and is_dataclass(inner):
+            names += _settings(near, inner, f"{name}.")
     return names

@@ -192,7 +192,9 @@ class Engine:
             "y_std": split.y_std,
             "hyperparameters": scalars,
         }
-        arrays = {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
+        arrays: dict[str, np.ndarray] = (
+            {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
+        )
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             per_epoch = cell.n // cell.minibatch if cell.minibatch else 1

@@ -11,7 +11,7 @@ from dlmexp.sweep.store import write_atomically
 
 
 def remember(root: Path, experiment: str, cells: Iterable[Cell]) -> None:
-    """Add the cells to the experiment's list. One file per set of cells, named by its content: writers never collide."""
+    """Add the cells to the experiment's list: one file per set of cells, named by its content, so none collide."""
     lines = sorted(f"{cell.key} {cell.dataset} {cell.describe()}" for cell in cells)
     text = "\n".join(lines) + "\n"
     name = hashlib.sha256(text.encode()).hexdigest()[:16]

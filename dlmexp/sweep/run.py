@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
+from dlmexp.data.places import locate
+from dlmexp.data.spec import read_spec, stand_ins
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
-from dlmexp.paths import data_root
+from dlmexp.paths import conf_dir, data_root
 from dlmexp.sweep import compose, grid
 from dlmexp.sweep.batching import cells_at_once
 from dlmexp.sweep.cell import Cell
 from dlmexp.sweep.manifest import remember, same_data
 from dlmexp.sweep.plan import Plan, plan
+from dlmexp.sweep.show import wide_console
 from dlmexp.sweep.store import Store
+from dlmexp.sweep.summary import summary
 
 RESERVED = ("records", "data", "running", "checkpoints", "set-aside", "multirun", "figures")
 
@@ -51,13 +54,22 @@ def work(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> Work:
                 try:
                     found.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
                 except UserError as error:
-                    found.missing.append(str(error))
+                    found.missing.append(str(error) + stand_in(dataset.name, cfg.name, data_root(part.data_root)))
                     continue
             found.cells += grid.cells(part, dataset, found.datasets[dataset.name][1])
     found.missing = list(dict.fromkeys(found.missing))
     if not found.cells:
         raise UserError("nothing can be run: " + "; ".join(found.missing))
     return found
+
+
+def stand_in(dataset: str, experiment: str, root: Path) -> str:
+    """A clause about the datasets at hand that stand in for a missing one, with the experiment made for them."""
+    for name in stand_ins(dataset):
+        if locate(read_spec(name), root).state in ("ready", "drawn"):
+            made = (conf_dir() / "experiment" / f"{experiment}-{name}.yaml").exists()
+            return f" ({name} can stand in: {f'experiment={experiment}-{name}' if made else f'dataset={name}'})"
+    return ""
 
 
 def planned(work: Work, store: Store, device: str, free: float | None) -> Plan:
@@ -108,7 +120,7 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
             str(sum(cell.key in plan.failed for cell in cells)),
             str(sum(batch[0].group == group for batch in plan.batches)),
         )
-    console = Console()
+    console = wide_console()
     console.print(table)
     console.print(
         f"{len(plan.cells)} cells: {len(plan.done)} done, {len(plan.failed)} failed, "
@@ -146,7 +158,7 @@ def execute(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> int:
         same_data(store.root, name, data.checksum)
     remember(store.root, cfg.name, found.cells)
     chosen = planned(found, store, device, free)
-    return train(found, chosen, store)
+    return train(found, chosen, store) if chosen.batches else summary(chosen, store)
 
 
 def train(work: Work, plan: Plan, store: Store) -> int:
@@ -155,7 +167,6 @@ def train(work: Work, plan: Plan, store: Store) -> int:
     from dlmexp.sweep.engine import Engine
     from dlmexp.sweep.presence import Presence
     from dlmexp.sweep.signals import Stop, StopRequest
-    from dlmexp.sweep.summary import summary
     from dlmexp.sweep.view import view
 
     cfg = work.cfg
@@ -183,7 +194,7 @@ def train(work: Work, plan: Plan, store: Store) -> int:
             return asked.code
         except OSError as error:
             print(
-                f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, the same command goes on from here"
+                f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, the same command goes on"
             )
             return 1
     return summary(plan, store)

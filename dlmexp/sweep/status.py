@@ -82,10 +82,11 @@ def show(status: Status, args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(asdict(status), indent=1))
         return
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from dlmexp.sweep.show import wide_console
+
+    console = wide_console()
     table = Table("experiment", "done", "running", "failed", "missing", title=f"results in {status.results}")
     for e in status.experiments:
         table.add_row(e.name, str(e.done), str(e.running), str(e.failed), str(e.missing))

@@ -1,35 +1,29 @@
 """The closing words of a run: what was selected, what failed."""
 
-from rich.console import Console
+import pandas as pd
+from rich.box import SIMPLE
 from rich.table import Table
 
+from dlmexp.sweep.methods import methods
 from dlmexp.sweep.plan import Plan
+from dlmexp.sweep.show import wide_console
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.table import METRICS, select, table
+
+MOST_LINES = 60
 
 
 def summary(plan: Plan, store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds of the selected betas); 1 if a cell failed."""
-    from dlmexp.sweep.methods import methods
-
-    console = Console()
+    console = wide_console()
     records = [store.find(cell.dataset, cell.key) for cell in plan.cells]
     sound = [record for record in records if record is not None and record["cell"]["kind"] == "fit"]
     if sound:
-        chosen = select(table(sound), methods())
-        shown = [
-            metric
-            for metric in METRICS
-            if chosen.get(f"test_{metric}") is not None and chosen[f"test_{metric}"].notna().any()
-        ]
-        lines = Table("dataset", "n", "method", "estimator", "q", "seeds", "beta", *(f"test {m}" for m in shown))
-        by = ["dataset", "n", "method", "estimator", "samples", "parameterisation"]
-        for names, rows in chosen.groupby(by, dropna=False):
-            dataset, n, method, estimator, samples, q = names
-            metrics = [f"{rows[f'test_{m}'].mean():.4f} ± {rows[f'test_{m}'].std():.4f}" for m in shown]
-            label = estimator if samples != samples or samples is None else f"{estimator}-{samples:g}"
-            lines.add_row(dataset, str(n), method, label, q, str(len(rows)), f"{rows['beta'].median():.3g}", *metrics)
-        console.print(lines)
+        lines = _lines(select(table(sound), methods()))
+        if lines.row_count <= MOST_LINES:
+            console.print(lines)
+        else:
+            console.print(f"{lines.row_count} results: 'dlmexp collect' writes them as a table", highlight=False)
     done, failed = store.keys()
     ours = {cell.key for cell in plan.cells}
     missing = len(ours - done - failed)
@@ -42,3 +36,30 @@ def summary(plan: Plan, store: Store) -> int:
     if ours & failed:
         console.print("see them with 'dlmexp status --failed', run them again with retry_failed=true", highlight=False)
     return 1 if ours & failed or missing else 0
+
+
+def _lines(chosen: pd.DataFrame) -> Table:
+    """Mean and deviation over seeds of the metrics there are."""
+    shown = [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
+    names = ("dataset", "n", "method", "estimator", "q", "seeds", "beta", *(f"test {m}" for m in shown))
+    lines = Table(*names, box=SIMPLE, pad_edge=False)
+    by = ["dataset", "n", "method", "estimator", "samples", "parameterisation"]
+    for _, rows in chosen.groupby(by, dropna=False):
+        first = rows.iloc[0]
+        lines.add_row(
+            str(first["dataset"]),
+            str(first["n"]),
+            str(first["method"]),
+            str(first["estimator"]) if pd.isna(first["samples"]) else f"{first['estimator']}-{first['samples']:g}",
+            str(first["parameterisation"]),
+            str(len(rows)),
+            "" if rows["beta"].isna().all() else f"{rows['beta'].median():.3g}",
+            *(_mean(rows[f"test_{metric}"]) for metric in shown),
+        )
+    return lines
+
+
+def _mean(values: pd.Series) -> str:
+    if values.isna().all():
+        return ""
+    return f"{values.mean():.4f}" + (f"±{values.std():.4f}" if len(values) > 1 else "")

@@ -113,7 +113,7 @@ class PlainView(View):
         elif time.monotonic() - max(self._shown, self.began) > 10:
             self._shown = time.monotonic()
             print(
-                f"  {self.settled}/{self.total} cells, {self.failed} failed; iteration {self.iteration}, {self.live} live, "
+                f"  {self.settled}/{self.total} cells, {self.failed} failed; it {self.iteration}, {self.live} live, "
                 f"{self.rate:.0f} it/s, objective {self.objective:.4f}, {self.left} left",
                 flush=True,
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dlmexp.estimators import Draws, Estimator
 from dlmexp.gp.kernels import KERNELS, Kernel
-from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
 from dlmexp.objectives import Objective
 from dlmexp.training.parameters import HYPERPARAMETERS, Tensors, constrain, initial_hyperparameters
 from dlmexp.training.rows import Minibatches, Split
@@ -59,12 +59,11 @@ class Model:
 
     def likelihood(self, hyper: Tensors) -> Likelihood:
         """The likelihood with each cell's noise."""
-        kind = LIKELIHOODS[self.likelihood_name]
         if self.likelihood_name == "gaussian":
-            return kind(hyper["noise"][:, None])
+            return Gaussian(hyper["noise"][:, None])
         if self.likelihood_name == "student_t":
-            return kind(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], STUDENT_NU)[:, None])
-        return kind()
+            return StudentT(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], STUDENT_NU)[:, None])
+        return LIKELIHOODS[self.likelihood_name]()
 
 
 @dataclass
@@ -76,8 +75,8 @@ class Program(ABC):
     beta: Float[Tensor, "B"]
 
     def __post_init__(self) -> None:
-        self.n = self.split.X.shape[1]
-        self._minibatches = Minibatches(self.split, self.model.minibatch) if self.minibatched else None
+        self.n, size = self.split.X.shape[1], self.model.minibatch
+        self._minibatches = Minibatches(self.split, size) if size else None
         self._rows = None if self._minibatches is None else self._minibatches.rows(0).clone()
 
     @property
@@ -136,7 +135,9 @@ class Program(ABC):
     def draws(self, iteration: Int[Tensor, ""]) -> Draws:
         return Draws(self.split.seeds, self.split.index, iteration, self.beta.dtype)
 
-    def value(self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor) -> Value:
+    def value(
+        self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor
+    ) -> Value:
         """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
         objective, likelihood = self.model.objective, self.model.likelihood(hyper)
         assert objective.row_loss is not None

@@ -1,5 +1,6 @@
 """All that changes while a batch trains: parameters, Adam's moments, who is still live, what was seen on the way."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -80,15 +81,7 @@ class State:
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], device: torch.device) -> "State":
         """The inverse of `arrays`."""
-        found: dict[str, Any] = {}
-        for name, array in arrays.items():
-            tensor = torch.as_tensor(array).to(device)
-            group, _, key = name.partition("/")
-            if key:
-                found.setdefault(group, {})[key] = tensor
-            else:
-                found[group] = tensor
-        return cls(**found)
+        return cls._unflatten({name: torch.as_tensor(array).to(device) for name, array in arrays.items()})
 
     def _tensors(self) -> Tensors:
         flat: Tensors = {}
@@ -100,11 +93,17 @@ class State:
                 flat[field.name] = value
         return flat
 
-    def _map(self, change: Any) -> "State":
-        return State(
-            **{
-                field.name: {k: change(t) for k, t in value.items()} if isinstance(value, dict) else change(value)
-                for field in fields(self)
-                for value in [getattr(self, field.name)]
-            }
-        )
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "State":
+        return State._unflatten({name: change(tensor) for name, tensor in self._tensors().items()})
+
+    @classmethod
+    def _unflatten(cls, flat: Tensors) -> "State":
+        """The inverse of `_tensors`."""
+        found: dict[str, Any] = {}
+        for name, tensor in flat.items():
+            group, _, key = name.partition("/")
+            if key:
+                found.setdefault(group, {})[key] = tensor
+            else:
+                found[group] = tensor
+        return cls(**found)

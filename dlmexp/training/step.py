@@ -20,7 +20,9 @@ def step(program: Program, state: State, settings: Settings) -> None:
     leaves = {name: value.detach().requires_grad_() for name, value in state.values.items()}
     with torch.enable_grad():
         objective, ok, acceptance = program.objective(leaves, state.jitter, state.iteration)
-        grads = dict(zip(leaves, torch.autograd.grad(objective.sum(), list(leaves.values())), strict=True))
+        # Square loss does not see the noise: its gradient is zero, not absent.
+        found = torch.autograd.grad(objective.sum(), list(leaves.values()), materialize_grads=True)
+    grads = dict(zip(leaves, found, strict=True))
     objective = objective.detach()
 
     live = state.live

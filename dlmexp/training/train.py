@@ -79,7 +79,7 @@ def train(
     after a stretch of them on a GPU. Stretches end at fixed iterations, so a resumed run has the same ones."""
     advance = stepper(training.program, training.state, settings)
     on_cpu = training.state.outcome.device.type == "cpu"
-    while training.cells:
+    while True:
         iteration = int(training.state.iteration)
         stretch = settings.check_every - iteration % settings.check_every
         if settings.evaluate_every:
@@ -101,9 +101,10 @@ def train(
             _extend(training, iteration)
         if not all(live_now):
             yield from _finish(training, [i for i, alive in enumerate(live_now) if not alive])
+            if not any(live_now):
+                return
             training.keep([i for i, alive in enumerate(live_now) if alive])
-            if training.cells:
-                advance = stepper(training.program, training.state, settings)
+            advance = stepper(training.program, training.state, settings)
         between(training)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
+from dlmexp.benchmark.memory import peak_bytes
 from dlmexp.gp.collapsed import collapsed_elbo, gaussian_posterior
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import kl, marginals, projection
@@ -77,18 +78,13 @@ def test_pieces_of_rows_change_nothing(cells):
 def test_memory_is_bounded_by_the_piece(cells):
     """60 000 rows, M = 50, one cell: all rows at once would hold 3 to 5 arrays of 24 MB. The peak that the pieces of
     1000 rows add is a few of 0.4 MB; the profiler counts it exactly."""
-    from torch.profiler import ProfilerActivity, profile
-
     c = cells(1, 50, 60_000, 2)
     h = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
+
+    def both_passes():
         collapsed_elbo(rbf, h, c["X"], c["y"], BETA[:1], c["jitter"], 1000).loss.sum().backward()
-    total = peak = 0
-    for event in measured.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            total += event.nbytes()
-            peak = max(peak, total)
-    assert 0 < peak < 12e6
+
+    assert 0 < peak_bytes(both_passes) < 12e6
 
 
 def test_gaussian_posterior_inverts_its_precision(cells):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
+from dlmexp.benchmark.memory import peak_bytes
 from dlmexp.gp.kernels import KERNELS, rbf
 from dlmexp.gp.posterior import kl, marginals, projection, to_whitened
 
@@ -61,9 +62,9 @@ class Oracle(gpytorch.models.ApproximateGP):
         return found | {"m": q.variational_mean.grad, "L": q.chol_variational_covar.grad.tril()}
 
 
-def our_losses(c, whitened, objective):
+def our_losses(c, whitened, objective, kernel=rbf):
     """sum_i loss_i and KL, with a Gaussian likelihood written out."""
-    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(kernel, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
     L = c["L"].tril()
     m, L = (c["m"], L) if whitened else to_whitened(c["m"], L, p.Kuu)
     mu, v = marginals(p, c["mean"], m, L)
@@ -187,3 +188,15 @@ def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells
         torch.testing.assert_close(values[i], value[0], rtol=1e-10, atol=1e-12)
         for k in LEARNED:
             torch.testing.assert_close(together[k].grad[i], alone[k].grad[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_step_holds_at_most_eight_arrays_of_the_size_of_kuf(name, cells):
+    c = cells(2, 40, 600, 4)
+    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+
+    def both_passes():
+        our_losses(ours, True, "log_dlm", KERNELS[name]).sum().backward()
+
+    both_passes()
+    assert 2 < peak_bytes(both_passes) / (2 * 40 * 600 * 8) < 8

@@ -1,5 +1,9 @@
 """DirectLoss against GPyTorch's own objective, against our likelihoods, in every batch shape; and what it refuses."""
 
+# GPyTorch gives the result of every call a union of types.
+# pyright: reportArgumentType=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false
+
 import gpytorch
 import pytest
 import torch
@@ -70,15 +74,16 @@ def test_every_estimator_trains_every_likelihood_in_any_batch_shape(name, estima
 
 def test_product_samples_have_the_exact_value_and_on_average_the_exact_gradient(model, data):
     m, likelihood = model(), gpytorch.likelihoods.BernoulliLikelihood()
-    exact = value_and_gradients(DirectLoss(likelihood, m, 100), data["x"], data["label"])
+    value, exact = value_and_gradients(DirectLoss(likelihood, m, 100), data["x"], data["label"])
     torch.manual_seed(0)
-    sampled = value_and_gradients(DirectLoss(likelihood, m, 100, estimator=UPS(4000)), data["x"], data["label"])
-    torch.testing.assert_close(sampled[0], exact[0], rtol=1e-12, atol=1e-12)
-    for parameter, gradient in exact[1].items():
-        # 30 rows x 4000 samples: a standard error of about 1/350 of the size of the gradient's terms, four of them here
-        torch.testing.assert_close(
-            sampled[1][parameter], gradient, rtol=0, atol=0.012 * float(gradient.abs().max()) + 1e-4
-        )
+    mll = DirectLoss(likelihood, m, 100, estimator=UPS(50))
+    runs = [value_and_gradients(mll, data["x"], data["label"]) for _ in range(60)]
+    assert all(torch.allclose(run[0], value, rtol=1e-12, atol=0) for run in runs)
+    for parameter, gradient in exact.items():
+        sampled = torch.stack([run[1][parameter] for run in runs])
+        error = (sampled.mean(0) - gradient).abs()
+        # 64 coordinates, 5 standard errors of 60 runs: a right sampler fails in one of 3000 seeds
+        assert (error <= 5 * sampled.std(0) / 60**0.5 + 1e-12).all(), parameter
 
 
 def test_labels_may_be_minus_one(model, data):

@@ -11,7 +11,7 @@ from dlmexp.estimators.samplers.base import ProductSample
 from dlmexp.estimators.samplers.envelope import Cells, sample_under
 from dlmexp.gp.likelihoods import Likelihood, LogConcave
 
-CELLS = 6  # on each side of the mode, and a tail
+CELLS = 4  # on each side of the mode, and a tail
 DROP = 8.0  # the tails start where a Gaussian is four standard deviations out
 
 
@@ -30,7 +30,7 @@ def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
-    """Exact rejection under 14 tangents to log(q p), six on either side of the mode and the tails (`envelope`).
+    """Exact rejection under 10 tangents to log(q p), four on either side of the mode and the tails (`envelope`).
 
     Shapes: [..., N] to [..., L, N].
     """

@@ -3,6 +3,9 @@
 It redraws until everything is accepted, so its number of operations depends on the data: not for captured graphs.
 """
 
+import math
+from dataclasses import fields, replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -18,8 +21,9 @@ ROUNDS = 256
 def widening(
     likelihood: Likelihood, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
-    """k of the proposal N(mu, k v): the largest integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), [a, b] the interval
-    where q exceeds the proposal; 1 if p reaches half its maximum within a standard deviation of mu."""
+    """k of the proposal N(mu, k v): 1 if p reaches half its maximum within a standard deviation of mu, else the largest
+    integer k <= 10 with max_[a,b] p <= p_max / sqrt(k), where [a, b] is the interval in which q exceeds the proposal.
+    """
     peak, log_max, sd = likelihood.peak(y), likelihood.log_p_max(y), v.sqrt()
 
     def log_best(radius: Tensor) -> Tensor:
@@ -28,10 +32,10 @@ def widening(
 
     k = torch.ones_like(mu)
     for wider in range(2, WIDEST + 1):
-        log_k = torch.tensor(float(wider), dtype=mu.dtype).log().item()
+        log_k = math.log(wider)
         inside = sd * (log_k / (1 - 1 / wider)) ** 0.5
         k = torch.where(log_best(inside) <= -log_k / 2, float(wider), k)
-    return torch.where(log_best(sd) >= torch.tensor(0.5).log().item(), 1.0, k)
+    return torch.where(log_best(sd) >= math.log(0.5), 1.0, k)
 
 
 def rejection(fallback: ProductSampler) -> ProductSampler:
@@ -75,7 +79,5 @@ def rejection(fallback: ProductSampler) -> ProductSampler:
 
 def _log_prob_at(lifted: Likelihood, f: Tensor, y: Tensor, entries: Tensor, shape: tuple[int, ...]) -> Tensor:
     """log p at chosen entries of [..., L, N], with the likelihood's parameters taken at the same entries."""
-    from dataclasses import fields, replace
-
     own = {p.name: getattr(lifted, p.name).expand(shape).flatten()[entries] for p in fields(lifted)}
     return replace(lifted, **own).log_prob(f, y)

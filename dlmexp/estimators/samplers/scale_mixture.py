@@ -70,9 +70,13 @@ def scale_mixture(
     # In the tails: to the left c is below its value at the end; to the right, if still convex, below its limit 0.
     c_slope = torch.where(tail & ((side < 0) | ~first), 0.0, c_slope)
     c_height = torch.where(tail & (side > 0) & ~first, 0.0, torch.where(side < 0, c0, c_height))
-    height = height + c_height
+    slope, height = slope + c_slope, height + c_height
+    rising = (slope > 0) & ~tail
+    origin = torch.where(rising, left + step, left)
+    height = torch.where(rising, height + slope * step, height)
     top = height.amax(-2, keepdim=True)
-    cells = Cells(left, side, length * span, height - top, -side * (slope + c_slope))
+    side = torch.where(rising, -1.0, side)
+    cells = Cells(origin, side, length * span, height - top, -side * slope)
     u, acceptance = sample_under(cells, lambda u: concave(u) + mixed(u) - top, samples, draws)
 
     w = u.exp()

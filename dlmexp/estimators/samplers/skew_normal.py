@@ -20,7 +20,9 @@ def truncated_normal(u: Float[Tensor, "*B L N"], alpha: Float[Tensor, "*B N"]) -
     on alpha any more (it is twice an exponential, less the fraction alpha^-2 of it, less O(alpha^-4) < 1e-6).
     """
     near = alpha.clamp_min(-FAR)
-    t = -torch.special.ndtri(u * torch.special.ndtr(near).unsqueeze(-2))
+    # Not torch.special.ndtr, which is 1 + erf and nothing below -8.
+    upper = 0.5 * torch.erfc(near * -(0.5**0.5))
+    t = -torch.special.ndtri(u * upper.unsqueeze(-2))
     shrink = (1 - alpha.square().clamp_min(FAR**2).reciprocal()) / (1 - FAR**-2)
     excess = (t.square() - near.square().unsqueeze(-2)) * shrink.unsqueeze(-2)
     far = (alpha < -FAR).unsqueeze(-2)
@@ -30,7 +32,7 @@ def truncated_normal(u: Float[Tensor, "*B L N"], alpha: Float[Tensor, "*B N"]) -
 def skew_normal(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
-    """p(y|f) = P(f + noise has y's sign): draw z = f + noise given its sign, then f given z, Gaussian with gain v/(1+v).
+    """p(y|f) = P(f + noise has y's sign): draw z = f + noise given its sign, then f given z (Gaussian, gain v/(1+v)).
 
     Shapes: [..., N] to [..., L, N].
     """

@@ -20,7 +20,7 @@ def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
             "nll",
             estimators("joint_log_dlm", 0.1, *((name, (samples,)) for name in names)),
             experiment,
-            title=f"L={samples}",
+            title=f"L = {samples}",
         )
         for dataset in LEARNING
         for samples in (1, 10, 100)

@@ -43,7 +43,7 @@ class LogConcave(Likelihood):
 
     def reach(self, shift: Tensor, mu: Tensor, v: Tensor, y: Tensor, drop: float) -> tuple[Tensor, Tensor]:
         """Distances left and right of the mode at which log(q p) has fallen by at least `drop`. Shapes: [..., N]."""
-        # log p is concave, so q p falls at least as fast as q. Newton steps from outside a convex function stay outside.
+        # log p is concave, so q p falls at least as fast as q; Newton steps from outside a convex function stay outside.
         f0 = mu + shift
         top = self.terms(f0, y).value
         start = (2 * drop * v).sqrt()

@@ -1,0 +1,59 @@
+"""What is found about one part of a claim on one dataset, and the claim it belongs to."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dlmexp.claims.rules import Verdict
+from dlmexp.claims.statistics import Comparison
+from dlmexp.figures import conf
+from dlmexp.figures.results import Record, Results
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One comparison in a finding, under a name such as `joint DLM vs ELBO`."""
+
+    name: str
+    comparison: Comparison
+
+
+@dataclass
+class Finding:
+    """A part of a claim judged on one dataset, under one parameterisation of q."""
+
+    about: str
+    verdict: Verdict
+    dataset: str | None = None  # None: no data involved
+    parameterisation: str | None = None
+    measured: list[Measured] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    words: str = ""
+    repetitions: int = 0
+    commands: list[str] = field(default_factory=list)
+
+    @property
+    def stands_for(self) -> str | None:
+        return conf.stands_for(self.dataset) if self.dataset else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and the function that holds it against results.
+
+    `judge` yields findings; `sum_up` makes a verdict of the findings on one kind of data under one parameterisation.
+    """
+
+    number: int
+    says: str
+    judge: Callable[[Results], Iterable[Finding]]
+    sum_up: Callable[[list[Finding]], Verdict]
+    experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
+    both: bool = False  # binary and count data: judged under both parameterisations
+
+
+def made_by(records: Iterable[Record], most: int = 3) -> list[str]:
+    """The commands that made these records, the most frequent first."""
+    from collections import Counter
+
+    counts = Counter(record["made"].get("command") or "unknown" for record in records)
+    return [command for command, _ in counts.most_common(most)]

@@ -1,0 +1,149 @@
+"""All claims held against one results folder."""
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from dlmexp.claims.finding import Claim, Finding
+from dlmexp.claims.rules import Verdict, combine
+from dlmexp.figures import conf
+from dlmexp.figures.results import Results
+from dlmexp.figures.variants import PARAMETERISATIONS
+
+FAMILIES = ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")
+PAPER, STAND_IN = "the paper's data", "stand-in data"
+
+
+@dataclass
+class Judgement:
+    """A claim with everything found about it. `verdict` is that on the paper's data, where there is one."""
+
+    claim: Claim
+    findings: list[Finding]
+    by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation -> verdict
+
+    def on(self, basis: str) -> Verdict:
+        """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
+        return combine(self.by_basis[basis].values())
+
+    @property
+    def basis(self) -> str:
+        """What the verdict rests on."""
+        if all(found.dataset is None for found in self.findings) and self.findings:
+            return "no data needed"
+        return PAPER if self.on(PAPER) is not Verdict.NOT_RUN or self.on(STAND_IN) is Verdict.NOT_RUN else STAND_IN
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.on(STAND_IN if self.basis == STAND_IN else PAPER)
+
+    @property
+    def judged(self) -> list[Finding]:
+        return [found for found in self.findings if found.verdict is not Verdict.NOT_RUN]
+
+    @property
+    def data(self) -> list[str]:
+        """What it was judged on, stand-ins labelled as such."""
+        names = dict.fromkeys(found.dataset for found in self.judged if found.dataset)
+        return [f"{name} (stand-in for {conf.family(of)})" if (of := conf.stands_for(name)) else name for name in names]
+
+    @property
+    def repetitions(self) -> tuple[int, int]:
+        """Fewest and most repetitions behind a judged part."""
+        counts = [found.repetitions for found in self.judged if found.dataset]
+        return (min(counts), max(counts)) if counts else (0, 0)
+
+    @property
+    def commands(self) -> list[str]:
+        """What made the records."""
+        return list(dict.fromkeys(command for found in self.judged for command in found.commands))
+
+    @property
+    def missing(self) -> list[str]:
+        """What would compute the parts that were not run on the paper's data."""
+        done = {found.dataset for found in self.judged}
+        commands: dict[str, None] = {}
+        for found in self.findings:
+            if found.verdict is Verdict.NOT_RUN and found.dataset and found.stands_for is None:
+                # Most experiments run the whitened q alone: the other is an override away.
+                how = f" parameterisation=[{found.parameterisation}]" if found.dataset in done else ""
+                commands |= dict.fromkeys(command + how for command in self._commands_for(found.dataset))
+        return list(commands)
+
+    def _commands_for(self, dataset: str) -> list[str]:
+        from dlmexp.figures.registry import figures
+
+        computing = {
+            panel.experiment for figure in figures().values() for panel in figure.panels if panel.dataset == dataset
+        }
+        fitting = [name for name in self.claim.experiments if name in computing or name == "sampler"]
+        return [conf.run_command(name, dataset) for name in fitting]
+
+    @property
+    def difference(self) -> str:
+        """In words: whether it matters how q is parameterised ('' where the question does not arise)."""
+        return " ".join(filter(None, (self._difference(basis) for basis in (PAPER, STAND_IN)))) if self.claim.both else ""
+
+    def _difference(self, basis: str) -> str:
+        verdicts = self.by_basis[basis]
+        run = {how: verdict for how, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN}
+        where = f"On {basis}: "
+        if not run:
+            return ""
+        if len(run) == 1:
+            (how,) = run
+            other = next(name for name in PARAMETERISATIONS if name != how)
+            return f"{where}only the {how} q was run, not the {other}."
+        parts = _differing(_on(self.findings, basis))
+        if len(set(run.values())) == 1 and not parts:
+            return f"{where}the same under both parameterisations of q, in every part."
+        says = ", ".join(f"{verdict} with q {how}" for how, verdict in run.items())
+        return f"{where}{says}" + (f"; they differ in: {'; '.join(parts)}." if parts else ".")
+
+
+def _on(findings: list[Finding], basis: str) -> list[Finding]:
+    return [found for found in findings if (found.stands_for is not None) == (basis == STAND_IN)]
+
+
+def _differing(findings: list[Finding]) -> list[str]:
+    """Parts whose verdict depends on the parameterisation, with the differences measured under each."""
+    parts: dict[tuple[str | None, str], dict[str, Finding]] = {}
+    for found in findings:
+        if found.parameterisation and found.verdict is not Verdict.NOT_RUN:
+            parts.setdefault((found.dataset, found.about), {})[found.parameterisation] = found
+    said = []
+    for (dataset, about), both in parts.items():
+        if len({found.verdict for found in both.values()}) > 1:
+            each = ", ".join(f"{how} {found.verdict}{_by(found)}" for how, found in both.items())
+            said.append(f"{dataset}: {about} ({each})")
+    return said
+
+
+def _by(found: Finding) -> str:
+    if not found.measured:
+        return ""
+    closest = min(found.measured, key=lambda measured: measured.comparison.difference)
+    return f" by {closest.comparison.difference:+.3g}"
+
+
+def claims() -> list[Claim]:
+    """The 19 claims in order."""
+    families = (import_module(f"dlmexp.claims.{name}").CLAIMS for name in FAMILIES)
+    return sorted((claim for family in families for claim in family), key=lambda claim: claim.number)
+
+
+def judge(results: Results) -> list[Judgement]:
+    """Every claim with its verdict."""
+    return [_judge(claim, results) for claim in claims()]
+
+
+def _judge(claim: Claim, results: Results) -> Judgement:
+    findings = list(claim.judge(results))
+    by_basis = {}
+    for basis in (PAPER, STAND_IN):
+        here = _on(findings, basis)
+        under = {
+            how: [found for found in here if found.parameterisation in (None, how)]
+            for how in (PARAMETERISATIONS if claim.both else PARAMETERISATIONS[:1])
+        }
+        by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
+    return Judgement(claim, findings, by_basis)

@@ -1,0 +1,32 @@
+"""`dlmexp report`: one page about your results."""
+
+import argparse
+from pathlib import Path
+
+DESCRIPTION = """
+Writes one self-contained HTML file about the records under --results: what was run on what machine, the paper's claims
+with verdicts, every figure, a table to sort and filter, failures, and the commands to reproduce it all.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser("report", help="write one HTML page about your results", description=DESCRIPTION)
+    parser.add_argument("--results", default="results", metavar="DIR", help="the folder with records (default: results)")
+    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the results folder)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dlmexp.errors import UserError
+    from dlmexp.figures.results import load
+    from dlmexp.report.page import page
+
+    out = Path(args.out) if args.out else Path(args.results) / "report.html"
+    if out.is_dir():
+        raise UserError(f"--out {out} is a folder: name a file such as {out / 'report.html'}")
+    if not out.parent.is_dir() and args.out:
+        raise UserError(f"--out {out}: there is no folder '{out.parent}'")
+    results = load(args.results)
+    out.write_text(page(results, args.results), encoding="utf-8")
+    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
+    return 0

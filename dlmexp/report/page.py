@@ -1,0 +1,77 @@
+"""The page itself: figures, claims, table and small print put into the template."""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from dlmexp import __version__
+from dlmexp.claims.judge import PAPER, STAND_IN, judge
+from dlmexp.claims.render import evidence_words, repetitions_words, summary_words
+from dlmexp.figures import conf, style
+from dlmexp.figures.compose import Drawn, render
+from dlmexp.figures.plot import measured
+from dlmexp.figures.results import Results
+from dlmexp.figures.save import encode
+from dlmexp.report.rows import MOST_ROWS, rows
+from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
+from dlmexp.sweep.table import METRICS
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on the page."""
+
+    drawn: Drawn
+    source: str  # data: address of the SVG
+    runs: list[str]  # what computes it
+    plots: str  # what draws it
+
+
+def pictures(results: Results) -> list[Picture]:
+    """Every figure for which there is some record, as `dlmexp plot` would draw it."""
+    found = []
+    for drawn in measured([results], [], {}, None):
+        if drawn.empty:
+            continue
+        with style.use():
+            svg = encode(render(drawn), "svg")
+        panels = drawn.drawing.panels
+        runs = dict.fromkeys(conf.run_command(panel.experiment, panel.dataset) for panel in panels)
+        source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+        found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}"))
+    return found
+
+
+def page(results: Results, folder: str) -> str:
+    """The whole report as HTML. Everything that comes from records is escaped by the template engine."""
+    environment = Environment(
+        loader=PackageLoader("dlmexp.report", "."),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    table = rows(results)
+    judgements = judge(results)
+    return environment.get_template("report.html.j2").render(
+        css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
+        folder=folder, version=__version__, overview=overview(results), judgements=judgements,
+        verdicts=summary_words(judgements), evidence=evidence_words, repetitions=repetitions_words, PAPER=PAPER,
+        STAND_IN=STAND_IN, pictures=pictures(results), rows=table[:MOST_ROWS], left_out=max(len(table) - MOST_ROWS, 0),
+        metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
+        failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
+    )  # fmt: skip
+
+
+def number(value: float | None) -> str:
+    """Four digits, an en dash for nothing, words for what is not finite."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if value == value and abs(value) != float("inf") else "not finite"

@@ -1,0 +1,70 @@
+"""What was run, on what, by which versions, and what went wrong."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from dlmexp.figures.results import Record, Results
+from dlmexp.sweep.cell import Cell
+
+MADE_WITH = ("device", "host", "version", "commit", "python", "torch", "gpytorch")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The head of the page."""
+
+    done: int
+    failed: int
+    datasets: list[str]
+    hours: float  # of computing, summed over cells
+    first: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Cells that failed for the same reason."""
+
+    reason: str
+    count: int
+    examples: list[str]
+
+
+def overview(results: Results) -> Overview:
+    records = results.records.values()
+    times = sorted(record["made"]["time"] for record in records if record["made"].get("time"))
+    return Overview(
+        done=sum(record["status"] == "done" for record in records),
+        failed=sum(record["status"] == "failed" for record in records),
+        datasets=sorted(results.tasks),
+        hours=sum(record["result"].get("seconds") or 0.0 for record in records) / 3600,
+        first=times[0] if times else "",
+        last=times[-1] if times else "",
+    )
+
+
+def made_with(results: Results) -> list[tuple[list[str], int]]:
+    """Machines and versions, with the number of records each made."""
+    counts = Counter(
+        tuple(str(record["made"].get(name) or "") for name in MADE_WITH) for record in results.records.values()
+    )
+    return [(list(values), count) for values, count in counts.most_common()]
+
+
+def commands(results: Results, most: int = 40) -> list[tuple[str, int]]:
+    """The commands that made the records, the most frequent first."""
+    counts = Counter(str(record["made"].get("command") or "unknown") for record in results.records.values())
+    return counts.most_common(most)
+
+
+def failures(results: Results, examples: int = 5, most: int = 100) -> list[Failure]:
+    """Failed cells by reason; the first few of each are named."""
+    by_reason: dict[str, list[Record]] = defaultdict(list)
+    for record in results.records.values():
+        if record["status"] == "failed":
+            by_reason[str(record["result"].get("reason") or "no reason given")].append(record)
+    ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [
+        Failure(reason, len(several), [Cell.from_dict(record["cell"]).describe() for record in several[:examples]])
+        for reason, several in ordered[:most]
+    ]
