@@ -16,18 +16,20 @@ from dlmexp.sweep.cell import Cell
 
 MADE = {
     "version": "0.0-made-up", "commit": "made-up", "device": "cpu", "host": "nowhere", "time": "2000-01-01T00:00:00Z",
-    "python": "3", "torch": "none", "gpytorch": "none", "experiment": "made-up", "command": "dlmexp run experiment=made-up",
+    "python": "3", "torch": "none", "gpytorch": "none", "experiment": "made-up",
+    "command": "dlmexp run experiment=made-up",
 }  # fmt: skip
 LEVEL = {"regression": 0.2, "binary": 0.2, "count": 2.1}  # hypothetical NLL to settle at
 METHOD_SHIFT = {
-    "elbo": 0.10, "fitc": 0.07, "joint_log_dlm": 0.0, "fixed_log_dlm": 0.04, "joint_sq_dlm": -0.02, "fixed_sq_dlm": 0.02,
+    "elbo": 0.10, "fitc": 0.07, "joint_log_dlm": 0.0, "fixed_log_dlm": 0.04, "joint_sq_dlm": -0.02,
+    "fixed_sq_dlm": 0.02,
 }  # fmt: skip
 SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
 
 
 def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Cell:
     """A fit of the ELBO at beta = 1, n = 100, seed 0, with `changes`."""
-    task = task or conf.datasets().get(dataset, {}).get("task", "binary")
+    task = task or str(conf.datasets().get(dataset, {}).get("task", "binary"))
     plain = Cell(
         kind="fit", dataset=dataset, data="made-up", split=f"{task}-v1", task=task,
         likelihood={"regression": "gaussian", "binary": "probit", "count": "poisson"}[task], kernel="rbf", ard=False,
@@ -44,7 +46,9 @@ def method_cell(method: str, dataset: str, **changes: Any) -> Cell:
     spec = conf.methods()[method]
     beta = None if method == "fitc" else 1.0
     form = {} if spec["objective"] != "log_dlm" else {"form": "explicit"}
-    return cell(dataset, **({"objective": spec["objective"], "variant": spec["variant"], "beta": beta} | form | changes))
+    return cell(
+        dataset, **({"objective": spec["objective"], "variant": spec["variant"], "beta": beta} | form | changes)
+    )
 
 
 def record(of: Cell, result: dict[str, Any], status: str = "done", **made: Any) -> dict[str, Any]:
@@ -61,7 +65,7 @@ def failed(of: Cell, reason: str = "the objective is NaN", iterations: int = 17)
 def fit(of: Cell, **test: float) -> dict[str, Any]:
     """A finished fit with the given test metrics; validation has the same unless `validation=` gives NLL and MSE."""
     validation = test.pop("validation", None)
-    both = dict(test) if validation is None else {name: validation for name in test}
+    both = dict(test) if validation is None else dict.fromkeys(test, validation)
     result = {
         "validation": both, "test": dict(test), "iterations": 200, "converged": True, "stopped": "converged",
         "seconds": 1.0, "objective_value": 0.5, "y_std": 1.0, "y_mean": 0.0,
@@ -173,10 +177,17 @@ def paper(seeds: range = range(5), betas: int = 17, stand_ins: bool = True) -> I
     for sampler, estimator in (("auto", "ups"), ("rejection", "ups"), (None, "bmc")):
         for seed in seeds:
             yield method_cell(
-                "joint_log_dlm", "abalone", n=1000, beta=0.1, estimator=estimator, samples=10, sampler=sampler, seed=seed
+                "joint_log_dlm",
+                "abalone",
+                n=1000,
+                beta=0.1,
+                estimator=estimator,
+                samples=10,
+                sampler=sampler,
+                seed=seed,
             )
     if stand_ins:
-        large = {"n": 922684, "evaluate": "epoch", "epochs": 20, "max_iterations": None, "ard": True}
+        large: dict[str, Any] = {"n": 922684, "evaluate": "epoch", "epochs": 20, "max_iterations": None, "ard": True}
         for beta in (0.1, 1.0, 10.0):
             for seed in seeds:
                 for method in ("beta_elbo", "joint_log_dlm", "fixed_log_dlm"):

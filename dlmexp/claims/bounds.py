@@ -40,7 +40,9 @@ def gaussian(sigma: float) -> Row:
         return p, -z / sigma * p, (z**2 - 1) / sigma**2 * p
 
     slope = c / (math.sqrt(math.e) * sigma)
-    return Row(f"gaussian, σ={sigma:g}", derivatives, (c, -slope, slope, -c / sigma**2, 2 * c / (sigma**2 * math.e**1.5)))
+    return Row(
+        f"gaussian, σ={sigma:g}", derivatives, (c, -slope, slope, -c / sigma**2, 2 * c / (sigma**2 * math.e**1.5))
+    )
 
 
 def probit(f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

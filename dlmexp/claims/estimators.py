@@ -1,12 +1,14 @@
 """What several claims about gradient estimators share: their final NLLs, and when one matches another."""
 
+from collections.abc import Sequence
+
 from dlmexp.claims.evidence import Evidence, at_beta, compared, finding
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.rules import Verdict, comparable
 from dlmexp.claims.thresholds import MATCH_FLOOR, MATCH_SHARE
 from dlmexp.figures.results import Results
 
-Pairs = list[tuple[str, int | None]]
+Pairs = Sequence[tuple[str, int | None]]  # estimator and L
 
 
 def estimator_evidence(

@@ -9,6 +9,7 @@ import numpy as np
 from dlmexp.claims.finding import Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.statistics import paired
+from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.figures import conf, style
 from dlmexp.figures.protocol import one_protocol
 from dlmexp.figures.results import Record, Results, test_metric
@@ -35,7 +36,9 @@ def selected(
     found = results.candidates("fits", dataset, method, estimator, samples)
     records, _ = one_protocol([r for r in found if _usable(r, parameterisation)])
     chosen = results.selected(metric)
-    return _evidence(style.of_method(method).label, records, metric, [r for r in records if (method, r["key"]) in chosen])
+    return _evidence(
+        style.of_method(method).label, records, metric, [r for r in records if (method, r["key"]) in chosen]
+    )
 
 
 def at_beta(
@@ -78,9 +81,11 @@ def finding(
     """A finding with its small print: repetitions, commands, and what was lost."""
     lost = sum(one.lost for one in evidence)
     words = f"{lost} repetitions failed or are not finite and are left out" if lost else ""
-    few = [one for one in measured if one.comparison.repetitions < 3]
+    few = [one for one in measured if one.comparison.repetitions < MIN_REPETITIONS]
     if verdict is Verdict.NOT_RUN and few:
-        words = f"only {few[0].comparison.repetitions} repetitions in common: too few to judge" + (f"; {words}" if words else "")
+        words = f"only {few[0].comparison.repetitions} repetitions in common: too few to judge" + (
+            f"; {words}" if words else ""
+        )
     return Finding(
         about, verdict, dataset, parameterisation, measured, words=words,
         repetitions=max((one.comparison.repetitions for one in measured), default=0),

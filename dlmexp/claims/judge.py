@@ -81,7 +81,9 @@ class Judgement:
     @property
     def difference(self) -> str:
         """In words: whether it matters how q is parameterised ('' where the question does not arise)."""
-        return " ".join(filter(None, (self._difference(basis) for basis in (PAPER, STAND_IN)))) if self.claim.both else ""
+        return (
+            " ".join(filter(None, (self._difference(basis) for basis in (PAPER, STAND_IN)))) if self.claim.both else ""
+        )
 
     def _difference(self, basis: str) -> str:
         verdicts = self.by_basis[basis]

@@ -43,7 +43,8 @@ def samples_needed(results: Results) -> Iterator[Finding]:
 
 
 def smoothing_changes_nothing(results: Results) -> Iterator[Finding]:
-    pairs = [("exact", None)] + [(name, samples) for samples in (1, 10, 100) for name in ("smooth_bmc", "bmc")]
+    pairs: list[tuple[str, int | None]] = [("exact", None)]
+    pairs += [(name, samples) for samples in (1, 10, 100) for name in ("smooth_bmc", "bmc")]
     for place in places(results, "airline"):
         for how in parameterisations(results, place):
             evidence = estimator_evidence(results, place, 0.1, pairs, how)

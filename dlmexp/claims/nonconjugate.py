@@ -92,7 +92,7 @@ CLAIMS = (
     ),
     Claim(8, "DLM does not lose in error rate or MRE.", no_loss, _all, ("class-err", "count-mre"), both=True),
     Claim(
-        9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as good "
-        "as ELBO.", counts_lowest, three_of_four, ("count-log",), both=True,
+        9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as "
+        "good as ELBO.", counts_lowest, three_of_four, ("count-log",), both=True,
     ),
 )  # fmt: skip

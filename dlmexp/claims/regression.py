@@ -93,7 +93,11 @@ def _beta_side(results: Results, method: str, share: str, above: bool) -> Findin
         {
             (wanted, seed): test_metric(best, "nll")
             for seed in seeds
-            if (best := _lowest_validation([r for r in records if r["cell"]["seed"] == seed and side(r["cell"]["beta"])]))
+            if (
+                best := _lowest_validation(
+                    [r for r in records if r["cell"]["seed"] == seed and side(r["cell"]["beta"])]
+                )
+            )
         }
         for side in (lambda beta: beta > 1, lambda beta: beta < 1)
     ]

@@ -48,8 +48,7 @@ def summary_words(judgements: list[Judgement]) -> str:
     counts = {verdict: sum(one.verdict is verdict for one in judgements) for verdict in Verdict}
     stand_ins = sum(one.basis == STAND_IN for one in judgements)
     text = f"{len(judgements)} claims: " + ", ".join(
-        f"{counts[verdict]} {word}"
-        for verdict, word in zip(Verdict, ("hold", "fail", "mixed", "not run"), strict=True)
+        f"{counts[verdict]} {word}" for verdict, word in zip(Verdict, ("hold", "fail", "mixed", "not run"), strict=True)
     )
     return text + (f" ({stand_ins} judged on stand-in data only)" if stand_ins else "")
 

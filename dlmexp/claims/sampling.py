@@ -130,7 +130,9 @@ def rejections(results: Results) -> Iterator[Finding]:
 
 def cost(results: Results) -> Iterator[Finding]:
     """Seconds per iteration, uPS with our sampler against bMC at the same L, on the same device and data."""
-    times: dict[tuple[str, str, int], dict[str, dict[tuple[tuple, int], float]]] = defaultdict(lambda: defaultdict(dict))
+    times: dict[tuple[str, str, int], dict[str, dict[tuple[tuple, int], float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     records: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
     for record in results.records.values():
         cell, result = record["cell"], record["result"]
@@ -165,9 +167,13 @@ CLAIMS = (
         ("count-learning", "count-smooth"), both=True,
     ),
     Claim(
-        15, "abalone gradients: uPS and smooth-bMC are less biased than bMC; bMC-1 is noisiest; condition (i) is about 1.",
+        15, "abalone gradients: uPS and smooth-bMC are less biased than bMC; bMC-1 is noisiest; condition (i) is about "
+        "1.",
         gradient_statistics, _all, ("bias",), both=True,
     ),
     Claim(16, "The rejection sampler rejects about 2 tries on average.", rejections, _all, ("sampler",), both=True),
-    Claim(19, "(ours) uPS costs no more per step than bMC at the same L.", cost, _all, ("sampler", "count-learning"), both=True),
+    Claim(
+        19, "(ours) uPS costs no more per step than bMC at the same L.", cost, _all, ("sampler", "count-learning"),
+        both=True,
+    ),
 )  # fmt: skip

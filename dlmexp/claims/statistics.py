@@ -1,15 +1,15 @@
 """Paired comparisons over repetitions. The repetition is the unit: sizes nested in one share its rows."""
 
 import math
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from dlmexp.claims.thresholds import ALPHA
 
-Values = Mapping[tuple[Hashable, int], float]  # (size or other setting, seed) -> value; lower is better
+Values = dict[Any, float]  # (size or other setting, seed) -> value; lower is better
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,15 @@
-"""Every number that turns measurements into verdicts, with its reason. Nothing else in `claims` decides by a constant."""
+"""Every number that turns measurements into verdicts, with its reason. Nothing else in `claims` decides by one."""
 
 ALPHA = 0.05
 """Level of every test. A claim to be lowest needs a significant difference from each rival: all of several tests must
 reject, so the chance of a false `holds` is at most ALPHA and no correction is needed (intersection-union test)."""
 
 MIN_REPETITIONS = 3
-"""Fewer paired repetitions give no usable deviation (with two, |t| must exceed 12.7): the figures are shown, no verdict."""
+"""Fewer paired repetitions give no usable deviation (with two, |t| must exceed 12.7): figures are shown, no verdict."""
 
 NLL_MARGIN = 0.02
-"""NLLs this close are `comparable`: the probability given to a test point differs by 2 %. In the paper's plots the lines
-of such methods lie on each other."""
+"""NLLs this close are `comparable`: the probability given to a test point differs by 2 %. In the paper's plots the
+lines of such methods lie on each other."""
 
 ERROR_MARGIN = 0.01
 """No loss in error rate: at most one more mistake in a hundred. On 1000 test rows the binomial deviation of an error

@@ -11,7 +11,9 @@ stands in for the paper's are labelled as such.
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("claims", help="judge the paper's claims by your results", description=DESCRIPTION)
-    parser.add_argument("--results", default="results", metavar="DIR", help="the folder with records (default: results)")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, for programs")
     form.add_argument("--markdown", action="store_true", help="a table and details, for a README")

@@ -14,7 +14,9 @@ command that would compute it. Data that stands in for the paper's is drawn unde
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("plot", help="draw the paper's figures from your results", description=DESCRIPTION)
     parser.add_argument("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
-    parser.add_argument("--results", default="results", metavar="DIR", help="the folder with records (default: results)")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
+    )
     parser.add_argument("--out", metavar="DIR", help="where figures go (default: figures in the results folder)")
     parser.add_argument("--format", default="pdf,png", metavar="LIST", help="pdf, png, svg (default: pdf,png)")
     parser.add_argument("--list", action="store_true", help="list the figures and how much of each was run")
@@ -25,7 +27,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--compare", nargs="+", default=[], metavar="DIR", help="set these folders' results beside those of --results"
     )
-    parser.add_argument("--error", choices=["std", "sem"], default="std", help="error bars: deviation or standard error")
+    parser.add_argument(
+        "--error", choices=["std", "sem"], default="std", help="error bars: deviation or standard error"
+    )
     parser.add_argument(
         "--parameterisation", choices=["whitened", "unwhitened"],
         help="coordinates of q on binary and count data (default: all that were run, each in its own file)",
@@ -52,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
         if not paths:
             nothing.append(drawn.drawing.name)
             continue
-        print(f"{drawn.drawing.name}: {paths[0].parent / drawn.drawing.name}.{{{','.join(p.suffix[1:] for p in paths)}}}")
+        print(
+            f"{drawn.drawing.name}: {paths[0].parent / drawn.drawing.name}.{{{','.join(p.suffix[1:] for p in paths)}}}"
+        )
         for gap in drawn.gaps:
             print(f"  missing: {gap.dataset}: {gap.what}  ->  {gap.command}")
         for text in drawn.caveats:
@@ -67,8 +73,10 @@ def _list(args: argparse.Namespace) -> int:
     from dlmexp.figures.plot import measured
     from dlmexp.figures.registry import figures
     from dlmexp.figures.results import Results
+    from dlmexp.sweep.store import Store
 
-    results = Results(args.results)
+    store = Store(args.results)
+    results = Results(store, store.all())
     if not results.records:
         for figure in figures().values():
             print(f"{figure.id:28} not run       {figure.caption}")

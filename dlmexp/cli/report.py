@@ -11,7 +11,9 @@ with verdicts, every figure, a table to sort and filter, failures, and the comma
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("report", help="write one HTML page about your results", description=DESCRIPTION)
-    parser.add_argument("--results", default="results", metavar="DIR", help="the folder with records (default: results)")
+    parser.add_argument(
+        "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
+    )
     parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the results folder)")
     parser.set_defaults(run=run)
 

@@ -108,7 +108,7 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
             for edge in (points["mean"] - bar, points["mean"] + bar):
                 ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
         if panel.kind == "betas" and points["validation"].notna().any():
-            best = points.loc[points["validation"].idxmin()]
+            best = points.sort_values("validation").iloc[0]
             ax.plot(
                 [best["x"]], [best["mean"]], linestyle="none", marker="o", markersize=8, markerfacecolor="none",
                 markeredgecolor=look.colour, markeredgewidth=0.7, label="_lowest validation metric",

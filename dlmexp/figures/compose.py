@@ -131,7 +131,9 @@ def _legend(drawn: Drawn) -> list[Line2D]:
     order = ["exact", *style.ESTIMATORS]
     ordered = sorted(
         lines,
-        key=lambda line: (1, order.index(line.estimator), line.samples or 0) if line.names == "estimator" else (0, 0, 0),
+        key=lambda line: (
+            (1, order.index(line.estimator), line.samples or 0) if line.names == "estimator" else (0, 0, 0)
+        ),
     )
     entries: dict[str, Line2D] = {}
     for line in ordered:
@@ -159,7 +161,7 @@ def _entry(line: Line) -> str:
     return style.of_method(line.method).label if line.names == "beta" else line.look.label
 
 
-def _handle(look: Look, run: bool, dashes: str) -> Line2D:
+def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
     colour = look.colour if run else "#cccccc"
     return Line2D(
         [], [], color=colour, marker=look.marker, linestyle=dashes, markerfacecolor=colour if look.filled else "white",

@@ -38,7 +38,9 @@ def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     expected = conf.repetitions(panel.experiment)
     run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
     if min(run) < expected:
-        what.append(f"{min(run)} of {expected} repetitions in places" if max(run) > min(run) else _of(min(run), expected))
+        what.append(
+            f"{min(run)} of {expected} repetitions in places" if max(run) > min(run) else _of(min(run), expected)
+        )
     return [Gap(panel.dataset, text, command) for text in what]
 
 

@@ -75,7 +75,9 @@ def methods(*names: str, estimator: str = "exact", samples: int | None = None) -
 def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> tuple[Line, ...]:
     """Lines of one method at one beta told apart by estimator; a pair without samples is one line."""
     return tuple(
-        Line(method, name, samples, beta, names="estimator") for name, several in pairs for samples in several or (None,)
+        Line(method, name, samples, beta, names="estimator")
+        for name, several in pairs
+        for samples in several or (None,)
     )
 
 

@@ -51,10 +51,11 @@ def _candidates(fits: list[Record]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _categories(values: tuple[Any, ...]) -> pd.Categorical:
+def _categories(values: tuple[Any, ...]) -> Any:
     distinct = [value for value in dict.fromkeys(values) if value is not None]
     numbers: dict[Any, int] = {None: -1} | {value: number for number, value in enumerate(distinct)}
-    return pd.Categorical.from_codes(list(map(numbers.__getitem__, values)), categories=distinct)
+    codes = list(map(numbers.__getitem__, values))
+    return pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(distinct))
 
 
 def part_of(record: Record) -> str:

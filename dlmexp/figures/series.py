@@ -101,7 +101,9 @@ def _sizes(panel: Panel, line: Line, records: list[Record], results: Results) ->
     points = []
     for n, attempts in grouped(records, lambda record: record["cell"]["n"]).items():
         per_seed = grouped(attempts, lambda record: record["cell"]["seed"])
-        chosen = [record for several in per_seed.values() for record in several if (line.method, record["key"]) in selected]
+        chosen = [
+            record for several in per_seed.values() for record in several if (line.method, record["key"]) in selected
+        ]
         betas = [record["cell"]["beta"] for record in chosen]
         point = summary(n, (test_metric(record, panel.metric) for record in chosen), len(per_seed))
         points.append(

@@ -7,11 +7,15 @@ figures can be read in grey. Estimators share a hue and a marker over L; lightne
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 COLUMN = 3.25  # inches, AISTATS
 TEXT = 6.75
 MISSING = "#9a9a9a"
 STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
+
+
+Dashes = Literal["-", "--", "-.", ":"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Look:
     label: str
     colour: str
     marker: str
-    dashes: str
+    dashes: Dashes
     filled: bool = True
 
 
@@ -40,8 +44,8 @@ ESTIMATORS = {
     "ups": ("uPS", "D", ("#F0B429", "#D55E00", "#6E2C00")),
     "smooth_bmc": ("smooth-bMC", "^", ("#74D3B2", "#009E73", "#00503B")),
 }
-BETA_DASHES = {0.1: ":", 1.0: "-", 10.0: "--"}
-FOLDER_DASHES = ("-", "--", ":", "-.")
+BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
+FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
 METRIC_LABELS = {"nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE"}
 
 
@@ -56,7 +60,8 @@ def of_estimator(estimator: str, samples: int | None) -> Look:
         return Look(estimator, "#000000", "o", "-")
     name, marker, shades = ESTIMATORS[estimator]
     level = 0 if samples < 10 else 1 if samples < 100 else 2
-    return Look(f"{name}-{samples}", shades[level], marker, (":", "--", "-")[level], filled=level > 0)
+    dashes: tuple[Dashes, ...] = (":", "--", "-")
+    return Look(f"{name}-{samples}", shades[level], marker, dashes[level], filled=level > 0)
 
 
 def at_beta(look: Look, beta: float) -> Look:

@@ -117,7 +117,9 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
         for name in next(iter(wanted.values())):
             found.append(_standing_in(figure, {name}, present, f"{figure.id}-{name}"))
     elif wanted:
-        found.append(_standing_in(figure, {several[0] for several in wanted.values()}, present, f"{figure.id}-standins"))
+        found.append(
+            _standing_in(figure, {several[0] for several in wanted.values()}, present, f"{figure.id}-standins")
+        )
     if figure.both:
         found += [
             replace(drawing, name=f"{drawing.name}-{other}", parameterisation=other)

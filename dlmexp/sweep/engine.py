@@ -88,9 +88,12 @@ class Engine:
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
         """The batches, with cells that a checkpoint holds regrouped as they were when it was written."""
         pending = {cell.key: cell for batch in batches for cell in batch}
+        done, _ = self.store.keys()
         resumed: list[Batch] = []
         for found in checkpoint.find(self.store):
-            if any(cell.key in pending for cell in found.cells):
+            if all(cell.key in done for cell in found.cells):
+                checkpoint.discard(found.path)
+            elif any(cell.key in pending for cell in found.cells):
                 resumed.append(found.cells)
                 for cell in found.cells:
                     pending.pop(cell.key, None)
@@ -124,7 +127,7 @@ class Engine:
             nonlocal saved
             self.view.tick(training)
             asked = self.stop.received is not None
-            if training.cells and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
+            if training.live().any() and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)
                 saved = time.monotonic()
             self.stop.obey()

@@ -73,7 +73,7 @@ class View(ABC):
         moment = time.monotonic()
         if self._seen is not None and moment - self._seen[0] < 0.25:
             return
-        self.iteration, self.live = int(training.state.iteration), len(training.cells)
+        self.iteration, self.live = int(training.state.iteration), int(training.live().sum())
         if self._seen is not None:
             self.rate = (self.iteration - self._seen[1]) / (moment - self._seen[0])
         if self.iteration and self.live:

@@ -14,7 +14,7 @@ from dlmexp.training.settings import Settings
 
 Tensors = dict[str, Tensor]
 
-RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED = range(5)
+RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
 STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
 FAILED = {
     NOT_FINITE: "the objective or its gradient is not finite",
@@ -31,7 +31,7 @@ class State:
     second: Tensors
     steps: Int[Tensor, "B"]  # updates made
     jitter: Float[Tensor, "B"]
-    outcome: Int[Tensor, "B"]  # RUNNING, or why it stopped
+    outcome: Int[Tensor, "B"]  # RUNNING, why it stopped, or REPORTED once that has been told
     stopped_at: Int[Tensor, "B"]  # iterations made when it stopped
     window: Float[Tensor, "B I"]  # the last objectives, a ring
     history: Float[Tensor, "B T"]  # the objective of every iteration

@@ -6,12 +6,16 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 
 from dlmexp.training.graph import stepper
 from dlmexp.training.metrics import Metrics, evaluate
 from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
-from dlmexp.training.state import FAILED, STOPPED, State
+from dlmexp.training.state import FAILED, REPORTED, STOPPED, State
+
+# Stopped cells leave the batch when no more than this share is live: on a GPU leaving means capturing a new graph.
+COMPACT_AT = {"cpu": 1.0, "cuda": 0.75}
 
 
 @dataclass
@@ -61,10 +65,20 @@ class Training:
         B = len(state.outcome)
         return cls(program, state, list(range(B)), [0.0] * B, [Curve() for _ in range(B)])
 
+    def live(self) -> Bool[np.ndarray, "B"]:
+        """Which of the cells in the state still run."""
+        return self.state.live.cpu().numpy()
+
+    def part(self, places: list[int]) -> tuple[Program, State]:
+        """Program and state of some of the cells."""
+        if len(places) == len(self.cells):
+            return self.program, self.state
+        index = torch.tensor(places, dtype=torch.int64, device=self.state.outcome.device)
+        return self.program.keep(index), self.state.keep(index)
+
     def keep(self, places: list[int]) -> None:
         """Go on with some of the cells."""
-        index = torch.tensor(places, dtype=torch.int64, device=self.state.outcome.device)
-        self.program, self.state = self.program.keep(index), self.state.keep(index)
+        self.program, self.state = self.part(places)
         self.cells = [self.cells[i] for i in places]
         self.seconds = [self.seconds[i] for i in places]
         self.curves = [self.curves[i] for i in places]
@@ -78,48 +92,59 @@ def train(
     """Yield every cell as it stops. `between` is called where the state is consistent: after every iteration on a CPU,
     after a stretch of them on a GPU. Stretches end at fixed iterations, so a resumed run has the same ones."""
     advance = stepper(training.program, training.state, settings)
-    on_cpu = training.state.outcome.device.type == "cpu"
-    while True:
+    device = training.state.outcome.device.type
+    while (live := training.live()).any():
         iteration = int(training.state.iteration)
-        stretch = settings.check_every - iteration % settings.check_every
+        if settings.evaluate_every and iteration == 0:
+            _extend(training)
+        stretch = min(_until(iteration, settings.check_every), settings.iterations - iteration)
         if settings.evaluate_every:
-            if iteration == 0:
-                _extend(training, iteration)
-            stretch = min(stretch, settings.evaluate_every - iteration % settings.evaluate_every)
-        stretch = min(stretch, settings.iterations - iteration)
-        began, live = perf_counter(), int(training.state.live.sum())
+            stretch = min(stretch, _until(iteration, settings.evaluate_every))
+        began = perf_counter()
         for _ in range(stretch - 1):
             advance()
-            if on_cpu:
+            if device == "cpu":
                 between(training)
         advance()
-        live_now = training.state.live.tolist()
-        share = (perf_counter() - began) / live
-        training.seconds = [seconds + share for seconds in training.seconds]
-        iteration += stretch
-        if settings.evaluate_every and (iteration % settings.evaluate_every == 0 or not all(live_now)):
-            _extend(training, iteration)
-        if not all(live_now):
-            yield from _finish(training, [i for i, alive in enumerate(live_now) if not alive])
-            if not any(live_now):
-                return
-            training.keep([i for i, alive in enumerate(live_now) if alive])
-            advance = stepper(training.program, training.state, settings)
+        now = training.live()
+        share = (perf_counter() - began) / live.sum()
+        training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
+        stopped = np.flatnonzero(live & ~now).tolist()
+        if settings.evaluate_every:
+            at_boundary = (iteration + stretch) % settings.evaluate_every == 0
+            _extend(training, None if at_boundary else stopped)
+        if stopped:
+            yield from _finish(training, stopped)
+            training.state.outcome[stopped] = REPORTED
+            if now.any() and now.sum() <= COMPACT_AT[device] * len(now):
+                training.keep(np.flatnonzero(now).tolist())
+                advance = stepper(training.program, training.state, settings)
         between(training)
 
 
-def _extend(training: Training, iteration: int) -> None:
-    """Add an entry to every cell's curve."""
-    posterior = training.program.posterior(training.state.values, training.state.jitter)
-    for curve, metrics in zip(training.curves, evaluate(training.program, posterior, "test"), strict=True):
-        if not curve.iterations or curve.iterations[-1] < iteration:
-            curve.iterations.append(iteration)
+def _until(iteration: int, every: int) -> int:
+    return every - iteration % every
+
+
+def _extend(training: Training, places: list[int] | None = None) -> None:
+    """Add an entry to the curves of all unreported cells (or of some), at the iteration their parameters are from."""
+    outcome, stopped_at = training.state.outcome.tolist(), training.state.stopped_at.tolist()
+    chosen = [i for i in range(len(outcome)) if outcome[i] != REPORTED] if places is None else places
+    if not chosen:
+        return
+    index = torch.tensor(chosen, dtype=torch.int64, device=training.state.outcome.device)
+    program, state = training.program.keep(index), training.state.keep(index)
+    for i, metrics in zip(
+        chosen, evaluate(program, program.posterior(state.values, state.jitter), "test"), strict=True
+    ):
+        curve = training.curves[i]
+        if not curve.iterations or curve.iterations[-1] < stopped_at[i]:
+            curve.iterations.append(stopped_at[i])
             curve.metrics.append(metrics)
 
 
 def _finish(training: Training, places: list[int]) -> Iterator[Finished]:
-    index = torch.tensor(places, dtype=torch.int64, device=training.state.outcome.device)
-    program, state = training.program.keep(index), training.state.keep(index)
+    program, state = training.part(places)
     posterior = program.posterior(state.values, state.jitter)
     parts = {name: evaluate(program, posterior, name) for name in program.split.parts}
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}

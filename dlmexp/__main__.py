@@ -1,0 +1,7 @@
+"""`python -m dlmexp`."""
+
+import sys
+
+from dlmexp.cli import main
+
+sys.exit(main())
