@@ -105,6 +105,8 @@ class RunConfig:
     data_root: str | None = None
     results: str = "results"
     checkpoint_seconds: float = 60.0
+    budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
+    workers: int = 1  # processes that share the batches of this run
     plan: bool = False
     retry_failed: bool = False
 

@@ -3,24 +3,11 @@
 import argparse
 import contextlib
 import io
-import os
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from dlmexp.benchmark.made_up import paper, plausible
-from dlmexp.sweep.store import Store
-
-
-def write(folder: Path, betas: int) -> int:
-    """Made-up records of every experiment; how many. Not synced to disk: nobody will miss them."""
-    store, sync = Store(folder), os.fsync
-    os.fsync = lambda descriptor: None
-    try:
-        return sum(1 for cell in paper(betas=betas) if store.write(*plausible(cell)) is None)
-    finally:
-        os.fsync = sync
+from dlmexp.benchmark.made_up import fill, paper
 
 
 def timed(name: str, limit: float, work: Callable[[], object]) -> None:
@@ -39,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     from dlmexp.cli import claims, plot, report
 
     with tempfile.TemporaryDirectory() as folder:
-        print(f"{write(Path(folder), args.betas)} made-up records")
+        print(f"{fill(folder, paper(betas=args.betas))} made-up records")
         for name, limit, command in (("claims", 5.0, claims), ("plot", 60.0, plot), ("report", 60.0, report)):
             subparsers = argparse.ArgumentParser().add_subparsers()
             command.add_parser(subparsers)

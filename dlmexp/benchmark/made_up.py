@@ -5,14 +5,16 @@ The numbers are a smooth function of the cell plus noise by its key, shaped so t
 
 import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from dlmexp.figures import conf
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.store import Store
 
 MADE = {
     "version": "0.0-made-up", "commit": "made-up", "device": "cpu", "host": "nowhere", "time": "2000-01-01T00:00:00Z",
@@ -25,6 +27,23 @@ METHOD_SHIFT = {
     "fixed_sq_dlm": 0.02,
 }  # fmt: skip
 SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
+
+
+def fill(folder: str | os.PathLike[str], things: Iterable[Cell | dict[str, Any] | tuple[Any, Any]]) -> int:
+    """Store records (or cells, with plausible numbers; or records with arrays); how many.
+
+    Nothing is synced to disk: that takes most of the time of a write, and nobody will miss these.
+    """
+    store, sync, count = Store(folder), os.fsync, 0
+    os.fsync = lambda fd: None
+    try:
+        for thing in things:
+            made = plausible(thing) if isinstance(thing, Cell) else thing
+            store.write(*made) if isinstance(made, tuple) else store.write(made)
+            count += 1
+    finally:
+        os.fsync = sync
+    return count
 
 
 def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Cell:
@@ -53,8 +72,6 @@ def method_cell(method: str, dataset: str, **changes: Any) -> Cell:
 
 def record(of: Cell, result: dict[str, Any], status: str = "done", **made: Any) -> dict[str, Any]:
     """A record as `dlmexp run` leaves it."""
-    from dataclasses import asdict
-
     return {"key": of.key, "status": status, "cell": asdict(of), "result": result, "made": MADE | made}
 
 
@@ -192,7 +209,8 @@ def paper(seeds: range = range(5), betas: int = 17, stand_ins: bool = True) -> I
             for seed in seeds:
                 for method in ("beta_elbo", "joint_log_dlm", "fixed_log_dlm"):
                     yield method_cell(method, "flights", beta=beta, seed=seed, **large)
-            for each in curves("flights", seeds=seeds, **(large | {"beta": beta})):
+            rest = {name: value for name, value in large.items() if name != "n"} | {"beta": beta}
+            for each in curves("flights", large["n"], seeds, **rest):
                 if each.estimator != "exact":
                     yield each
     for method in both:

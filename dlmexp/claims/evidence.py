@@ -12,7 +12,7 @@ from dlmexp.claims.statistics import paired
 from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.figures import conf, style
 from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, test_metric
+from dlmexp.figures.results import Record, Results, on_test
 from dlmexp.figures.variants import PARAMETERISATIONS
 
 
@@ -63,7 +63,7 @@ def _usable(record: Record, parameterisation: str) -> bool:
 
 def _evidence(name: str, attempted: list[Record], metric: str, chosen: list[Record]) -> Evidence:
     places = {(r["cell"]["n"], r["cell"]["seed"]) for r in attempted}
-    values = {(r["cell"]["n"], r["cell"]["seed"]): test_metric(r, metric) for r in chosen}
+    values = {(r["cell"]["n"], r["cell"]["seed"]): on_test(r, metric) for r in chosen}
     finite = {place: value for place, value in values.items() if np.isfinite(value)}
     return Evidence(name, finite, attempted, len(places) - len(finite))
 

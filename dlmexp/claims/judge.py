@@ -135,10 +135,10 @@ def claims() -> list[Claim]:
 
 def judge(results: Results) -> list[Judgement]:
     """Every claim with its verdict."""
-    return [_judge(claim, results) for claim in claims()]
+    return [judge_one(claim, results) for claim in claims()]
 
 
-def _judge(claim: Claim, results: Results) -> Judgement:
+def judge_one(claim: Claim, results: Results) -> Judgement:
     findings = list(claim.judge(results))
     by_basis = {}
     for basis in (PAPER, STAND_IN):

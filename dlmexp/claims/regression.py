@@ -12,7 +12,7 @@ from dlmexp.claims.statistics import paired
 from dlmexp.figures import conf, style
 from dlmexp.figures.families.regression import LOG, SQUARE
 from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, test_metric, validation_metric
+from dlmexp.figures.results import Record, Results, on_test, on_validation
 
 LOG_METHODS = [line.method for line in LOG]
 ALL_METHODS = [line.method for line in SQUARE]
@@ -91,7 +91,7 @@ def _beta_side(results: Results, method: str, share: str, above: bool) -> Findin
     verdict = agreeing(over, len(betas)) if above else opposite(agreeing(over, len(betas)))
     sides = [
         {
-            (wanted, seed): test_metric(best, "nll")
+            (wanted, seed): on_test(best, "nll")
             for seed in seeds
             if (
                 best := _lowest_validation(
@@ -113,8 +113,8 @@ def _beta_side(results: Results, method: str, share: str, above: bool) -> Findin
 
 
 def _lowest_validation(records: list[Record]) -> Record | None:
-    usable = [r for r in records if np.isfinite(validation_metric(r, "nll")) and np.isfinite(test_metric(r, "nll"))]
-    return min(usable, key=lambda r: (validation_metric(r, "nll"), -r["cell"]["beta"]), default=None)
+    usable = [r for r in records if np.isfinite(on_validation(r, "nll")) and np.isfinite(on_test(r, "nll"))]
+    return min(usable, key=lambda r: (on_validation(r, "nll"), -r["cell"]["beta"]), default=None)
 
 
 def sampled_gradients(results: Results) -> Iterator[Finding]:

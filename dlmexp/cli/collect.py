@@ -8,16 +8,21 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "collect",
         help="write the records as tables (parquet and CSV)",
         description="For every experiment: table.parquet and table.csv (one row per selected beta) and all.parquet "
-        "(every beta), in results/EXPERIMENT/.",
+        "(every beta), in results/EXPERIMENT/. With --pack: one file with every record, which "
+        "counts as a results folder's own once it lies there.",
     )
     parser.add_argument("experiment", nargs="*", help="experiments (default: all)")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    parser.add_argument("--pack", metavar="FILE", help="write all records as one file instead (records*.tar.xz)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.sweep.collect import collect
+    from dlmexp.sweep.collect import collect, collect_pack
 
+    if args.pack:
+        print(f"{args.pack}: {collect_pack(args.results, args.pack)} records")
+        return 0
     for path, rows in collect(args.results, args.experiment):
         print(f"{path}: {rows} rows")
     return 0

@@ -20,6 +20,7 @@ examples:
   dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression
   dlmexp run experiment=class-log plan=true              what it would run, and what is done already
   dlmexp run experiment=reg-log --cfg job                the composed config
+  dlmexp run experiment=paper budget=25min               the whole paper, as far as its data is at hand
   dlmexp run -m dataset=pol,cadata experiment=reg-log    several jobs, one after another or through a launcher
 
 settings most often used (all of them: --cfg job):
@@ -29,10 +30,13 @@ settings most often used (all of them: --cfg job):
   sizes=[100,500] or sizes=['5%'], seeds=[0,1,2]
   parameterisation=[whitened,unwhitened]
   device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
+  workers=4                processes that share the work (a GPU is rarely full with one)
+  budget=25min             stop in time, everything saved, with exit code 3
 
 Hydra's own flags work too: --multirun/-m, --cfg job, --config-dir DIR (your own conf folder), --info.
 Shell completion: eval "$(dlmexp run -sc install=bash)"
-exit code: 0 all done, 1 some cells failed, 2 a mistake in what was typed, 130 interrupted (everything is saved)
+exit code: 0 all done, 1 some cells failed, 2 a mistake in what was typed,
+           3 budget spent, 130 interrupted (both with everything saved)
 """
 
 
@@ -64,7 +68,7 @@ def run(words: Sequence[str]) -> int:
         return multirun(jobs, config_dirs, lambda: _through_hydra(words, with_default(args.overrides)))
     from dlmexp.sweep.run import execute
 
-    return execute(compose(with_default(args.overrides), config_dirs), config_dirs)
+    return execute(compose(with_default(args.overrides), config_dirs), config_dirs, words)
 
 
 def _refusing_unknown(get_args, words: Sequence[str]) -> argparse.Namespace:

@@ -17,6 +17,7 @@ from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 
 PANEL_HEIGHT = 1.55  # inches
+NOWHERE = "#cccccc"  # legend entries of what was not run at all
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
@@ -93,7 +94,12 @@ def render(drawn: Drawn) -> Canvas:
             continue
         _panel(ax, panels[index], drawn.series[index], drawn, f"({chr(97 + index)}) " if len(panels) > 1 else "")
     spacing = 0.8 if columns == 1 else 1.4
-    canvas.legend(handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing)
+    box = canvas.legend(
+        handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
+    )
+    for line, text in zip(box.get_lines(), box.get_texts(), strict=True):
+        if line.get_color() == NOWHERE:
+            text.set_color(style.MISSING)
     if notes:
         canvas.supxlabel("\n".join(notes), fontsize=5.5, color="#555555", linespacing=1.25)
     # The layout is solved once and kept, for all formats.
@@ -125,7 +131,7 @@ def _look(one: Series, folders: list[str]) -> Look:
 
 def _legend(drawn: Drawn) -> list[Line2D]:
     """One entry per method or estimator, then the dashes that tell beta or the folder; grey: nowhere run."""
-    present = {one.line for panel in drawn.series for one in panel if not one.empty}
+    run = {entry for entry, several in _by_line(drawn).items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
     # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
     order = ["exact", *style.ESTIMATORS]
@@ -138,8 +144,8 @@ def _legend(drawn: Drawn) -> list[Line2D]:
     entries: dict[str, Line2D] = {}
     for line in ordered:
         look = style.of_method(line.method) if line.names == "beta" else line.look
-        run = any(_entry(other) == _entry(line) for other in present)
-        entries.setdefault(_entry(line), _handle(look, run, dashes="-" if drawn.folders else look.dashes))
+        dashes = "-" if drawn.folders else look.dashes
+        entries.setdefault(_entry(line), _handle(look, _entry(line) in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
     for beta in betas if not drawn.folders else ():
         dashes = style.BETA_DASHES.get(beta, "-.")
@@ -162,11 +168,18 @@ def _entry(line: Line) -> str:
 
 
 def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
-    colour = look.colour if run else "#cccccc"
+    colour = look.colour if run else NOWHERE
     return Line2D(
         [], [], color=colour, marker=look.marker, linestyle=dashes, markerfacecolor=colour if look.filled else "white",
-        markeredgecolor=colour, label=look.label if run else f"{look.label} (not run)",
+        markeredgecolor=colour, label=look.label,
     )  # fmt: skip
+
+
+def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
+    entries: dict[str, list[Series]] = {}
+    for one in (one for panel in drawn.series for one in panel):
+        entries.setdefault(_entry(one.line), []).append(one)
+    return entries
 
 
 def _notes(drawn: Drawn) -> list[str]:
@@ -185,6 +198,8 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
+    if any(all(one.empty for one in several) for several in _by_line(drawn).values()):
+        notes.append("Grey in the legend: not run.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL.")
     notes += [f"{name} stands in for the paper's {conf.family(of)}." for name, of in drawn.drawing.stand_ins.items()]

@@ -22,12 +22,12 @@ from dlmexp.sweep.table import IDENTITY, select, table
 Record = dict[str, Any]
 
 
-def test_metric(record: Record, metric: str) -> float:
+def on_test(record: Record, metric: str) -> float:
     """A record's test metric; NaN for a failed cell and for a metric it does not have."""
     return _number(record["result"].get("test", {}).get(metric))
 
 
-def validation_metric(record: Record, metric: str) -> float:
+def on_validation(record: Record, metric: str) -> float:
     return _number(record["result"].get("validation", {}).get(metric))
 
 
@@ -47,7 +47,7 @@ def _candidates(fits: list[Record]) -> pd.DataFrame:
     columns["status"] = pd.Series([record["status"] for record in fits], dtype=object)
     columns["beta"] = np.array([_number(record["cell"]["beta"]) for record in fits])
     for metric in ("nll", "mse"):
-        columns[f"validation_{metric}"] = np.array([validation_metric(record, metric) for record in fits])
+        columns[f"validation_{metric}"] = np.array([on_validation(record, metric) for record in fits])
     return pd.DataFrame(columns)
 
 

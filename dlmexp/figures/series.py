@@ -15,7 +15,7 @@ import pandas as pd
 from dlmexp.figures import conf
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, test_metric, validation_metric
+from dlmexp.figures.results import Record, Results, on_test, on_validation
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients"}
@@ -105,7 +105,7 @@ def _sizes(panel: Panel, line: Line, records: list[Record], results: Results) ->
             record for several in per_seed.values() for record in several if (line.method, record["key"]) in selected
         ]
         betas = [record["cell"]["beta"] for record in chosen]
-        point = summary(n, (test_metric(record, panel.metric) for record in chosen), len(per_seed))
+        point = summary(n, (on_test(record, panel.metric) for record in chosen), len(per_seed))
         points.append(
             point
             | {
@@ -122,9 +122,9 @@ def _betas(panel: Panel, line: Line, records: list[Record], results: Results) ->
     """Test metric against beta at one size; the mean validation metric beside it. A method without beta has x = NaN."""
     points = []
     for beta, cells in grouped(records, lambda record: record["cell"]["beta"]).items():
-        point = summary(np.nan if beta is None else beta, (test_metric(r, panel.metric) for r in cells), len(cells))
-        on_validation = summary(0, (validation_metric(r, panel.metric) for r in cells), len(cells))
-        points.append(point | {"validation": on_validation["mean"]})
+        point = summary(np.nan if beta is None else beta, (on_test(r, panel.metric) for r in cells), len(cells))
+        beside = summary(0, (on_validation(r, panel.metric) for r in cells), len(cells))
+        points.append(point | {"validation": beside["mean"]})
     return Series(line, pd.DataFrame(points))
 
 

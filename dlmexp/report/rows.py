@@ -7,7 +7,7 @@ from operator import itemgetter
 import numpy as np
 
 from dlmexp.figures import conf, style
-from dlmexp.figures.results import Record, Results, part_of, test_metric
+from dlmexp.figures.results import Record, Results, part_of, on_test
 from dlmexp.figures.series import summary
 from dlmexp.sweep.table import IDENTITY, METRICS
 
@@ -77,7 +77,7 @@ def _row(group: tuple, records: list[Record], attempted: int) -> Row:
     metrics: dict[str, tuple[float, float] | None] = {}
     used = attempted
     for metric in METRICS:
-        measured = [test_metric(record, metric) for record in records]
+        measured = [on_test(record, metric) for record in records]
         have = [record for record in records if metric in record["result"].get("test", {})]
         point = summary(0, measured, attempted)
         metrics[metric] = (point["mean"], point["std"]) if have else None

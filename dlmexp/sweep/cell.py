@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
@@ -44,17 +45,17 @@ class Cell:
     beta: float | None
     base: str | None = None  # key of the ELBO fit whose hyperparameters a fixed variant takes
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A name that is the same on every machine: the first 20 digits of a SHA-256 of all fields."""
-        text = json.dumps({"version": KEY_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        values = {name: getattr(self, name) for name in _FIELDS}
+        text = json.dumps({"version": KEY_VERSION, **values}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
-    @property
+    @cached_property
     def group(self) -> tuple[Any, ...]:
         """What cells of one batch must share: all but seed, beta and base."""
-        varying = ("seed", "beta", "base")
-        return tuple(getattr(self, f.name) for f in fields(self) if f.name not in varying)
+        return tuple(getattr(self, name) for name in _SHARED)
 
     @property
     def method(self) -> str:
@@ -71,3 +72,7 @@ class Cell:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**values)
+
+
+_FIELDS = tuple(f.name for f in fields(Cell))
+_SHARED = tuple(name for name in _FIELDS if name not in ("seed", "beta", "base"))

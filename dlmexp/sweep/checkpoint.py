@@ -4,23 +4,28 @@ import contextlib
 import hashlib
 import io
 import json
-import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dlmexp.sweep.cell import Cell
-from dlmexp.sweep.store import Store, write_atomically
+from dlmexp.sweep.sealed import write_atomically
+from dlmexp.sweep.store import Store
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a batch was: its cells in order, what is known besides tensors, and the tensors (read when asked for)."""
+    """Where a batch was: its cells in order, what is known besides tensors, and the tensors (read when asked for).
+
+    A batch that has only begun has no tensors; then it is its cells that matter, since who trains with whom decides the
+    last bit of a result.
+    """
 
     path: Path
     cells: tuple[Cell, ...]
+    open: list[Cell]  # those of them that had left no record when it was written
     notes: dict[str, Any]
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -36,7 +41,7 @@ def path_of(store: Store, cells: tuple[Cell, ...]) -> Path:
 
 def save(path: Path, cells: tuple[Cell, ...], notes: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Replace the batch's checkpoint; a half-written one never takes its name."""
-    about = json.dumps({"cells": [vars(cell) for cell in cells], "notes": notes})
+    about = json.dumps({"cells": [asdict(cell) for cell in cells], "notes": notes})
     buffer = io.BytesIO()
     np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(path, buffer.getvalue())
@@ -50,10 +55,11 @@ def find(store: Store) -> list[Checkpoint]:
             with np.load(path, allow_pickle=False) as content:
                 about = json.loads(content["about"].tobytes())
             cells = tuple(Cell.from_dict(cell) for cell in about["cells"])
-            found.append(Checkpoint(path, cells, about["notes"]))
+            notes = about["notes"]
+            found.append(Checkpoint(path, cells, [cells[i] for i in notes["open"]], notes))
         except FileNotFoundError:
             continue  # finished by another process in this moment
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        except Exception:  # a damaged archive can raise nearly anything
             store.set_aside(path, "the checkpoint can't be read")
     return found
 

@@ -1,12 +1,15 @@
 """The records of each experiment as tables on disk."""
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from dlmexp.errors import UserError, nearest
 from dlmexp.sweep.manifest import remembered
 from dlmexp.sweep.methods import methods
-from dlmexp.sweep.store import Store, write_atomically
+from dlmexp.sweep.pack import PATTERN, write_pack
+from dlmexp.sweep.sealed import write_atomically
+from dlmexp.sweep.store import Store
 from dlmexp.sweep.table import select, table
 
 
@@ -31,3 +34,11 @@ def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, in
             content = rows.to_parquet(index=False) if file.endswith("parquet") else rows.to_csv(index=False).encode()
             write_atomically(path, content)
             yield path, len(rows)
+
+
+def collect_pack(results: str, path: str) -> int:
+    """All records of a folder, packs in it included, as one pack."""
+    if not fnmatch(Path(path).name, PATTERN):
+        raise UserError(f"--pack {path}: a results folder finds packs by their name; choose one like records.tar.xz")
+    store = Store(results)
+    return write_pack(Path(path), ((record, store.arrays(record)) for record in store.all()))

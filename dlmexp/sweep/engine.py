@@ -19,6 +19,7 @@ from dlmexp.sweep.signals import StopRequest
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.view import View
 from dlmexp.training.gradients import gradient_statistics
+from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Finished, Training, train
@@ -58,7 +59,8 @@ class Engine:
             if not pending:
                 self.view.skipped(len(batch))
                 continue
-            if busy := self._elsewhere(pending, done | failed):
+            ahead = {cell.key for other in (*queue, *taken) for cell in other}
+            if busy := self._elsewhere(pending, done | failed, ahead):
                 self.presence.announce(())
                 taken.append(batch)
                 if waiting:
@@ -72,18 +74,23 @@ class Engine:
                     raise
                 torch.cuda.empty_cache()
                 self.view.halved(len(pending))
+                for cells in (batch, pending):
+                    checkpoint.discard(checkpoint.path_of(self.store, cells))
                 half = len(pending) // 2
                 queue.extendleft((pending[half:], pending[:half]))
             self.presence.announce(())
 
-    def _elsewhere(self, pending: Batch, settled: set[str]) -> str | None:
-        """Announce the cells; who has them (or the ELBO fits they need) already, if somebody has."""
+    def _elsewhere(self, pending: Batch, settled: set[str], ahead: set[str]) -> str | None:
+        """Announce the cells; who has them (or the ELBO fits they need) already, if somebody has.
+
+        An ELBO fit that nobody has and that is not `ahead` here either will not come: then there is no waiting for it.
+        """
         self.presence.announce(cell.key for cell in pending)
         needed = {cell.base for cell in pending if cell.base} - settled
         earlier = self.presence.earlier({cell.key for cell in pending} | needed)
         if earlier:
             return earlier[0].who
-        return "a batch of this run" if needed else None
+        return "a batch of this run" if needed & ahead else None
 
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
         """The batches, with cells that a checkpoint holds regrouped as they were when it was written."""
@@ -91,11 +98,11 @@ class Engine:
         done, _ = self.store.keys()
         resumed: list[Batch] = []
         for found in checkpoint.find(self.store):
-            if all(cell.key in done for cell in found.cells):
+            if all(cell.key in done for cell in found.open):
                 checkpoint.discard(found.path)
-            elif any(cell.key in pending for cell in found.cells):
+            elif any(cell.key in pending for cell in found.open):
                 resumed.append(found.cells)
-                for cell in found.cells:
+                for cell in found.open:
                     pending.pop(cell.key, None)
         rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
         return resumed + [batch for batch in rest if batch]
@@ -119,25 +126,30 @@ class Engine:
 
     def _train(self, batch: Batch, pending: Batch) -> None:
         how = settings(batch[0], self.place)
-        path = checkpoint.path_of(self.store, batch)
-        training, cells = self._resume(path, batch, pending) or (Training.start(self._program(pending), how), pending)
-        saved = time.monotonic()
+        resumed = self._resume(batch, how)
+        training, cells = resumed or (Training.start(self._program(pending), how), pending)
+        path = checkpoint.path_of(self.store, cells)
+        if not resumed:
+            checkpoint.save(path, cells, {"open": list(range(len(cells)))}, {})
+        saved, wanted = time.monotonic(), {cell.key for cell in pending}
 
         def between(training: Training) -> None:
             nonlocal saved
             self.view.tick(training)
             asked = self.stop.received is not None
-            if training.live().any() and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
+            if training.unreported().any() and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)
                 saved = time.monotonic()
             self.stop.obey()
 
         for finished in train(training, how, between):
-            self._record(cells[finished.cell], finished)
+            if cells[finished.cell].key in wanted:
+                self._record(cells[finished.cell], finished)
         checkpoint.discard(path)
 
     def _save(self, path: Any, cells: Batch, training: Training) -> None:
         notes = {
+            "open": [training.cells[i] for i in np.flatnonzero(training.unreported())],
             "cells": training.cells,
             "seconds": training.seconds,
             "curves": [asdict(curve) for curve in training.curves],
@@ -145,23 +157,24 @@ class Engine:
         }
         checkpoint.save(path, cells, notes, training.state.arrays())
 
-    def _resume(self, path: Any, batch: Batch, pending: Batch) -> tuple[Training, Batch] | None:
-        """The training where its checkpoint left it, without cells that have been finished since."""
+    def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
+        """The training where its checkpoint left it, with cells that have been finished since: see `Checkpoint`."""
+        path = checkpoint.path_of(self.store, batch)
         found = next((c for c in checkpoint.find(self.store) if c.path == path), None)
         if found is None:
             return None
         notes = found.notes
-        live = [found.cells[i] for i in notes["cells"]]
-        state = State.from_arrays(found.arrays(), self.place.device)
-        training = Training(
-            self._program(tuple(live)), state, notes["cells"], notes["seconds"], [Curve(**c) for c in notes["curves"]]
-        )
-        wanted = {cell.key for cell in pending}
-        places = [i for i, cell in enumerate(live) if cell.key in wanted]
-        if len(places) < len(live):
-            training.keep(places)
+        if "iteration" not in notes:
+            return Training.start(self._program(found.cells), how), found.cells
+        try:
+            state = State.from_arrays(found.arrays(), self.place.device)
+        except Exception:  # a damaged archive can raise nearly anything
+            self.store.set_aside(path, "the checkpoint can't be read")
+            return None
+        program = self._program(tuple(found.cells[i] for i in notes["cells"]))
+        curves = [Curve(**curve) for curve in notes["curves"]]
         self.view.resumed(notes["iteration"])
-        return training, found.cells
+        return Training(program, state, notes["cells"], notes["seconds"], curves), found.cells
 
     def _gradients(self, cells: Batch) -> None:
         statistics = gradient_statistics(self._program(cells))

@@ -1,5 +1,7 @@
 """Which cells a composed config spans (SPEC sections 2, 5 and 6)."""
 
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_sizes, sp
 from dlmexp.errors import UserError, nearest
 from dlmexp.sweep.cell import Cell
 
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 REGRESSION_ONLY = ("sq_dlm", "fitc")
 
 
@@ -22,7 +25,7 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
         values = [float(n)]
         while values[-1] / beta.ratio >= beta.smallest:
             values.append(values[-1] / beta.ratio)
-    if any(value <= 0 for value in values):
+    if not all(0 < value < math.inf for value in values):
         raise UserError(f"beta.values={beta.values}: every beta must be > 0")
     return sorted(set(values), reverse=True)
 
@@ -57,6 +60,12 @@ def check(cfg: RunConfig) -> None:
         raise UserError(f"seeds={list(cfg.seeds)}: seeds are 0, 1, 2, ...")
     if cfg.beta.values is not None and not cfg.beta.values:
         raise UserError("beta.values=[]: the grid is empty; name at least one beta")
+    for name, value in _positive(cfg).items():
+        if value is not None and not value > 0:
+            raise UserError(f"{name}={value}: give a number > 0")
+    for dataset in cfg.dataset.values():
+        if not PLAIN_NAME.fullmatch(dataset.name):
+            raise UserError(f"dataset name '{dataset.name}': it names a folder; choose letters, digits, '-', '_', '.'")
     for name, estimator in cfg.estimator.items():
         if any(samples < 1 for samples in estimator.samples):
             raise UserError(f"estimator.{name}.samples={list(estimator.samples)}: give numbers of samples >= 1")
@@ -68,6 +77,17 @@ def check(cfg: RunConfig) -> None:
                     f"method {method_name} is for regression and {dataset.name} is {dataset.task} data: choose among "
                     f"{', '.join(fitting or ['elbo', 'beta_elbo', 'joint_log_dlm', 'fixed_log_dlm'])}"
                 )
+
+
+def _positive(cfg: RunConfig) -> dict[str, float | None]:
+    """Settings that are numbers of something, or speeds."""
+    found: dict[str, float | None] = {"batch_cells": cfg.batch_cells, "checkpoint_seconds": cfg.checkpoint_seconds}
+    for name, dataset in cfg.dataset.items():
+        found[f"dataset.{name}.M"] = dataset.M
+    for name, training in cfg.training.items():
+        for what in ("lr", "minibatch", "minibatch_lr", "ups_lr", "window", "max_iterations", "epochs"):
+            found[f"training.{name}.{what}"] = getattr(training, what)
+    return found
 
 
 def _one_of(what: str, given: str, valid: list[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dlmexp.errors import UserError
 from dlmexp.sweep.cell import Cell
-from dlmexp.sweep.store import write_atomically
+from dlmexp.sweep.sealed import write_atomically
 
 
 def remember(root: Path, experiment: str, cells: Iterable[Cell]) -> None:

@@ -12,6 +12,7 @@ from dlmexp.sweep.run import device_of, execute, planned, work
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.summary import summary
 
+STOPPED = 128  # exit codes from here on mean that a signal asked to stop
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # tells jobs in other processes of a user's own conf folders
 
 
@@ -29,4 +30,7 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launch: Call
 def job(cfg: DictConfig) -> int:
     """What Hydra calls for each job, in this process or on a node: the overrides it was given are composed as ours."""
     folders = [folder for folder in os.environ.get(CONFIG_DIRS, "").split(os.pathsep) if folder]
-    return execute(compose(list(HydraConfig.get().overrides.task), folders), folders)
+    code = execute(compose(list(HydraConfig.get().overrides.task), folders), folders)
+    if code >= STOPPED:
+        raise SystemExit(code)  # else Hydra would begin the next job
+    return code

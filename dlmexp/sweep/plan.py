@@ -30,25 +30,29 @@ def plan(
     """Group the pending cells into batches of equal shape; the order in which cells are given does not matter.
 
     Small before large, so that something shows early; ELBO fits before the fixed variants that start from them.
+    Batches are cut from all cells and then lose those that are done: who trains with whom, and with it the last bit of
+    a result, does not depend on how far an interrupted run had come.
     """
     chosen = {cell.key: cell for cell in cells}
     skip = done if retry_failed else done | failed
     groups: dict[tuple, list[Cell]] = {}
-    for key, cell in chosen.items():
-        if key not in skip:
-            groups.setdefault(_rank(cell), []).append(cell)
-    batches = []
+    for cell in chosen.values():
+        groups.setdefault(_rank(cell), []).append(cell)
+    batches: list[tuple[Cell, ...]] = []
     for rank in sorted(groups, key=repr_rank):
         members = sorted(groups[rank], key=lambda c: (c.seed, -(c.beta or 0.0)))
         size = max(1, cells_at_once(members[0]))
         parts = -(-len(members) // size)  # even parts, rather than full ones and a rest
-        batches += [tuple(members[len(members) * i // parts : len(members) * (i + 1) // parts]) for i in range(parts)]
+        for i in range(parts):
+            together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
+            batches.append(tuple(cell for cell in together if cell.key not in skip))
     everything = tuple(sorted(chosen.values(), key=lambda c: repr_rank((c.n, *_rank(c), c.seed, -(c.beta or 0.0)))))
-    return Plan(everything, tuple(batches), frozenset(done & chosen.keys()), frozenset(failed & chosen.keys()))
+    settled = (frozenset(done & chosen.keys()), frozenset(failed & chosen.keys()))
+    return Plan(everything, tuple(filter(None, batches)), *settled)
 
 
 def _rank(cell: Cell) -> tuple:
-    return (cell.base is not None, cell.M * min(cell.n, cell.minibatch or cell.n), cell.dataset, cell.group)
+    return (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group)
 
 
 def repr_rank(rank: tuple) -> tuple:

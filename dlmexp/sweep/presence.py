@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlmexp.sweep.store import write_atomically
+from dlmexp.sweep.sealed import write_atomically
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # network disks and busy nodes may delay a beat; after this long the process counts as gone

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,6 +79,10 @@ def planned(work: Work, store: Store, device: str, free: float | None) -> Plan:
     done, failed = store.keys()
     ours = {cell.key: cell for cell in work.cells}
     done = {key for key in done & ours.keys() if store.find(ours[key].dataset, key) is not None}
+    for base in {cell.base for cell in work.cells if cell.base and cell.key not in done} & done:
+        record = store.find(ours[base].dataset, base)
+        if record is None or not store.arrays(record):
+            done.discard(base)
 
     def size(cell: Cell) -> int:
         return cfg.batch_cells or cells_at_once(cell, device, free)
@@ -102,6 +107,7 @@ def device_of(cfg: RunConfig) -> tuple[str, float | None]:
 def show_plan(plan: Plan, missing: Sequence[str]) -> None:
     """The table of cells and batches, nothing else."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
+    batches = Counter(batch[0].group for batch in plan.batches)
     groups: dict[tuple, list[Cell]] = {}
     for cell in plan.cells:
         groups.setdefault(cell.group, []).append(cell)
@@ -118,7 +124,7 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
             str(len(cells)),
             str(sum(cell.key in plan.done for cell in cells)),
             str(sum(cell.key in plan.failed for cell in cells)),
-            str(sum(batch[0].group == group for batch in plan.batches)),
+            str(batches[group]),
         )
     console = wide_console()
     console.print(table)
@@ -143,8 +149,8 @@ def writable(root: Path) -> None:
         ) from None
 
 
-def execute(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> int:
-    """Run a composed config; the exit code says how it went."""
+def execute(cfg: RunConfig, config_dirs: Sequence[str] = (), again: Sequence[str] = ()) -> int:
+    """Run a composed config; the exit code says how it went. `again` are the words that start this very run again."""
     found = work(cfg, config_dirs)
     device, free = device_of(cfg)
     store = Store(cfg.results)
@@ -154,20 +160,25 @@ def execute(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> int:
     writable(store.root)
     for sentence in found.missing:
         print(f"left out: {sentence}", flush=True)
-    for name, (_, data) in found.datasets.items():
-        same_data(store.root, name, data.checksum)
-    remember(store.root, cfg.name, found.cells)
-    chosen = planned(found, store, device, free)
-    return train(found, chosen, store) if chosen.batches else summary(chosen, store)
+    try:
+        for name, (_, data) in found.datasets.items():
+            same_data(store.root, name, data.checksum)
+        remember(store.root, cfg.name, found.cells)
+        chosen = planned(found, store, device, free)
+        return train(found, chosen, store, again) if chosen.batches else summary(chosen, store)
+    except OSError as error:
+        print(f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, the same command goes on")
+        return 1
 
 
-def train(work: Work, plan: Plan, store: Store) -> int:
-    """Train the plan's batches; afterwards say what there is and what is not."""
+def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
+    """Train the plan's batches, with colleagues if the config asks for them; then say what there is and what is not."""
     from dlmexp.sweep.build import check_names, place
     from dlmexp.sweep.engine import Engine
     from dlmexp.sweep.presence import Presence
-    from dlmexp.sweep.signals import Stop, StopRequest
+    from dlmexp.sweep.signals import Stop, StopRequest, seconds
     from dlmexp.sweep.view import view
+    from dlmexp.sweep.workers import Colleagues
 
     cfg = work.cfg
     for cell in plan.cells:
@@ -179,7 +190,12 @@ def train(work: Work, plan: Plan, store: Store) -> int:
         return prepare(data, spec, seed, n)
 
     where = place(cfg.device, cfg.dtype)
-    with StopRequest() as stop, Presence(store.root) as presence, view(plan.pending, len(plan.batches)) as shown:
+    with (
+        StopRequest(seconds(cfg.budget)) as stop,
+        Presence(store.root) as presence,
+        Colleagues(cfg.workers - 1, again, store.root),
+        view(plan.pending, len(plan.batches)) as shown,
+    ):
         engine = Engine(
             store, where, lambda cell: split(cell.dataset, cell.seed, cell.n), shown, stop, presence, cfg.name,
             cfg.checkpoint_seconds,
@@ -192,9 +208,4 @@ def train(work: Work, plan: Plan, store: Store) -> int:
                 f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here"
             )
             return asked.code
-        except OSError as error:
-            print(
-                f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, the same command goes on"
-            )
-            return 1
     return summary(plan, store)

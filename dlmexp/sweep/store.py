@@ -2,69 +2,37 @@
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import time
 import uuid
 import zipfile
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dlmexp.sweep.pack import Packs
+from dlmexp.sweep.sealed import checksum, pack, unpack, write_atomically
+
 FORMAT = 1
 FAILED = ".failed.json"
 
 
-def checksum(record: dict[str, Any]) -> str:
-    """SHA-256 of a record without its own `sha256` field, in canonical JSON."""
-    body = {k: v for k, v in record.items() if k != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    with contextlib.suppress(OSError):  # some network disks refuse to sync a folder
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def pack(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of a compressed `.npz`."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
-    return buffer.getvalue()
-
-
-def unpack(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of `pack`; pickles are refused."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
-
-
 class Store:
-    """Records under `records/<dataset>/`: `<key>.json`, arrays beside it as `.npz`, failures as `.failed.json`."""
+    """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`. The
+    arrays' name has their checksum in it: of two writers of one cell, neither changes the other's arrays."""
 
     def __init__(self, root: str | os.PathLike[str]):
         self.root = Path(root)
         self.records = self.root / "records"
+
+    @cached_property
+    def packs(self) -> Packs:
+        """The read-only layer of packed records."""
+        return Packs(self.root)
 
     def path(self, dataset: str, key: str, suffix: str = ".json") -> Path:
         return self.records / dataset / f"{key}{suffix}"
@@ -76,7 +44,7 @@ class Store:
         if arrays:
             content = pack(arrays)
             record["arrays"] = hashlib.sha256(content).hexdigest()
-            write_atomically(self.path(dataset, key, ".npz"), content)
+            write_atomically(self._arrays_path(record), content)
         record["sha256"] = checksum(record)
         text = json.dumps(record, sort_keys=True, allow_nan=True, indent=1) + "\n"
         write_atomically(self.path(dataset, key, FAILED if failed else ".json"), text.encode())
@@ -94,6 +62,8 @@ class Store:
                     failed.add(name.removesuffix(FAILED))
                 elif name.endswith(".json"):
                     done.add(name.removesuffix(".json"))
+        for key, record in self.packs.records.items():
+            (failed if record["status"] == "failed" else done).add(key)
         return done, failed - done
 
     def read(self, path: Path) -> dict[str, Any] | None:
@@ -116,26 +86,34 @@ class Store:
 
     def find(self, dataset: str, key: str) -> dict[str, Any] | None:
         """The record of a done cell, or None."""
-        return self.read(self.path(dataset, key))
+        record = self.read(self.path(dataset, key)) or self.packs.records.get(key)
+        return record if record is not None and record["status"] == "done" else None
 
     def arrays(self, record: dict[str, Any]) -> dict[str, np.ndarray]:
         """The arrays beside a record; a file that does not match the record is set aside with it."""
         if "arrays" not in record:
             return {}
-        path = self.path(record["cell"]["dataset"], record["key"], ".npz")
+        path = self._arrays_path(record)
         try:
             content = path.read_bytes()
             if hashlib.sha256(content).hexdigest() == record["arrays"]:
                 return unpack(content)
-        except (FileNotFoundError, ValueError, zipfile.BadZipFile):
+        except FileNotFoundError:
+            if (packed := self.packs.arrays(record)) is not None:
+                return packed
+        except (ValueError, zipfile.BadZipFile):
             pass
         suffix = FAILED if record["status"] == "failed" else ".json"
         for victim in (path, self.path(record["cell"]["dataset"], record["key"], suffix)):
             self.set_aside(victim, "the arrays do not match the record")
         return {}
 
+    def _arrays_path(self, record: dict[str, Any]) -> Path:
+        return self.path(record["cell"]["dataset"], record["key"], f"-{record['arrays'][:8]}.npz")
+
     def all(self) -> Iterator[dict[str, Any]]:
         """Every sound record, done and failed, in a fixed order; a failed one only if the cell is not done."""
+        own: set[str] = set()
         for folder in sorted(self.records.iterdir()) if self.records.is_dir() else ():
             names = sorted(n for n in os.listdir(folder) if n.endswith(".json") and not n.startswith("."))
             present = set(names)
@@ -143,7 +121,9 @@ class Store:
                 if name.endswith(FAILED) and name.replace(FAILED, ".json") in present:
                     continue
                 if (record := self.read(folder / name)) is not None:
+                    own.add(record["key"])
                     yield record
+        yield from (record for key, record in sorted(self.packs.records.items()) if key not in own)
 
     def set_aside(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts what lies in `set-aside`."""

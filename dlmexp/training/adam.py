@@ -22,8 +22,9 @@ def adam(
 
     The others keep their values and moments, so that a stopped cell stays as it was when it stopped.
     """
-    correction1 = 1 - BETA1**steps
-    correction2 = 1 - BETA2**steps
+    made = steps.to(torch.float64)  # a power of integers would come in float32
+    correction1 = 1 - BETA1**made
+    correction2 = 1 - BETA2**made
     for name, value in values.items():
         shape = (-1,) + (1,) * (value.ndim - 1)
         grad, moving = grads[name], move.view(shape)

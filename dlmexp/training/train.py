@@ -69,6 +69,10 @@ class Training:
         """Which of the cells in the state still run."""
         return self.state.live.cpu().numpy()
 
+    def unreported(self) -> Bool[np.ndarray, "B"]:
+        """Which of them still have something to tell: those that run, and those that stopped within this stretch."""
+        return (self.state.outcome != REPORTED).cpu().numpy()
+
     def part(self, places: list[int]) -> tuple[Program, State]:
         """Program and state of some of the cells."""
         if len(places) == len(self.cells):
@@ -93,7 +97,8 @@ def train(
     after a stretch of them on a GPU. Stretches end at fixed iterations, so a resumed run has the same ones."""
     advance = stepper(training.program, training.state, settings)
     device = training.state.outcome.device.type
-    while (live := training.live()).any():
+    while (unreported := training.unreported()).any():
+        live = training.live()  # not all of `unreported` where a checkpoint was written within a stretch
         iteration = int(training.state.iteration)
         if settings.evaluate_every and iteration == 0:
             _extend(training)
@@ -107,9 +112,9 @@ def train(
                 between(training)
         advance()
         now = training.live()
-        share = (perf_counter() - began) / live.sum()
+        share = (perf_counter() - began) / max(1, live.sum())
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
-        stopped = np.flatnonzero(live & ~now).tolist()
+        stopped = np.flatnonzero(unreported & ~now).tolist()
         if settings.evaluate_every:
             at_boundary = (iteration + stretch) % settings.evaluate_every == 0
             _extend(training, None if at_boundary else stopped)

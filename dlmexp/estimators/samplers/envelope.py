@@ -17,6 +17,8 @@ from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
 
+TILT = 1e-2
+SMALLEST = 1e-16
 POOL = 9  # candidates of a row, spares first, that may stand in for rejected ones
 
 
@@ -55,10 +57,10 @@ def sample_under(
 def _propose(cells: Cells, u: Float[Tensor, "*B C N"]) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:
     """One place per uniform number, and the log of the envelope there."""
     # A nearly flat piece is tilted, and lifted to stay above: dividing by its rate would lose digits.
-    flat = (cells.rate * cells.length).abs() < 1e-4
-    rate = torch.where(flat, 1e-4 / cells.length, cells.rate)
-    height = torch.where(flat, cells.height + 2e-4, cells.height)
-    shrink = torch.expm1(-rate * cells.length)
+    flat = (cells.rate * cells.length).abs() < TILT
+    rate = torch.where(flat, TILT / cells.length, cells.rate)
+    height = torch.where(flat, cells.height + 2 * TILT, cells.height)
+    shrink = (-rate * cells.length).exp_() - 1
     mass = -height.exp() * shrink / rate
     ends = mass.cumsum(-2)
     u = u * ends[..., -1:, :]
@@ -81,13 +83,17 @@ def _at(cell: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Float[Te
 def _replace_rejected(
     x: Float[Tensor, "*B C N"], accepted: Bool[Tensor, "*B C N"], extra: int
 ) -> Float[Tensor, "*B L N"]:
-    """Candidates from `extra` on, the rejected ones replaced in turn by accepted ones of the row's first few."""
+    """Candidates from `extra` on; number l of these, if rejected, gives way to stand-in number l modulo `extra`.
+
+    The stand-ins are the first `extra` accepted candidates of the row's pool, over again if it has fewer.
+    """
     size = max(POOL, extra)
     pool, usable = x[..., :size, :], accepted[..., :size, :]
     count = usable.cumsum(-2)
     # Accepted values packed to the front; the rejected all land in a slot beyond the end.
-    slot = torch.where(usable, count - 1, size)
-    packed = torch.cat((pool, pool[..., -1:, :]), -2).scatter(-2, slot, pool)
-    kept = accepted[..., extra:, :]
-    turn = torch.minimum((~kept).cumsum(-2), count[..., -1:, :]).sub_(1).clamp_min_(0)
-    return torch.where(kept, x[..., extra:, :], packed.gather(-2, turn))
+    packed = torch.cat((pool, pool[..., -1:, :]), -2).scatter(-2, torch.where(usable, count - 1, size), pool)
+    turn = torch.arange(extra, device=x.device).unsqueeze(-1) % count[..., -1:, :].clamp_min(1)
+    stand_in = packed.gather(-2, turn)
+    times = -(-(x.shape[-2] - extra) // extra)
+    stand_in = torch.cat((stand_in,) * times, -2)[..., : x.shape[-2] - extra, :]
+    return torch.where(accepted[..., extra:, :], x[..., extra:, :], stand_in)

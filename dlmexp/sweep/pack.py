@@ -1,0 +1,84 @@
+"""Many records as one file, to be carried from machine to machine or kept in a repository.
+
+A pack in a results folder (`records*.tar.xz`) is a read-only layer under the folder's own records: whoever reads
+records sees both, and a run goes on from both.
+"""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlmexp.sweep.sealed import checksum, unpack, write_atomically
+
+PATTERN = "records*.tar.xz"
+LINES = "records.jsonl"
+
+
+class Packs:
+    """The packs of a results folder, read when first asked for."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    @cached_property
+    def _content(self) -> tuple[dict[str, dict[str, Any]], dict[str, bytes]]:
+        records: dict[str, dict[str, Any]] = {}
+        arrays: dict[str, bytes] = {}
+        for path in sorted(self.root.glob(PATTERN)):
+            with tarfile.open(path, "r:xz") as tar:
+                for member in tar:
+                    content = tar.extractfile(member)
+                    if content is None:
+                        continue
+                    if member.name == LINES:
+                        for line in content:
+                            record = json.loads(line)
+                            if checksum(record) == record["sha256"]:
+                                records[record["key"]] = record
+                    else:
+                        arrays[Path(member.name).stem] = content.read()
+        return records, arrays
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """By key; a record whose checksum does not fit is not among them."""
+        return self._content[0]
+
+    def arrays(self, record: dict[str, Any]) -> dict[str, np.ndarray] | None:
+        """The arrays of a packed record; None if they are not what the record says."""
+        content = self._content[1].get(record["key"])
+        if content is None or hashlib.sha256(content).hexdigest() != record["arrays"]:
+            return None
+        return unpack(content)
+
+
+def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.ndarray]]]) -> int:
+    """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
+    learning curve is what the cell is for."""
+    lines, members = [], []
+    for record, arrays in records:
+        record = {name: value for name, value in record.items() if name not in ("arrays", "sha256")}
+        if record["cell"]["evaluate"] == "end":
+            arrays = {name: array for name, array in arrays.items() if name != "objective"}
+        if arrays:
+            buffer = io.BytesIO()
+            np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+            record["arrays"] = hashlib.sha256(buffer.getvalue()).hexdigest()
+            members.append((f"arrays/{record['key']}.npz", buffer.getvalue()))
+        record["sha256"] = checksum(record)
+        lines.append(json.dumps(record, sort_keys=True, separators=(",", ":")))
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:xz") as tar:
+        for name, content in [(LINES, "\n".join(lines).encode() + b"\n"), *members]:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    write_atomically(path, out.getvalue())
+    return len(lines)

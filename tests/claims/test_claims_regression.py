@@ -1,0 +1,115 @@
+"""Claims 1 to 6 and 14, both ways."""
+
+import pytest
+from levels import ends, fits, on
+
+from dlmexp.benchmark.made_up import failed, fit, method_cell
+from dlmexp.claims.judge import PAPER, STAND_IN
+from dlmexp.claims.rules import Verdict
+
+HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
+JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
+FIXED = JOINT | {"joint_log_dlm": 0.3, "fixed_log_dlm": 0.1}
+SQUARE = {"joint_sq_dlm": 0.05, "fixed_sq_dlm": 0.2}
+
+
+def test_1_joint_log_dlm_lowest(judged) -> None:
+    assert judged(1, fits("pol", "nll", JOINT) + fits("song", "nll", JOINT)).verdict is HOLDS
+    assert judged(1, fits("pol", "nll", FIXED)).verdict is FAILS
+    assert judged(1, fits("pol", "nll", JOINT) + fits("song", "nll", FIXED)).verdict is MIXED
+
+
+def test_1_says_what_was_not_run(judged) -> None:
+    judgement = judged(1, fits("pol", "nll", JOINT))
+    assert judgement.missing == [
+        "dlmexp run experiment=reg-log dataset=sarcos",
+        "dlmexp run experiment=reg-log dataset=song",
+    ]
+    assert judgement.data == ["pol"]
+    assert judgement.repetitions == (5, 5)
+    assert judgement.commands == ["dlmexp run experiment=made-up"]
+
+
+def test_1_stand_ins_are_judged_apart_and_labelled(judged) -> None:
+    judgement = judged(1, fits("pol", "nll", JOINT) + fits("sarcos_test", "nll", FIXED))
+    assert (judgement.verdict, judgement.on(PAPER), judgement.on(STAND_IN)) == (HOLDS, HOLDS, FAILS)
+    assert judgement.data == ["pol", "sarcos_test (stand-in for sarcos)"]
+    alone = judged(1, fits("sarcos_test", "nll", JOINT))
+    assert (alone.verdict, alone.basis, alone.on(PAPER)) == (HOLDS, STAND_IN, NOT_RUN)
+
+
+def test_1_two_repetitions_are_too_few(judged) -> None:
+    judgement = judged(1, fits("pol", "nll", JOINT, seeds=2))
+    assert judgement.verdict is NOT_RUN
+    assert "too few to judge" in on(judgement, "pol")[0].words
+
+
+def test_1_failed_repetitions_are_counted(judged) -> None:
+    records = fits("pol", "nll", JOINT, seeds=4) + [failed(method_cell("joint_log_dlm", "pol", seed=4, beta=2.0))]
+    (found,) = on(judged(1, records), "pol")
+    assert found.verdict is HOLDS
+    assert "1 repetitions failed" in found.words
+
+
+def test_2_fixed_log_dlm_lowest_on_cadata(judged) -> None:
+    assert judged(2, fits("cadata", "nll", FIXED)).verdict is HOLDS
+    assert judged(2, fits("cadata", "nll", JOINT)).verdict is FAILS
+
+
+def test_3_square_loss_lowest(judged) -> None:
+    swapped = {"joint_sq_dlm": 0.2, "fixed_sq_dlm": 0.05}
+    assert judged(3, fits("pol", "mse", JOINT | SQUARE) + fits("cadata", "mse", JOINT | swapped)).verdict is HOLDS
+    assert judged(3, fits("pol", "mse", JOINT | swapped)).verdict is FAILS
+    assert judged(3, fits("pol", "mse", JOINT | SQUARE) + fits("cadata", "mse", JOINT | SQUARE)).verdict is MIXED
+
+
+def test_4_square_beats_log(judged) -> None:
+    low = {"joint_sq_dlm": 0.05, "fixed_sq_dlm": 0.2, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
+    high = {"joint_sq_dlm": 0.15, "fixed_sq_dlm": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
+    assert judged(4, fits("sarcos", "mse", low)).verdict is HOLDS
+    assert judged(4, fits("sarcos", "mse", high)).verdict is FAILS
+
+
+def test_5_beta_elbo_beats_elbo(judged) -> None:
+    assert judged(5, fits("sarcos", "mse", {"elbo": 0.5, "beta_elbo": 0.4})).verdict is HOLDS
+    assert (
+        judged(5, fits("sarcos", "mse", {"elbo": 0.4, "beta_elbo": 0.5})).verdict is FAILS
+    )  # selects beta 1: the same
+
+
+def grid(n: int, best: dict[str, float]) -> list[dict]:
+    """Fits over beta whose validation and test NLL are lowest at the given beta."""
+    return [
+        fit(method_cell(method, "cadata", n=n, seed=seed, beta=beta), nll=abs(beta - at) + 0.01 * seed, mse=1.0)
+        for method, at in best.items()
+        for beta in (0.25, 0.5, 2.0, 4.0)
+        for seed in range(5)
+    ]
+
+
+def test_6_best_beta(judged) -> None:
+    above = {"beta_elbo": 4.0, "joint_log_dlm": 2.0, "fixed_log_dlm": 2.0}
+    below = above | {"joint_log_dlm": 0.5}
+    holds = judged(6, grid(691, above) + grid(11063, below))
+    assert holds.verdict is HOLDS
+    first = holds.findings[0]
+    assert first.figures == {"median_beta": 4.0, "share_above_1": 1.0}
+    assert first.measured[0].comparison.difference == pytest.approx(3.5)
+    assert judged(6, grid(691, below)).verdict is MIXED
+    assert judged(6, grid(691, dict.fromkeys(above, 0.25))).verdict is FAILS
+    everything_above = judged(6, grid(691, above) + grid(11063, above))
+    assert everything_above.verdict is MIXED  # joint DLM does not go below 1 at 80 %
+
+
+def curve_levels(**levels: float) -> dict:
+    pairs = {"exact": ("exact", None), "one": ("bmc", 1), "ten": ("bmc", 10), "hundred": ("bmc", 100)}
+    return {("joint_log_dlm", 0.1, *pairs[name]): level for name, level in levels.items()}
+
+
+def test_14_sampled_gradients(judged) -> None:
+    good = curve_levels(exact=0.1, one=0.5, ten=0.12, hundred=0.101)
+    bad = curve_levels(exact=0.1, one=0.1, ten=0.5, hundred=0.4)
+    assert judged(14, ends("pol", good)).verdict is HOLDS
+    assert judged(14, ends("pol", bad)).verdict is FAILS
+    no_match = curve_levels(exact=0.1, one=0.5, ten=0.3, hundred=0.2)
+    assert judged(14, ends("pol", no_match)).verdict is MIXED

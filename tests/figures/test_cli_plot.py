@@ -1,0 +1,117 @@
+"""`dlmexp plot` from the command line's side."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlmexp.benchmark.made_up import cell, fill, sweep
+from dlmexp.cli import plot
+from dlmexp.errors import UserError
+
+FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    plot.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["plot", *arguments])
+    return args.run(args)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fill(tmp_path / "results", sweep("ringnorm_drawn", FOUR, [100, 500], range(3), 3))
+    return tmp_path / "results"
+
+
+def test_draws_what_there_is_and_says_what_there_is_not(folder: Path, capsys) -> None:
+    assert run("--results", str(folder), "--format", "png") == 0
+    assert sorted(path.name for path in (folder / "figures").iterdir()) == ["default.csv", "default.png"]
+    said = capsys.readouterr().out
+    assert "default: " in said
+    assert "nothing run yet for: selection, reg-log" in said
+
+
+def test_a_figure_asked_for_is_drawn_even_if_empty(folder: Path, tmp_path: Path, capsys) -> None:
+    assert run("reg-sq", "--results", str(folder), "--format", "png", "--out", str(tmp_path / "out")) == 0
+    assert (tmp_path / "out" / "reg-sq.png").exists()
+    assert "missing: pol: nothing run  ->  dlmexp run experiment=reg-sq dataset=pol" in capsys.readouterr().out
+
+
+def test_by_dataset_draws_stand_ins_under_their_own_name(folder: Path, capsys) -> None:
+    assert run("class-log", "--by", "dataset=ringnorm_drawn", "--results", str(folder), "--format", "png") == 0
+    assert (folder / "figures" / "class-log-ringnorm_drawn.png").exists()
+    assert not (folder / "figures" / "class-log.png").exists()
+
+
+def test_compare(folder: Path, tmp_path: Path) -> None:
+    fill(tmp_path / "other", sweep("ringnorm_drawn", ("elbo",), [100], range(2), 1))
+    arguments = ["default", "--results", str(folder), "--compare", str(tmp_path / "other"), "--format", "png"]
+    assert run(*arguments) == 0
+    assert "other" in (folder / "figures" / "default.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["clas-log"], "class-log"),
+        (["--by", "nonsense"], "field=value"),
+        (["--by", "kernl=rbf"], "kernel"),
+        (["--by", "dataset=ringnrm"], "ringnorm"),
+        (["reg-log", "--by", "dataset=flights"], "no place"),
+        (["--by", "kernel=matern52"], "there are rbf"),
+        (["--format", "bmp"], "valid: pdf, png, svg"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(folder: Path, arguments: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        run(*arguments, "--results", str(folder))
+    assert not (folder / "figures").exists()
+
+
+def test_list_without_and_with_results(folder: Path, tmp_path: Path, capsys) -> None:
+    assert run("--list", "--results", str(tmp_path / "nowhere")) == 0
+    assert "reg-learning" in capsys.readouterr().out
+    assert run("--list", "--results", str(folder)) == 0
+    listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "complete" in listed["default"]
+    assert "not run" in listed["airline"]
+    assert not (folder / "figures").exists()
+
+
+def test_neither_torch_nor_hydra_is_loaded(folder: Path) -> None:
+    code = (
+        "import sys, argparse; from dlmexp.cli import plot, claims, report\n"
+        "p = argparse.ArgumentParser(); s = p.add_subparsers()\n"
+        "[m.add_parser(s) for m in (plot, claims, report)]\n"
+        "assert 'matplotlib' not in sys.modules and 'pandas' not in sys.modules, 'help would be slow'\n"
+        f"for line in (['plot', 'default', '--format', 'png'], ['claims'], ['report']):\n"
+        f"    a = p.parse_args([*line, '--results', {str(folder)!r}]); assert a.run(a) == 0\n"
+        "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+def test_many_figures_are_shared_among_processes(tmp_path: Path, monkeypatch) -> None:
+    """Two processes give the same files as one."""
+    from dlmexp.benchmark.made_up import paper
+    from dlmexp.figures import plot as plotting
+    from dlmexp.figures.results import load
+
+    fill(tmp_path, (one for one in paper(range(2), 2) if one.dataset in ("banana", "abalone")))
+    monkeypatch.setattr(plotting, "WORTH_PROCESSES", 2)
+    ids = ["class-log", "count-log"]
+    for jobs in (1, 2):
+        list(plotting.plot([load(tmp_path)], ids, tmp_path / f"jobs-{jobs}", ["svg"], jobs=jobs))
+    one, two = (sorted((tmp_path / f"jobs-{jobs}").iterdir()) for jobs in (1, 2))
+    assert [path.name for path in one] == [path.name for path in two]
+    assert len(one) > 2
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(one, two, strict=True))
+
+
+def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
+    fill(tmp_path, (cell("<mine>", task="binary", seed=seed) for seed in range(2)))
+    assert run("class-log", "--by", "dataset=<mine>", "--results", str(tmp_path), "--format", "png") == 0

@@ -1,0 +1,239 @@
+"""What is on the axes, read from the figure and not from pixels."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure as Canvas
+
+from dlmexp.benchmark.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
+from dlmexp.figures import style
+from dlmexp.figures.compose import measure, render
+from dlmexp.figures.plot import choose
+from dlmexp.figures.registry import figures
+from dlmexp.figures.variants import Drawing
+
+FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+
+
+def drawn(results, figure: str, error: str = "std", **changes) -> tuple[Canvas, dict]:
+    """The canvas, and its axes by title."""
+    one = figures()[figure]
+    several = results if isinstance(results, list) else [results]
+    with style.use():
+        canvas = render(measure(Drawing(one, one.id, one.panels, **changes), several, error))
+    return canvas, {ax.get_title(loc="left"): ax for ax in canvas.axes}
+
+
+def bars(ax) -> dict[str, ErrorbarContainer]:
+    return {c.get_label(): c for c in ax.containers if isinstance(c, ErrorbarContainer)}
+
+
+def points(container: ErrorbarContainer) -> list[tuple[float, float]]:
+    line = container.lines[0]
+    return list(zip(*(np.asarray(v, dtype=float) for v in line.get_data()), strict=True))
+
+
+def heights(container: ErrorbarContainer) -> list[float]:
+    """Half the length of every error bar."""
+    segments = container.lines[2][0].get_segments()
+    return [float(np.ptp(segment[:, 1])) / 2 for segment in segments]
+
+
+def banana(values: dict[tuple[str, int], list[float]]) -> list[dict]:
+    return [
+        fit(method_cell(method, "banana", n=n, seed=seed), nll=value, error=value / 2)
+        for (method, n), several in values.items()
+        for seed, value in enumerate(several)
+    ]
+
+
+def test_points_and_error_bars_are_mean_and_deviation(results) -> None:
+    found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0], ("joint_log_dlm", 200): [1.0, 1.0, 1.0]}))
+    _, axes = drawn(found, "class-log")
+    line = bars(axes["(a) banana"])["joint DLM"]
+    assert points(line) == [(100.0, 2.0), (200.0, 1.0)]
+    assert heights(line) == pytest.approx([1.0, 0.0])
+
+
+def test_standard_error_on_request(results) -> None:
+    found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0]}))
+    canvas, axes = drawn(found, "class-log", error="sem")
+    assert heights(bars(axes["(a) banana"])["joint DLM"]) == pytest.approx([1 / np.sqrt(3)])
+    assert "standard error over 3 repetitions" in canvas._supxlabel.get_text()  # pyright: ignore
+
+
+def test_each_panel_has_the_lines_of_its_methods_in_their_colours(results) -> None:
+    found = results(*sweep("banana", FOUR, [100, 200], range(3), 3))
+    _, axes = drawn(found, "class-log")
+    lines = bars(axes["(a) banana"])
+    assert list(lines) == ["ELBO", "β-ELBO", "joint DLM", "fixed DLM"]
+    for method in FOUR:
+        look = style.of_method(method)
+        line = lines[look.label].lines[0]
+        assert (to_hex(line.get_color()), line.get_marker()) == (look.colour.lower(), look.marker)
+
+
+def test_a_single_repetition_has_no_error_bar_and_says_so(results) -> None:
+    canvas, axes = drawn(results(*banana({("elbo", 100): [1.0], ("elbo", 200): [0.5]})), "class-log")
+    line = bars(axes["(a) banana"])["ELBO"]
+    assert not line.has_yerr
+    assert "A single repetition: no error bars." in canvas._supxlabel.get_text()  # pyright: ignore
+
+
+@pytest.mark.parametrize("how", ["failed", "nan", "inf"])
+def test_a_lost_repetition_is_written_beside_its_point(results, how: str) -> None:
+    records = banana({("elbo", 100): [1.0, 3.0], ("elbo", 200): [1.0, 1.0, 1.0]})
+    lost = method_cell("elbo", "banana", n=100, seed=2)
+    records.append(failed(lost) if how == "failed" else fit(lost, nll=float(how), validation=0.1))
+    canvas, axes = drawn(results(*records), "class-log")
+    ax = axes["(a) banana"]
+    assert points(bars(ax)["ELBO"])[0] == (100.0, 2.0)
+    assert "2/3" in [text.get_text() for text in ax.texts]
+    assert "k/m beside a point" in canvas._supxlabel.get_text()  # pyright: ignore
+
+
+def test_a_point_with_every_repetition_lost_is_a_cross_at_the_top(results) -> None:
+    records = banana({("elbo", 200): [1.0, 1.0]}) + [failed(method_cell("elbo", "banana", seed=s)) for s in range(2)]
+    _, axes = drawn(results(*records), "class-log")
+    ax = axes["(a) banana"]
+    assert points(bars(ax)["ELBO"]) == [(200.0, 1.0)]
+    crosses = [line for line in ax.lines if line.get_marker() == "x"]
+    # The fit at beta = 1 is all that ELBO and the only candidate that beta-ELBO has: a cross for each.
+    assert [list(line.get_xdata()) for line in crosses] == [[100], [100]]
+    assert "0/2" in [text.get_text() for text in ax.texts]
+
+
+def test_an_outlier_does_not_flatten_the_rest(results) -> None:
+    found = results(*banana({("elbo", 100): [0.3, 0.3], ("joint_log_dlm", 100): [80.0, 80.0]}))
+    _, axes = drawn(found, "class-log")
+    assert axes["(a) banana"].get_yscale() == "log"
+
+
+def test_missing_panels_are_grey_and_say_what_to_run(results) -> None:
+    _, axes = drawn(results(*sweep("banana", FOUR, [100], range(2), 2)), "class-log")
+    texts = [text.get_text() for text in axes["(b) thyroid"].texts]
+    assert texts == ["not run", "dlmexp run\nexperiment=class-log\ndataset=thyroid"]
+    assert len(axes["(b) thyroid"].lines) == 0
+
+
+def test_missing_lines_are_grey_in_the_legend_and_named_in_the_panel(results) -> None:
+    canvas, axes = drawn(results(*sweep("banana", ("elbo",), [100], range(2), 1)), "class-log")
+    labels = {text.get_text(): handle for text, handle in _legend(canvas)}
+    assert to_hex(labels["joint DLM"].get_color()) == "#cccccc"
+    assert to_hex(labels["ELBO"].get_color()) == "#000000"
+    assert "not run: joint DLM, fixed DLM" in [text.get_text() for text in axes["(a) banana"].texts]
+
+
+def _legend(canvas: Canvas) -> list:
+    (legend,) = canvas.legends
+    return list(zip(legend.get_texts(), legend.get_lines(), strict=True))
+
+
+def test_beta_panel_has_its_circle_at_the_lowest_validation(results) -> None:
+    records = [
+        fit(method_cell("joint_log_dlm", "cadata", n=691, beta=beta, seed=s), nll=test, mse=1.0, validation=validation)
+        for beta, test, validation in ((0.5, 0.1, 3.0), (2.0, 0.2, 1.0), (8.0, 0.3, 2.0))
+        for s in range(2)
+    ] + [fit(method_cell("fitc", "cadata", n=691, seed=s), nll=0.7, mse=1.0) for s in range(2)]
+    _, axes = drawn(results(*records), "reg-log")
+    ax = axes["(c) cadata, n = 691"]
+    circle = next(line for line in ax.lines if line.get_label() == "_lowest validation metric")
+    assert (list(circle.get_xdata()), list(circle.get_ydata())) == ([2.0], [0.2])
+    fitc = next(line for line in ax.lines if line.get_label() == "FITC")
+    assert list(fitc.get_ydata()) == pytest.approx([0.7, 0.7])
+    assert ax.get_xscale() == "log"
+
+
+def test_curves_have_lines_and_bands(results) -> None:
+    _, axes = drawn(results(*curves("abalone", 2000, range(3))), "count-learning")
+    ax = axes["(a) abalone, L = 1"]
+    assert [line.get_label() for line in ax.lines] == ["bMC-1", "uPS-1"]
+    assert list(ax.lines[0].get_xdata()) == list(range(10, 610, 10))
+    assert len(ax.collections) == 2
+    assert ax.get_xlabel() == "iteration"
+
+
+def test_a_failed_curve_is_written_in_the_panel(results) -> None:
+    of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
+          for s in range(3)]  # fmt: skip
+    _, axes = drawn(results(*of[:2], failed(of[2])), "count-learning")
+    assert "bMC-1: 2/3" in [text.get_text() for text in axes["(a) abalone, L = 1"].texts]
+
+
+def test_histograms_show_shares_of_all_draws(results) -> None:
+    cells = [
+        method_cell("fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator="ups", samples=L, seed=s)
+        for L in (1, 10, 100)
+        for s in range(2)
+    ]
+    _, axes = drawn(results(*(plausible(one) for one in cells)), "bias")
+    outlines = [p for p in axes["(c) abalone, uPS"].patches if p.get_label() in ("uPS-1", "uPS-10", "uPS-100")]
+    assert len(outlines) == 3
+    assert axes["(f) abalone, bMC"].texts[0].get_text() == "not run"
+
+
+def test_folders_are_told_apart_by_dashes(results) -> None:
+    two = [
+        results(*banana({("elbo", 100): [1.0, 1.2]}), label="ours"),
+        results(*banana({("elbo", 100): [2.0, 2.2]}), label="theirs"),
+    ]
+    canvas, axes = drawn(two, "class-log")
+    lines = bars(axes["(a) banana"])
+    assert {label: points(line) for label, line in lines.items() if label.startswith("ELBO")} == {
+        "ELBO [ours]": [(100.0, pytest.approx(1.1))],
+        "ELBO [theirs]": [(100.0, pytest.approx(2.1))],
+    }
+    dashes = [lines[f"ELBO [{name}]"].lines[0].get_linestyle() for name in ("ours", "theirs")]
+    assert dashes == ["-", "--"]
+    assert {"ours", "theirs"} <= {text.get_text() for text, _ in _legend(canvas)}
+
+
+def test_stand_ins_are_named_and_never_the_papers_name(results) -> None:
+    found = results(*sweep("sarcos_test", ("elbo", "joint_log_dlm"), [149, 298], range(2), 2))
+    drawing = choose([found], ["reg-log"], {})[1]
+    with style.use():
+        canvas = render(measure(drawing, [found]))
+    titles = [ax.get_title(loc="left") for ax in canvas.axes]
+    assert "(d) sarcos_test" in titles
+    assert not any(title.endswith("sarcos") for title in titles)
+    assert "sarcos_test stands in for the paper's sarcos." in canvas._supxlabel.get_text()  # pyright: ignore
+
+
+def test_unwhitened_is_said(results) -> None:
+    found = results(*sweep("banana", ("elbo",), [100], range(2), 1, parameterisation="unwhitened"))
+    canvas, _ = drawn(found, "class-log", parameterisation="unwhitened")
+    assert "q unwhitened" in canvas._supxlabel.get_text()  # pyright: ignore
+
+
+def test_numbers_are_those_drawn(results) -> None:
+    found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0]}))
+    one = figures()["class-log"]
+    numbers = measure(Drawing(one, one.id, one.panels), [found]).numbers
+    (row,) = numbers.to_dict("records")
+    assert (row["dataset"], row["method"], row["x"], row["mean"], row["std"]) == ("banana", "joint_log_dlm", 100, 2, 1)
+
+
+def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> None:
+    """All drawings of a small whole: no text leaves the canvas, no legend lies on a panel."""
+    found = results(*paper(seeds=range(2), betas=2))
+    for drawing in choose([found], [], {}):
+        measured = measure(drawing, [found])
+        if measured.empty:
+            continue
+        with style.use():
+            canvas = render(measured)
+            renderer = (
+                canvas.canvas.get_renderer() if hasattr(canvas.canvas, "get_renderer") else canvas._get_renderer()
+            )  # pyright: ignore
+            box = canvas.bbox
+            (legend,) = canvas.legends
+            legend_box = legend.get_window_extent(renderer)
+            assert legend_box.x0 >= box.x0 - 1, drawing.name
+            assert legend_box.x1 <= box.x1 + 1, drawing.name
+            for ax in canvas.axes:
+                tight = ax.get_tightbbox(renderer)
+                assert tight is not None
+                assert tight.y1 <= legend_box.y0 + 1.5, drawing.name
+                assert tight.x0 >= box.x0 - 1, drawing.name
+                assert tight.x1 <= box.x1 + 2, drawing.name

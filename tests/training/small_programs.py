@@ -1,0 +1,81 @@
+"""Small made-up programs for the tests of training; no configuration, no files."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dlmexp.estimators import Estimator, Exact
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.training.collapsed import Collapsed
+from dlmexp.training.fixed import Fixed
+from dlmexp.training.joint import Joint
+from dlmexp.training.program import Model, Program
+from dlmexp.training.rows import Split
+from dlmexp.training.settings import Settings
+from dlmexp.training.train import Finished, Training, train
+
+M, N, D, TESTS = 6, 30, 2, 11
+
+
+def targets(X: Tensor, likelihood: str, generator: torch.Generator) -> Tensor:
+    f = torch.sin(2 * X[..., 0]) + 0.3 * torch.randn(X.shape[:-1], generator=generator, dtype=X.dtype)
+    if likelihood in ("probit", "logistic"):
+        return (f > 0).to(X.dtype)
+    return f if likelihood in ("gaussian", "student_t") else torch.poisson(f.exp(), generator=generator)
+
+
+def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu") -> Split:
+    """Repetitions 0 .. max(index), with seeds 10, 11, ...; `index` says which one each cell belongs to."""
+    S = max(index) + 1
+    found = {}
+    for name, rows in {"train": n, "validation": 5, "test": TESTS}.items():
+        generators = [torch.Generator().manual_seed(rows + 100 * s) for s in range(S)]
+        X = [torch.randn(rows, D, generator=g, dtype=torch.float64) for g in generators]
+        y = [targets(x, likelihood, g) for x, g in zip(X, generators, strict=True)]
+        found[name] = (torch.stack(X).to(device), torch.stack(y).to(device))
+    X, y = found.pop("train")
+    return Split(X, y, found, torch.arange(10, 10 + S, device=device), torch.tensor(list(index), device=device))
+
+
+def model(
+    likelihood: str = "probit",
+    objective: str = "log_dlm",
+    estimator: Estimator | None = None,
+    minibatch: int | None = None,
+    whitened: bool = True,
+    ard: bool = False,
+) -> Model:
+    learns_mean = likelihood in ("probit", "logistic")
+    estimator = estimator or Exact()
+    return Model("rbf", likelihood, learns_mean, ard, whitened, M, OBJECTIVES[objective], estimator, minibatch)
+
+
+def held(S: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> dict[str, Tensor]:
+    """Hyperparameters for the fixed variants, one line per repetition."""
+    lines = torch.arange(S, dtype=dtype, device=device)
+    Z = torch.randn(S, M, D, generator=torch.Generator().manual_seed(3), dtype=dtype).to(device)
+    return {
+        "lengthscale": (0.8 + 0.1 * lines)[:, None], "outputscale": 1.5 - 0.2 * lines, "noise": 0.2 + 0.1 * lines,
+        "mean": 0.1 * lines, "Z": Z,
+    }  # fmt: skip
+
+
+def program(
+    kind: str = "joint",
+    betas: Sequence[float] = (10.0, 1.0, 0.1),
+    index: Sequence[int] = (0, 0, 0),
+    n: int = N,
+    device: str = "cpu",
+    **of_model,
+) -> Program:
+    shared, data = model(**of_model), split(index, of_model.get("likelihood", "probit"), n, device)
+    beta = torch.tensor(list(betas), dtype=torch.float64, device=device)
+    if kind == "fixed":
+        return Fixed(shared, data, beta, held(len(data.seeds), device=device))
+    return {"joint": Joint, "collapsed": Collapsed}[kind](shared, data, beta)
+
+
+def trained(made: Program, settings: Settings) -> dict[int, Finished]:
+    """Every cell's end, by its place in the batch."""
+    return {finished.cell: finished for finished in train(Training.start(made, settings), settings)}

@@ -1,0 +1,108 @@
+"""The stepper: one iteration per call, on a GPU by a captured graph with the same numbers. (No Hydra in this file.)"""
+
+import pytest
+import torch
+from small_programs import program
+
+from dlmexp.estimators import BMC, UPS
+from dlmexp.training.graph import stepper
+from dlmexp.training.settings import Settings
+from dlmexp.training.state import State
+from dlmexp.training.step import step
+from dlmexp.training.train import Training, train
+
+SETTINGS = Settings(lr=0.05, iterations=40, window=5)
+CASES = {
+    "joint": {"kind": "joint"},
+    "joint bmc": {"kind": "joint", "estimator": BMC(3)},
+    "joint ups": {"kind": "joint", "estimator": UPS(3)},
+    "joint ups poisson": {"kind": "joint", "estimator": UPS(3), "likelihood": "poisson"},
+    "joint unwhitened": {"kind": "joint", "whitened": False},
+    "joint minibatch": {"kind": "joint", "minibatch": 7},
+    "fixed": {"kind": "fixed"},
+    "fixed minibatch": {"kind": "fixed", "minibatch": 7},
+    "elbo": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
+    "fitc": {"kind": "collapsed", "likelihood": "gaussian", "objective": "fitc"},
+    "sq_dlm": {"kind": "collapsed", "likelihood": "gaussian", "objective": "sq_dlm"},
+}
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def _advanced(made, iterations, eager, resume_at=None):
+    state = State.fresh(made.initial(), SETTINGS)
+    advance = stepper(made, state, SETTINGS)
+    for iteration in range(iterations):
+        if iteration == resume_at:
+            state = State.from_arrays(state.arrays(), state.outcome.device)
+            advance = stepper(made, state, SETTINGS)
+        if eager:
+            made.lay_out(iteration)
+            step(made, state, SETTINGS)
+        else:
+            advance()
+    return state
+
+
+def _same(one, other, rtol=0.0, atol=0.0):
+    for name, array in one.arrays().items():
+        torch.testing.assert_close(
+            torch.as_tensor(array), torch.as_tensor(other.arrays()[name]), rtol=rtol, atol=atol, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_a_cpu_it_is_the_step_itself(case):
+    _same(_advanced(program(**CASES[case]), 12, eager=False), _advanced(program(**CASES[case]), 12, eager=True))
+
+
+@pytest.mark.parametrize("case", ["joint minibatch", "joint ups"])
+def test_starts_at_the_state_it_is_given(case):
+    whole = _advanced(program(**CASES[case]), 15, eager=False)
+    _same(_advanced(program(**CASES[case]), 15, eager=False, resume_at=9), whole)
+
+
+@needs_gpu
+@pytest.mark.parametrize("case", CASES)
+def test_captured_equals_eager(case):
+    captured = _advanced(program(**CASES[case], device="cuda"), 30, eager=False)
+    eager = _advanced(program(**CASES[case], device="cuda"), 30, eager=True)
+    _same(captured, eager, rtol=1e-9, atol=1e-10)
+
+
+@needs_gpu
+@pytest.mark.parametrize("case", CASES)
+def test_gpu_equals_cpu(case):
+    gpu = _advanced(program(**CASES[case], device="cuda"), 10, eager=False)
+    cpu = _advanced(program(**CASES[case]), 10, eager=False)
+    _same(gpu, cpu, rtol=1e-7, atol=1e-8)
+
+
+@needs_gpu
+def test_capturing_leaves_the_state_as_it_was():
+    made = program(device="cuda")
+    state = State.fresh(made.initial(), SETTINGS)
+    before = state.clone()
+    stepper(made, state, SETTINGS)
+    _same(state, before)
+
+
+@needs_gpu
+def test_the_rejection_sampler_is_not_captured():
+    made = program(estimator=UPS(2, "rejection"), likelihood="poisson", device="cuda")
+    assert not made.capturable
+    assert int(_advanced(made, 3, eager=False).iteration) == 3
+
+
+@needs_gpu
+def test_training_on_a_gpu_ends_as_on_a_cpu():
+    settings = Settings(lr=0.1, iterations=300, window=20, evaluate_every=30, check_every=50)
+    ends = {}
+    for device in ("cpu", "cuda"):
+        made = program(device=device, objective="elbo")
+        ends[device] = {f.cell: f for f in train(Training.start(made, settings), settings)}
+    for cell, cpu in ends["cpu"].items():
+        gpu = ends["cuda"][cell]
+        assert gpu.iterations == cpu.iterations
+        assert gpu.curve.iterations == cpu.curve.iterations
+        assert gpu.metrics["test"]["nll"] == pytest.approx(cpu.metrics["test"]["nll"], abs=1e-6)

@@ -1,0 +1,70 @@
+"""Everything learned together: initial values, and the objective written out with dense matrices."""
+
+import pytest
+import torch
+from small_programs import M, program
+
+from dlmexp.gp.cholesky import FIRST_JITTER
+from dlmexp.training.parameters import constrain
+
+
+def test_initial_values():
+    made = program(index=(0, 1, 1), likelihood="gaussian")
+    values = constrain(made.initial())
+    assert torch.equal(values["Z"], made.split.X[:, :M][made.split.index])
+    for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
+        torch.testing.assert_close(values[name], torch.full_like(values[name], expected), rtol=1e-14, atol=0)
+    assert torch.equal(values["L"], torch.eye(M, dtype=torch.float64).expand(3, M, M))
+    assert "mean" not in values
+    assert constrain(program().initial())["mean"].tolist() == [0, 0, 0]
+
+
+def test_ard_has_a_lengthscale_per_feature():
+    assert program(ard=True).initial()["lengthscale"].shape == (3, 2)
+
+
+def _dense(made, values):
+    """The log-loss objective with an unwhitened posterior, by dense solves, for each cell alone."""
+    found = []
+    for i in range(len(made.beta)):
+        c = {name: value[i] for name, value in constrain(values).items()}
+        X, y = made.split.X[made.split.index[i]], made.split.y[made.split.index[i]]
+
+        def k(a, b, c=c):
+            return c["outputscale"] * torch.exp(-0.5 * torch.cdist(a / c["lengthscale"], b / c["lengthscale"]).square())
+
+        Kuu = k(c["Z"], c["Z"])
+        Kuu = Kuu + FIRST_JITTER * Kuu.diagonal().mean() * torch.eye(M, dtype=torch.float64)
+        Luu, Kuf = torch.linalg.cholesky(Kuu), k(c["Z"], X)
+        m, S = (Luu @ c["m"], Luu @ c["L"] @ c["L"].T @ Luu.T) if made.model.whitened else (c["m"], c["L"] @ c["L"].T)
+        W = torch.linalg.solve(Kuu, Kuf)
+        mu, v = c["mean"] + W.T @ m, c["outputscale"] - (Kuf * W).sum(0) + (W * (S @ W)).sum(0)
+        loss = -torch.special.log_ndtr((2 * y - 1) * mu / (1 + v).sqrt()).mean()
+        q = torch.distributions.MultivariateNormal(m, S)
+        prior = torch.distributions.MultivariateNormal(torch.zeros_like(m), Kuu)
+        found.append(loss + made.beta[i] * torch.distributions.kl_divergence(q, prior) / made.n)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_objective_written_out(whitened):
+    made = program(index=(0, 1, 1), whitened=whitened)
+    g = torch.Generator().manual_seed(2)
+    values = {
+        name: value + 0.1 * torch.randn(value.shape, generator=g, dtype=value.dtype)
+        for name, value in made.initial().items()
+    }
+    value = made.objective(values, torch.full_like(made.beta, FIRST_JITTER), torch.tensor(0))
+    torch.testing.assert_close(value.objective, _dense(made, values), rtol=1e-9, atol=0)
+    assert value.ok.all()
+    assert value.acceptance.tolist() == [0, 0, 0]
+
+
+def test_both_parameterisations_start_at_the_prior():
+    at = [
+        made.objective(made.initial(), torch.full_like(made.beta, FIRST_JITTER), torch.tensor(0)).objective
+        for made in (program(whitened=True), program(whitened=False))
+    ]
+    torch.testing.assert_close(at[0], at[1], rtol=1e-10, atol=0)
+    # KL is zero at the prior, so beta makes no difference.
+    torch.testing.assert_close(at[0], at[0][:1].expand(3), rtol=1e-10, atol=0)

@@ -1,0 +1,146 @@
+"""Training a batch to the end: against single cells, with cells that leave, fail, are interrupted or watched."""
+
+import numpy as np
+import pytest
+import torch
+from small_programs import program, trained
+
+from dlmexp.estimators import BMC
+from dlmexp.training.settings import Settings
+from dlmexp.training.state import State
+from dlmexp.training.train import Curve, Training, train
+
+SETTINGS = Settings(lr=0.1, iterations=300, window=10, tolerance=1e-3)
+SIX = {"betas": (100.0, 3.0, 0.1, 30.0, 1.0, 0.01), "index": (0, 0, 0, 1, 1, 1)}
+KINDS = {
+    "joint": {"kind": "joint"},
+    "sampled": {"kind": "joint", "estimator": BMC(3)},
+    "fixed": {"kind": "fixed", "objective": "elbo"},
+    "collapsed": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
+    "minibatch": {"kind": "fixed", "minibatch": 7},
+}
+
+
+def _alone(how, cell):
+    whole = program(**how, **SIX)
+    return whole.keep(torch.tensor([cell]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
+    settings = SETTINGS if kind not in ("sampled", "minibatch") else Settings(lr=0.05, iterations=60, window=10)
+    together = trained(program(**KINDS[kind], **SIX), settings)
+    assert sorted(together) == list(range(6))
+    if settings is SETTINGS:
+        assert len({f.iterations for f in together.values()}) > 2, "cells should leave at different times"
+    for cell in (0, 2, 4):
+        alone = trained(_alone(KINDS[kind], cell), settings)[0]
+        assert alone.iterations == together[cell].iterations
+        assert alone.stopped == together[cell].stopped
+        np.testing.assert_allclose(together[cell].objective, alone.objective, rtol=1e-7)
+        for part in ("validation", "test"):
+            assert together[cell].metrics[part] == pytest.approx(alone.metrics[part], rel=1e-6)
+
+
+def test_stopped_cells_leave_the_batch():
+    seen = []
+    training = Training.start(program("fixed", objective="elbo", **SIX), SETTINGS)
+    for _ in train(
+        training, SETTINGS, lambda t: seen.append((len(t.cells), len(t.state.outcome), len(t.program.beta)))
+    ):
+        pass
+    assert seen[0] == (6, 6, 6)
+    assert all(a == b == c for a, b, c in seen)
+    assert len({a for a, _, _ in seen}) > 2
+
+
+def test_a_failed_cell_says_why_when_and_where_it_was():
+    clean = trained(program(**SIX), SETTINGS)
+    training = Training.start(program(**SIX), SETTINGS)
+
+    def spoil(training):
+        if int(training.state.iteration) == 12:
+            training.state.values["m"][training.cells.index(2)] = torch.nan
+
+    found = {f.cell: f for f in train(training, SETTINGS, spoil)}
+    failed = found.pop(2)
+    assert failed.failed
+    assert failed.stopped == "the objective or its gradient is not finite"
+    assert failed.iterations == 13
+    assert len(failed.objective) == 13
+    assert np.isfinite(failed.objective[:12]).all()
+    assert set(failed.state) == {"lengthscale", "outputscale", "mean", "Z", "m", "L"}
+    assert np.isfinite(failed.state["Z"]).all()
+    for cell, finished in found.items():
+        assert not finished.failed
+        assert not finished.state
+        assert finished.iterations == clean[cell].iterations
+        np.testing.assert_allclose(finished.objective, clean[cell].objective, rtol=1e-10)
+        assert finished.metrics["test"] == pytest.approx(clean[cell].metrics["test"], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop_at", [1, 20, 33, 47])
+def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
+    settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=15)
+    straight = trained(program(**KINDS[kind], **SIX), settings)
+
+    class Left(Exception):
+        pass
+
+    saved = {}
+
+    def leave(training):
+        if int(training.state.iteration) == stop_at:
+            curves = [Curve(list(c.iterations), list(c.metrics)) for c in training.curves]
+            saved.update(arrays=training.state.clone().arrays(), cells=list(training.cells), curves=curves)
+            raise Left
+
+    found = {}
+    with pytest.raises(Left):
+        for finished in train(Training.start(program(**KINDS[kind], **SIX), settings), settings, leave):
+            found[finished.cell] = finished
+    again = program(**KINDS[kind], **SIX)
+    if len(saved["cells"]) < 6:
+        again = again.keep(torch.tensor(saved["cells"]))
+    state = State.from_arrays(saved["arrays"], torch.device("cpu"))
+    resumed = Training(again, state, saved["cells"], [0.0] * len(saved["cells"]), saved["curves"])
+    found |= {f.cell: f for f in train(resumed, settings)}
+    assert sorted(found) == list(range(6))
+    for cell, finished in found.items():
+        assert finished.objective.tobytes() == straight[cell].objective.tobytes()
+        assert finished.metrics == straight[cell].metrics
+        assert finished.iterations == straight[cell].iterations
+        assert finished.curve == straight[cell].curve
+
+
+@pytest.mark.parametrize(("every", "check"), [(5, 20), (10, 20), (13, 20), (50, 20)])
+def test_learning_curves_do_not_depend_on_who_shares_the_batch(every, check):
+    settings = Settings(lr=0.1, iterations=120, window=10, tolerance=1e-3, evaluate_every=every, check_every=check)
+    together = trained(program("fixed", objective="elbo", **SIX), settings)
+    for cell, finished in together.items():
+        regular = [t for t in range(0, finished.iterations + 1, every)]
+        assert finished.curve.iterations == sorted({*regular, finished.iterations})
+        alone = trained(_alone({"kind": "fixed", "objective": "elbo"}, cell), settings)[0]
+        arrays, others = finished.curve.arrays(), alone.curve.arrays()
+        assert set(arrays) == {"evaluated_at", "test_nll", "test_error"}
+        for name in arrays:
+            np.testing.assert_allclose(arrays[name], others[name], rtol=1e-7)
+        assert finished.curve.metrics[-1] == pytest.approx(finished.metrics["test"], rel=1e-12)
+
+
+def test_a_fixed_number_of_epochs():
+    # 30 rows in batches of 10: four epochs are twelve iterations, evaluated at every epoch's end.
+    settings = Settings(lr=0.01, iterations=12, window=None, evaluate_every=3)
+    for finished in trained(program("joint", minibatch=10), settings).values():
+        assert finished.iterations == 12
+        assert finished.stopped == "limit"
+        assert finished.curve.iterations == [0, 3, 6, 9, 12]
+
+
+def test_seconds_add_up_to_the_time_spent():
+    from time import perf_counter
+
+    began = perf_counter()
+    found = trained(program(**SIX), Settings(lr=0.1, iterations=40, window=None))
+    assert 0 < sum(f.seconds for f in found.values()) < perf_counter() - began
