@@ -73,8 +73,9 @@ def agreeing(yes: int, out_of: int) -> Verdict:
     """In (nearly) every repetition, in (nearly) none, or in some."""
     if out_of < MIN_REPETITIONS:
         return Verdict.NOT_RUN
-    share = yes / out_of
-    return Verdict.HOLDS if share >= AGREE_SHARE else Verdict.FAILS if share <= 1 - AGREE_SHARE else Verdict.MIXED
+    if yes >= AGREE_SHARE * out_of:
+        return Verdict.HOLDS
+    return Verdict.FAILS if out_of - yes >= AGREE_SHARE * out_of else Verdict.MIXED
 
 
 def almost_all(yes: int, out_of: int) -> Verdict:

@@ -37,7 +37,12 @@ def now() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel."""
+    """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel.
+
+    Where the code travels without its history, `DLMEXP_COMMIT` names it.
+    """
+    if given := os.environ.get("DLMEXP_COMMIT"):
+        return given
     top = Path(__file__).resolve().parents[2]
     if not (top / ".git").exists():
         return None

@@ -8,7 +8,8 @@ import pytest
 
 from dlmexp.benchmark import made_up
 from dlmexp.claims.judge import Judgement, claims, judge_one
-from dlmexp.figures.results import load
+from dlmexp.figures.results import Results, load
+from dlmexp.sweep.store import Store
 
 Build = Callable[..., Judgement]
 
@@ -19,8 +20,12 @@ def judged(tmp_path: Path) -> Build:
     folders = iter(range(100))
 
     def build(number: int, things: Iterable[Any]) -> Judgement:
-        folder = tmp_path / str(next(folders))
-        made_up.fill(folder, things)
-        return judge_one(next(claim for claim in claims() if claim.number == number), load(folder))
+        folder, things = tmp_path / str(next(folders)), list(things)
+        if any(isinstance(thing, tuple) for thing in things):  # arrays have to lie on disk, records need not
+            made_up.fill(folder, things)
+            results = load(folder)
+        else:
+            results = Results(Store(folder), things)
+        return judge_one(next(claim for claim in claims() if claim.number == number), results)
 
     return build

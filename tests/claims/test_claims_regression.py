@@ -45,7 +45,7 @@ def test_1_two_repetitions_are_too_few(judged) -> None:
 
 
 def test_1_failed_repetitions_are_counted(judged) -> None:
-    records = fits("pol", "nll", JOINT, seeds=4) + [failed(method_cell("joint_log_dlm", "pol", seed=4, beta=2.0))]
+    records = [*fits("pol", "nll", JOINT, seeds=4), failed(method_cell("joint_log_dlm", "pol", seed=4, beta=2.0))]
     (found,) = on(judged(1, records), "pol")
     assert found.verdict is HOLDS
     assert "1 repetitions failed" in found.words

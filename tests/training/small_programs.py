@@ -54,10 +54,10 @@ def model(
 def held(S: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> dict[str, Tensor]:
     """Hyperparameters for the fixed variants, one line per repetition."""
     lines = torch.arange(S, dtype=dtype, device=device)
-    Z = torch.randn(S, M, D, generator=torch.Generator().manual_seed(3), dtype=dtype).to(device)
+    Z = torch.stack([torch.randn(M, D, generator=torch.Generator().manual_seed(s), dtype=dtype) for s in range(S)])
     return {
         "lengthscale": (0.8 + 0.1 * lines)[:, None], "outputscale": 1.5 - 0.2 * lines, "noise": 0.2 + 0.1 * lines,
-        "mean": 0.1 * lines, "Z": Z,
+        "mean": 0.1 * lines, "Z": Z.to(device),
     }  # fmt: skip
 
 

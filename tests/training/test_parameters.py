@@ -15,13 +15,10 @@ def test_unsoftplus_inverts_softplus(x):
 
 def test_there_and_back():
     g = torch.Generator().manual_seed(0)
-    meaning = {
-        name: torch.rand(4, generator=g, dtype=torch.float64) + 0.01 for name in ("lengthscale", "outputscale", "noise")
-    }
-    meaning |= {
-        "mean": torch.randn(4, generator=g, dtype=torch.float64),
-        "Z": torch.randn(4, 3, 2, generator=g, dtype=torch.float64),
-    }
+    positive = torch.rand(3, 4, generator=g, dtype=torch.float64) + 0.01
+    meaning = dict(zip(("lengthscale", "outputscale", "noise"), positive, strict=True))
+    meaning["mean"] = torch.randn(4, generator=g, dtype=torch.float64)
+    meaning["Z"] = torch.randn(4, 3, 2, generator=g, dtype=torch.float64)
     back = constrain(unconstrain(meaning))
     assert back.keys() == meaning.keys()
     for name, value in meaning.items():

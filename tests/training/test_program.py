@@ -56,8 +56,7 @@ def test_acceptance_is_reported_where_it_is_known():
 def test_student_t_has_a_scale_and_heavy_tails():
     made = program(likelihood="student_t")
     likelihood = made.model.likelihood({"noise": torch.tensor([0.25, 1.0, 4.0], dtype=torch.float64)})
-    far = likelihood.log_prob(torch.zeros(3, 1, dtype=torch.float64), torch.full((3, 1), 50.0, dtype=torch.float64))
-    expected = torch.distributions.StudentT(4.0, 0.0, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64))
-    torch.testing.assert_close(
-        far[:, 0], expected.log_prob(torch.tensor(50.0, dtype=torch.float64)), rtol=1e-12, atol=0
-    )
+    far = torch.full((3, 1), 50.0, dtype=torch.float64)
+    expected = torch.distributions.StudentT(4.0, 0.0, torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64))
+    found = likelihood.log_prob(torch.zeros_like(far), far)
+    torch.testing.assert_close(found, expected.log_prob(far), rtol=1e-12, atol=0)
