@@ -105,6 +105,7 @@ class RunConfig:
     data_root: str | None = None
     results: str = "results"
     checkpoint_seconds: float = 60.0
+    wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
     workers: int = 1  # processes that share the batches of this run
     plan: bool = False

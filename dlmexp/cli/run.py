@@ -21,7 +21,8 @@ examples:
   dlmexp run experiment=class-log plan=true              what it would run, and what is done already
   dlmexp run experiment=reg-log --cfg job                the composed config
   dlmexp run experiment=paper budget=25min               the whole paper, as far as its data is at hand
-  dlmexp run -m dataset=pol,cadata experiment=reg-log    several jobs, one after another or through a launcher
+  dlmexp run -m dataset=pol,cadata experiment=reg-log    several jobs, one after another or through a launcher:
+     ... hydra/launcher=local_parallel | slurm | slurm_gpu      side by side here, or on a cluster (docs/CLUSTER.md)
 
 settings most often used (all of them: --cfg job):
   experiment=NAME          a figure's whole grid
@@ -31,6 +32,7 @@ settings most often used (all of them: --cfg job):
   parameterisation=[whitened,unwhitened]
   device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
   workers=4                processes that share the work (a GPU is rarely full with one)
+  wait=false               leave once the jobs are in a cluster's queue
   budget=25min             stop in time, everything saved, with exit code 3
 
 Hydra's own flags work too: --multirun/-m, --cfg job, --config-dir DIR (your own conf folder), --info.
@@ -55,17 +57,21 @@ def run(words: Sequence[str]) -> int:
     """`words` are Hydra's: overrides and its flags."""
     from hydra._internal.utils import get_args
 
-    from dlmexp.sweep.compose import compose, expand, with_default
+    from dlmexp.sweep.compose import compose, expand, launcher, with_default
 
     args = _refusing_unknown(get_args, words)
     config_dirs = [args.config_dir] if args.config_dir else []
     if args.shell_completion or args.cfg or args.info or args.hydra_help:
         return _through_hydra(words, with_default(args.overrides))
+    if not args.multirun and any(word.startswith("hydra/launcher=") for word in args.overrides):
+        raise UserError("hydra/launcher= starts the jobs of a multirun: add -m")
     if args.multirun:
         from dlmexp.sweep.multirun import multirun
 
-        jobs = [compose(job, config_dirs) for job in expand(with_default(args.overrides))]
-        return multirun(jobs, config_dirs, lambda: _through_hydra(words, with_default(args.overrides)))
+        expanded = expand(with_default(args.overrides))
+        jobs = [compose(job, config_dirs) for job in expanded]
+        launched_by = launcher(expanded[0], config_dirs)
+        return multirun(jobs, config_dirs, launched_by, lambda: _through_hydra(words, with_default(args.overrides)))
     from dlmexp.sweep.run import execute
 
     return execute(compose(with_default(args.overrides), config_dirs), config_dirs, words)

@@ -1,4 +1,4 @@
-"""Unbiased product sampling (uPS, section 3): the log loss's gradient from samples of q~, proportional to q(f) p(y|f)."""
+"""Unbiased product sampling (uPS, section 3): the gradient of the log loss from samples of q~ = q(f) p(y|f) / Z."""
 
 from dataclasses import dataclass
 from dataclasses import fields as parameters

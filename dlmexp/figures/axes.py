@@ -92,23 +92,25 @@ def _dodged(ax: Axes, position: int, count: int) -> Transform:
 def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
     """Means with error bars; how many repetitions a point lacks is written beside it."""
     for position, (one, look) in enumerate(drawn):
-        points = one.points[one.points["repetitions"] > 0]
-        flat = points[points["x"].isna()]
+        # A point without any repetition left has no mean: the line breaks there instead of bridging the gap.
+        points = one.points
+        flat = points[points["x"].isna() & points["mean"].notna()]
         for _, point in flat.iterrows():
             ax.axhline(point["mean"], color=look.colour, linestyle=look.dashes, label=look.label)
         points = points[points["x"].notna()].sort_values("x")
         transform = _dodged(ax, position, len(drawn)) if panel.kind == "sizes" else ax.transData
-        if len(points):
+        if points["mean"].notna().any():
             ax.errorbar(
                 points["x"], points["mean"], yerr=points[error].fillna(0.0) if points[error].notna().any() else None,
                 elinewidth=0.7, transform=transform, label=look.label, **_line_style(look),
             )  # fmt: skip
             # What is drawn through an offset does not count towards the limits of its own accord.
             bar = points[error].fillna(0.0)
+            finite = points["mean"].notna()
             for edge in (points["mean"] - bar, points["mean"] + bar):
-                ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
-        if panel.kind == "betas" and points["validation"].notna().any():
-            best = points.sort_values("validation").iloc[0]
+                ax.update_datalim(np.column_stack([points["x"], edge]).astype(float)[finite])
+        if panel.kind == "betas" and (points["validation"].notna() & points["mean"].notna()).any():
+            best = points[points["mean"].notna()].sort_values("validation").iloc[0]
             ax.plot(
                 [best["x"]], [best["mean"]], linestyle="none", marker="o", markersize=8, markerfacecolor="none",
                 markeredgecolor=look.colour, markeredgewidth=0.7, label="_lowest validation metric",
@@ -128,6 +130,7 @@ def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
             ax.annotate(f"{int(point['repetitions'])}/{attempted}", (point["x"], point["mean"]), **place)
         else:
             top = blended_transform_factory(transform, ax.transAxes)
+            ax.update_datalim([(point["x"], 0.0)], updatey=False)
             ax.plot([point["x"]], [0.97], transform=top, marker="x", color=look.colour, linestyle="none", clip_on=False)
             ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
 
@@ -184,9 +187,8 @@ def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:
     ax.set_xscale("log")
     ax.set_xlabel(label)
     if formatter is not None:
-        low, high = ax.get_xlim()
-        if low > 0 and high / low < 1.2:  # a single size
-            ax.set_xlim(low / 2, high * 2)
+        if ax.dataLim.x0 == ax.dataLim.x1:  # a single size
+            ax.set_xlim(ax.dataLim.x0 / 2, ax.dataLim.x0 * 2)
         ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
         ax.xaxis.set_major_formatter(FuncFormatter(formatter))
         ax.xaxis.set_minor_locator(NullLocator())

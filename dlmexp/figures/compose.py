@@ -119,9 +119,19 @@ def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: st
         return
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
-    if absent := missing_lines(series):
-        text = f"not run: {', '.join(dict.fromkeys(absent))}"
+    if text := _not_run(series, drawn.folders):
         ax.text(0.98, 0.98, text, transform=ax.transAxes, ha="right", va="top", fontsize=5.5, color=style.MISSING)
+
+
+def _not_run(series: list[Series], folders: list[str]) -> str:
+    """The lines without a record, by folder where there are several."""
+    said = []
+    for folder in folders or [""]:
+        here = [one for one in series if one.folder == folder]
+        if absent := missing_lines(here):
+            what = "everything" if len(absent) == len(here) else ", ".join(absent)
+            said.append(f"not run{f' in {folder}' if folder else ''}: {what}")
+    return "\n".join(said)
 
 
 def _look(one: Series, folders: list[str]) -> Look:

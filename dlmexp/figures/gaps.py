@@ -32,9 +32,11 @@ def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     if panel.kind == "sizes":
         wanted = set() if panel.experiment == "default" else set(conf.training_sizes(panel.dataset))
         wanted |= {int(x) for one in drawn for x in one.points["x"]}
+        lacking: dict[str, list[str]] = {}
         for one in drawn:
-            if lacking := sorted(wanted - {int(x) for x in one.points["x"]}):
-                what.append(f"{one.line.look.label} lacks n = {', '.join(map(str, lacking))}")
+            if sizes := sorted(wanted - {int(x) for x in one.points["x"]}):
+                lacking.setdefault(", ".join(map(str, sizes)), []).append(one.line.look.label)
+        what += [f"no n = {sizes} for {', '.join(labels)}" for sizes, labels in lacking.items()]
     expected = conf.repetitions(panel.experiment)
     run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
     if min(run) < expected:

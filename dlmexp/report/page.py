@@ -70,8 +70,8 @@ def page(results: Results, folder: str) -> str:
     )  # fmt: skip
 
 
-def number(value: float | None) -> str:
-    """Four digits, an en dash for nothing, words for what is not finite."""
+def number(value: float | None, digits: int = 4) -> str:
+    """A few digits, an en dash for nothing, words for what is not finite."""
     if value is None:
         return "–"
-    return f"{value:.4g}" if value == value and abs(value) != float("inf") else "not finite"
+    return f"{value:.{digits}g}" if value == value and abs(value) != float("inf") else "not finite"

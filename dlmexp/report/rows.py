@@ -1,13 +1,13 @@
 """The results table: one row per method, dataset, size and way of training, repetitions taken together."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
 
 from dlmexp.figures import conf, style
-from dlmexp.figures.results import Record, Results, part_of, on_test
+from dlmexp.figures.results import Record, Results, on_test, part_of
 from dlmexp.figures.series import summary
 from dlmexp.sweep.table import IDENTITY, METRICS
 
@@ -70,6 +70,12 @@ def _methods(cell: dict) -> list[str]:
     ][::-1]
 
 
+def _betas(betas: list[float]) -> str:
+    """The selected values with how often each was: `2 (4 times), 1`."""
+    counts = Counter(f"{beta:.4g}" for beta in betas)
+    return ", ".join(beta if times == 1 else f"{beta} ({times} times)" for beta, times in counts.most_common())
+
+
 def _row(group: tuple, records: list[Record], attempted: int) -> Row:
     method, _, values = group
     cell = dict(zip(SHARED, values, strict=True))
@@ -87,7 +93,7 @@ def _row(group: tuple, records: list[Record], attempted: int) -> Row:
     return Row(
         dataset=cell["dataset"], stands_for=conf.stands_for(cell["dataset"]), n=cell["n"],
         method=style.of_method(method).label, estimator=style.of_estimator(cell["estimator"], cell["samples"]).label,
-        q=cell["parameterisation"], M=cell["M"], betas=", ".join(f"{beta:.4g}" for beta in betas),
+        q=cell["parameterisation"], M=cell["M"], betas=_betas(betas),
         beta=float(np.median(betas)) if betas else None, metrics=metrics, repetitions=used if records else 0,
         lost=attempted - (used if records else 0),
         converged=float(np.mean([bool(flag) for flag in flags])) if flags else None,

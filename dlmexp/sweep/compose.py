@@ -8,9 +8,11 @@ from typing import cast, get_args, get_origin
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.config import RunConfig, register
@@ -18,6 +20,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dir
 
 DEFAULT = "experiment=default"
+LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -31,6 +34,27 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunCon
 
     An experiment's parts are told what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
+    try:
+        cfg = cast(RunConfig, OmegaConf.to_object(_composed(overrides, config_dirs)))
+    except OmegaConfBaseException as error:
+        raise UserError(sentence(error)) from error
+    typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
+    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
+    return cfg
+
+
+def launcher(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
+    """The class that will launch the jobs of a multirun, once all its settings are known to be sound."""
+    composed = _composed(overrides, config_dirs, hydra_too=True)
+    HydraConfig.instance().set_config(composed)
+    try:
+        OmegaConf.to_container(composed.hydra.launcher, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
+    return composed.hydra.launcher._target_
+
+
+def _composed(overrides: Sequence[str], config_dirs: Sequence[str], hydra_too: bool = False) -> DictConfig:
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise UserError(f"--config-dir {folder}: there is no such folder")
@@ -38,13 +62,9 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunCon
     searchpath = [f"hydra.searchpath=[{','.join(str(Path(d).resolve()) for d in config_dirs)}]"] if config_dirs else []
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            composed = hydra_compose("run", overrides=[*overrides, *searchpath])
-        cfg = cast(RunConfig, OmegaConf.to_object(composed))
+            return hydra_compose("run", overrides=[*overrides, *searchpath], return_hydra_config=hydra_too)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(sentence(error)) from error
-    typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
-    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
-    return cfg
 
 
 def _key(override: str) -> str:
@@ -76,6 +96,10 @@ def sentence(error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, OverrideParseException):
         return f"can't read '{error.override}': write it as key=value, lists as key=[a,b]"
+    if found := re.search(r"Could not (?:find|load) 'hydra/launcher/([^']+)'", text):
+        if found[1] in LAUNCHER_EXTRAS:
+            return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"
+        return f"there is no launcher '{found[1]}': {nearest(found[1], _choices('hydra/launcher'))}"
     if found := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         group, name = found.groups()
         return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
@@ -94,6 +118,10 @@ def _choices(group: str) -> list[str]:
 
 def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:
     """Every key of the schema, dotted; a dictionary's key is taken from `near`, the key that was not found."""
+    if near.startswith("hydra.launcher."):
+        return [
+            f"hydra.launcher.{name}" for name in ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
+        ]
     names = []
     for field in fields(node):
         name = prefix + field.name

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmexp.sweep.scheduler import own_job
 from dlmexp.sweep.sealed import write_atomically
 
 BEAT_SECONDS = 5.0
@@ -40,7 +41,7 @@ class Presence:
         host, pid = socket.gethostname(), os.getpid()
         self.name = f"{host}-{pid}-{time.time_ns()}"
         self.path = self.folder / f"{self.name}.json"
-        self._about = {"host": host, "pid": pid, "job": os.environ.get("SLURM_JOB_ID")}
+        self._about = {"host": host, "pid": pid, "job": own_job()}
         self._announced = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dlmexp import __version__
+from dlmexp.sweep.scheduler import own_job
 
 
 @lru_cache(maxsize=1)
@@ -28,7 +29,7 @@ def provenance(device: str, experiment: str) -> dict[str, str | None]:
         "host": socket.gethostname(),
         "experiment": experiment,
         "command": shlex.join(["dlmexp", *sys.argv[1:]]),
-        "job": os.environ.get("SLURM_JOB_ID"),
+        "job": own_job(),
     }
 
 

@@ -1,6 +1,7 @@
 """`dlmexp run`: from a composed config to finished records."""
 
 import os
+import stat
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from dlmexp.sweep.store import Store
 from dlmexp.sweep.summary import summary
 
 RESERVED = ("records", "data", "running", "checkpoints", "set-aside", "multirun", "figures")
+SHARED = stat.S_ISGID | stat.S_IWGRP  # `chmod g+ws`: how a folder is made a group's
 
 
 @dataclass
@@ -138,11 +140,16 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
 
 
 def writable(root: Path) -> None:
-    """Refuse a results folder that can't be written to before any time is spent."""
+    """Refuse a results folder that can't be written to before any time is spent.
+
+    In a folder that is shared with a group, what we make is the group's too, whatever the user's umask.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
+        if root.stat().st_mode & SHARED == SHARED:
+            os.umask(os.umask(0) & ~stat.S_IRWXG)
     except OSError as error:
         raise UserError(
             f"results={root}: can't write there ({os.strerror(error.errno or 0)}); choose another folder"
@@ -190,22 +197,21 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
         return prepare(data, spec, seed, n)
 
     where = place(cfg.device, cfg.dtype)
-    with (
-        StopRequest(seconds(cfg.budget)) as stop,
-        Presence(store.root) as presence,
-        Colleagues(cfg.workers - 1, again, store.root),
-        view(plan.pending, len(plan.batches)) as shown,
-    ):
-        engine = Engine(
-            store, where, lambda cell: split(cell.dataset, cell.seed, cell.n), shown, stop, presence, cfg.name,
-            cfg.checkpoint_seconds,
-        )  # fmt: skip
-        try:
+    shown = view(plan.pending, len(plan.batches))
+    try:
+        with (
+            StopRequest(seconds(cfg.budget)) as stop,
+            Presence(store.root) as presence,
+            Colleagues(cfg.workers - 1, again, store.root),
+            shown,
+        ):
+            engine = Engine(
+                store, where, lambda cell: split(cell.dataset, cell.seed, cell.n), shown, stop, presence, cfg.name,
+                cfg.checkpoint_seconds,
+            )  # fmt: skip
             engine.run(plan.batches)
-        except Stop as asked:
-            left = plan.pending - shown.settled
-            print(
-                f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here"
-            )
-            return asked.code
+    except Stop as asked:
+        left = plan.pending - shown.settled
+        print(f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here")
+        return asked.code
     return summary(plan, store)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dlmexp.sweep.manifest import remembered
 from dlmexp.sweep.presence import workers
+from dlmexp.sweep.queue import Standing, queue
 from dlmexp.sweep.store import FAILED, Store
 
 
@@ -17,6 +18,7 @@ class Experiment:
     name: str
     done: int = 0
     running: int = 0
+    queued: int = 0  # on a cluster
     failed: int = 0
     missing: int = 0
     failures: list[dict[str, str]] = field(default_factory=list)
@@ -30,6 +32,7 @@ class Status:
     results: str
     experiments: list[Experiment]
     running: list[dict[str, str | int]]  # processes at work
+    jobs: list[dict[str, str | int]]  # of a cluster: in the queue, at work, or ended without a record
     checkpoints: int
     set_aside: int
 
@@ -40,6 +43,8 @@ def status(root: Path, reasons: bool = False) -> Status:
     done, failed = store.keys()
     at_work = workers(root)
     busy = {key for worker in at_work for key in worker.keys}
+    standings = queue(root, done | failed, at_work)
+    queued = {key for standing in standings if standing.active for key in standing.open}
     experiments = []
     for name, cells in remembered(root).items():
         found = Experiment(name)
@@ -52,6 +57,8 @@ def status(root: Path, reasons: bool = False) -> Status:
                 found.failed += 1
                 if reasons:
                     found.failures.append({"key": key, "cell": words, **_why(store, words.split(" ")[0], key)})
+            elif key in queued:
+                found.queued += 1
             else:
                 found.missing += 1
                 found.absent.append(words)
@@ -60,19 +67,35 @@ def status(root: Path, reasons: bool = False) -> Status:
         str(root),
         experiments,
         [{"who": worker.who, "cells": len(worker.keys)} for worker in at_work],
+        [_job(standing) for standing in standings],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "set-aside").glob("*") if path.suffix != ".why"]),
     )
 
 
+def _job(standing: Standing) -> dict[str, str | int]:
+    block = standing.block
+    return {
+        "job": block.job,
+        "state": standing.sentence,
+        "lost": len(standing.open) if standing.lost else 0,
+        "node": standing.node,
+        "cells": len(block.keys),
+        "open": len(standing.open),
+        "block": block.words,
+        "user": block.user,
+        "log": str(block.log),
+    }
+
+
 def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
     record = store.read(store.path(dataset, key, FAILED))
     if record is None:
-        return {"reason": "its record is torn and was set aside"}
+        return {"reason": "its record is torn and was set aside", "where": "?"}
     result, made = record["result"], record["made"]
     return {
         "reason": f"{result['reason']} (iteration {result['iterations']})",
-        "where": made["host"],
+        "where": made["host"] + (f" job {made['job']}" if made.get("job") else ""),
         "when": made["time"],
     }
 
@@ -87,18 +110,32 @@ def show(status: Status, args: argparse.Namespace) -> None:
     from dlmexp.sweep.show import wide_console
 
     console = wide_console()
-    table = Table("experiment", "done", "running", "failed", "missing", title=f"results in {status.results}")
+    table = Table("experiment", "done", "running", "queued", "failed", "missing", title=f"results in {status.results}")
     for e in status.experiments:
-        table.add_row(e.name, str(e.done), str(e.running), str(e.failed), str(e.missing))
+        table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
     console.print(table)
     for worker in status.running:
         console.print(f"at work: {worker['who']}, {worker['cells']} cells", highlight=False)
+    for job in status.jobs:
+        node = f" on {job['node']}" if job["node"] else ""
+        lost = f", {job['lost']} of them without a record" if job["lost"] else f", {job['open']} open"
+        console.print(
+            f"job {job['job']} of {job['user']}{node}: {job['state']}; {job['cells']} cells{lost}: {job['block']}\n"
+            f"  log: {job['log']}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
     if status.checkpoints:
         console.print(f"{status.checkpoints} batches have a checkpoint to go on from", highlight=False)
     if status.set_aside:
         console.print(f"{status.set_aside} unsound files were set aside in {status.results}/set-aside", highlight=False)
     for e in status.experiments:
         for failure in e.failures if args.failed else ():
-            console.print(f"{e.name}: {failure['cell']}: {failure['reason']}", highlight=False, soft_wrap=True)
+            console.print(
+                f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}",
+                highlight=False,
+                soft_wrap=True,
+            )
         for words in e.absent if args.missing else ():
             console.print(f"{e.name}: missing {words}", highlight=False, soft_wrap=True)

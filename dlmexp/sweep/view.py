@@ -3,6 +3,7 @@
 import sys
 import time
 from abc import ABC, abstractmethod
+from multiprocessing import current_process
 from typing import Any
 
 from rich.console import Console, Group
@@ -157,6 +158,7 @@ class LiveView(View):
 
 def view(total: int, batches: int) -> View:
     """The one that fits where standard output goes."""
-    if sys.stdout.isatty():
+    alone = current_process().name == "MainProcess"  # a worker among others leaves the terminal's lines alone
+    if alone and sys.stdout.isatty():
         return LiveView(total, batches, Console())
     return PlainView(total, batches)

@@ -27,9 +27,7 @@ def fits(
     return records
 
 
-def ends(
-    dataset: str, levels: dict[tuple[str, float, str, int | None], float], seeds: int = 5, **changes: Any
-) -> list[dict]:
+def ends(dataset: str, levels: dict[Any, float], seeds: int = 5, **changes: Any) -> list[dict]:
     """Learning curves that end at a level: (method, beta, estimator, samples) -> test NLL."""
     records = []
     for (method, beta, estimator, samples), level in levels.items():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
@@ -26,7 +27,7 @@ def drawn(results, figure: str, error: str = "std", **changes) -> tuple[Canvas, 
 
 
 def bars(ax) -> dict[str, ErrorbarContainer]:
-    return {c.get_label(): c for c in ax.containers if isinstance(c, ErrorbarContainer)}
+    return {str(c.get_label()): c for c in ax.containers if isinstance(c, ErrorbarContainer)}
 
 
 def points(container: ErrorbarContainer) -> list[tuple[float, float]]:
@@ -97,11 +98,31 @@ def test_a_point_with_every_repetition_lost_is_a_cross_at_the_top(results) -> No
     records = banana({("elbo", 200): [1.0, 1.0]}) + [failed(method_cell("elbo", "banana", seed=s)) for s in range(2)]
     _, axes = drawn(results(*records), "class-log")
     ax = axes["(a) banana"]
-    assert points(bars(ax)["ELBO"]) == [(200.0, 1.0)]
+    assert points(bars(ax)["ELBO"]) == [(100.0, pytest.approx(np.nan, nan_ok=True)), (200.0, 1.0)]
     crosses = [line for line in ax.lines if line.get_marker() == "x"]
     # The fit at beta = 1 is all that ELBO and the only candidate that beta-ELBO has: a cross for each.
     assert [list(line.get_xdata()) for line in crosses] == [[100], [100]]
     assert "0/2" in [text.get_text() for text in ax.texts]
+
+
+def test_a_panel_in_which_everything_failed_shows_just_that(results) -> None:
+    found = results(
+        *(failed(method_cell("joint_log_dlm", "banana", n=n, seed=s)) for n in (100, 200) for s in range(2))
+    )
+    _, axes = drawn(found, "class-log")
+    ax = axes["(a) banana"]
+    assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "x"] == [[100], [200]]
+    low, high = ax.get_xlim()
+    assert 0 < low < 100
+    assert high > 200
+    assert bars(ax) == {}
+
+
+def test_curves_of_which_every_one_failed(results) -> None:
+    of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
+          for s in range(2)]  # fmt: skip
+    _, axes = drawn(results(*map(failed, of)), "count-learning")
+    assert "bMC-1: 0/2" in [text.get_text() for text in axes["(a) abalone, L = 1"].texts]
 
 
 def test_an_outlier_does_not_flatten_the_rest(results) -> None:
@@ -215,17 +236,15 @@ def test_numbers_are_those_drawn(results) -> None:
 
 
 def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> None:
-    """All drawings of a small whole: no text leaves the canvas, no legend lies on a panel."""
+    """One drawing of each figure (and both of figure 1): no text leaves the canvas, no legend lies on a panel."""
     found = results(*paper(seeds=range(2), betas=2))
-    for drawing in choose([found], [], {}):
-        measured = measure(drawing, [found])
-        if measured.empty:
-            continue
+    everything = choose([found], [], {})
+    chosen = {drawing.figure.id: drawing for drawing in everything if drawing.parameterisation == "whitened"}
+    assert set(chosen) == set(figures())
+    for drawing in [everything[0], *chosen.values()]:
         with style.use():
-            canvas = render(measured)
-            renderer = (
-                canvas.canvas.get_renderer() if hasattr(canvas.canvas, "get_renderer") else canvas._get_renderer()
-            )  # pyright: ignore
+            canvas = render(measure(drawing, [found]))
+            renderer = FigureCanvasAgg(canvas).get_renderer()
             box = canvas.bbox
             (legend,) = canvas.legends
             legend_box = legend.get_window_extent(renderer)

@@ -27,7 +27,7 @@ def test_missing_line_size_and_repetitions(results) -> None:
         *sweep("banana", ("fixed_log_dlm",), SIZES[:4], range(3), 2),
     )
     said = [gap.what for gap in gaps(PANEL, panel_series(PANEL, found))]
-    assert "fixed DLM lacks n = 2000" in said
+    assert "no n = 2000 for fixed DLM" in said
     assert "3 of 5 repetitions" in said
 
 

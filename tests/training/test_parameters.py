@@ -16,7 +16,7 @@ def test_unsoftplus_inverts_softplus(x):
 def test_there_and_back():
     g = torch.Generator().manual_seed(0)
     positive = torch.rand(3, 4, generator=g, dtype=torch.float64) + 0.01
-    meaning = dict(zip(("lengthscale", "outputscale", "noise"), positive, strict=True))
+    meaning: dict[str, torch.Tensor] = dict(zip(("lengthscale", "outputscale", "noise"), positive, strict=True))
     meaning["mean"] = torch.randn(4, generator=g, dtype=torch.float64)
     meaning["Z"] = torch.randn(4, 3, 2, generator=g, dtype=torch.float64)
     back = constrain(unconstrain(meaning))

@@ -9,6 +9,7 @@ from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.posterior import kl, marginals, projection
 from dlmexp.gp.square import collapsed_square
+from dlmexp.training.collapsed import Collapsed
 
 HOW = {"likelihood": "gaussian", "objective": "elbo", "index": (0, 1, 1)}
 
@@ -50,6 +51,7 @@ def test_rows_in_pieces_change_nothing(monkeypatch):
     whole = program("collapsed", **HOW)
     monkeypatch.setitem(collapsed_module.ENTRIES_AT_ONCE, "cpu", 3 * 6 * 7)
     pieces = program("collapsed", **HOW)
+    assert isinstance(pieces, Collapsed)
     assert pieces._rows_at_once == 7
     torch.testing.assert_close(_value(pieces).objective, _value(whole).objective, rtol=1e-12, atol=0)
 

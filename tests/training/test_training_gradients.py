@@ -24,8 +24,8 @@ def test_the_exact_gradient_has_no_error():
     assert result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]  # the rounding of a mean of 100
     assert np.allclose(arrays["condition_i_quadrature"], 1, rtol=1e-12)
     assert np.allclose(arrays["condition_ii_quadrature"], result["norm2_G_quadrature"], rtol=1e-12)
-    # 10 000 samples leave an error of about 1 % in G.
-    assert result["bias"] < 1e-3 * result["norm2_G_quadrature"]
+    # 10 000 samples leave an error of some percent in G.
+    assert 0 < result["bias"] < 0.01 * result["norm2_G_quadrature"]
 
 
 def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():

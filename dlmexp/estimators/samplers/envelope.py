@@ -5,7 +5,8 @@ in it by inversion, and is accepted with probability density / envelope. Besides
 some spares; a rejected candidate is replaced by the row's next accepted spare. Which candidates are accepted says
 nothing about the values of those accepted, so every sample has exactly the target's distribution; should a row run out
 of spares, an accepted value is used twice, which leaves that true. Only a row whose pool of POOL candidates is rejected
-altogether would keep one that was not accepted: a chance of 1e-12 at the typical acceptance of 0.95.
+altogether would keep one that was not accepted: a chance of 1e-12 at the typical acceptance of 0.95, and of 4e-6 at the
+0.75 of the worst corner found (a logistic likelihood that cuts off a q with v in the hundreds).
 """
 
 from collections.abc import Callable

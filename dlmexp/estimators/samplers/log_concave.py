@@ -1,7 +1,5 @@
 """Any log-concave likelihood: q~ under tangents to its log density."""
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,16 +13,14 @@ CELLS = 4  # on each side of the mode, and a tail
 DROP = 8.0  # the tails start where a Gaussian is four standard deviations out
 
 
-@lru_cache(maxsize=16)
 def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 1"], ...]:
     """Per cell, in units of the reach: where it starts, where the tangent touches, how long it is; and its side."""
-    start = torch.arange(CELLS + 1, dtype=dtype) / CELLS
-    touch = torch.cat((start[:-1] + 0.5 / CELLS, start[-1:]))
-    length = torch.full_like(start, 1 / CELLS)
-    length[-1] = torch.inf
-    both = (t.repeat(2).unsqueeze(-1).to(device) for t in (start, touch, length))
-    side = torch.cat((-torch.ones_like(start), torch.ones_like(start))).unsqueeze(-1).to(device)
-    return (*both, side)
+    number = torch.arange(2 * CELLS + 2, dtype=dtype, device=device).unsqueeze(-1)
+    side = torch.ones_like(number).masked_fill(number <= CELLS, -1.0)
+    start = number % (CELLS + 1) / CELLS
+    tail = start == 1
+    touch = (start + 0.5 / CELLS).masked_fill(tail, 1.0)
+    return start, touch, torch.full_like(start, 1 / CELLS).masked_fill(tail, torch.inf), side
 
 
 def log_concave(
@@ -49,7 +45,11 @@ def log_concave(
     slope = at.slope - precision_ * (x + shift_)
     height = at.value - precision_ / 2 * (x + shift_).square() - top_
     origin = side * start * reach
-    cells = Cells(origin, side, length * reach, height + slope * (origin - x), -side * slope)
+    height = height + slope * (origin - x)
+    # A tangent that touches behind a bend rises far above the mode where its cell starts: there flat is better.
+    steep = height > 0.5
+    height, slope = height.masked_fill(steep, 0.0), slope.masked_fill(steep, 0.0)
+    cells = Cells(origin, side, length * reach, height, -side * slope)
 
     def log_density(x: Float[Tensor, "*B C N"]) -> Float[Tensor, "*B C N"]:
         return likelihood.terms(f0 + x, y_).value - precision_ / 2 * (x + shift_).square() - top_

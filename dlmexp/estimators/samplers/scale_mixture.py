@@ -1,7 +1,5 @@
 """Student-t likelihood: q~ through the noise variance that turns t into a Gaussian."""
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,16 +13,12 @@ CELLS = 64
 DROP = 12.0
 
 
-@lru_cache(maxsize=16)
 def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 1"], ...]:
     """Left ends of the cells in [0, 1] (the two tails first and last), their lengths, and the direction they run in."""
-    edges = torch.arange(CELLS + 1, dtype=dtype) / CELLS
-    start = torch.cat((torch.zeros(1, dtype=dtype), edges))
-    length = torch.full_like(start, 1 / CELLS)
-    length[0] = length[-1] = torch.inf
-    side = torch.ones_like(start)
-    side[0] = -1
-    return start.unsqueeze(-1).to(device), length.unsqueeze(-1).to(device), side.unsqueeze(-1).to(device)
+    number = torch.arange(CELLS + 2, dtype=dtype, device=device).unsqueeze(-1)
+    start = (number - 1).clamp_min(0) / CELLS
+    length = torch.full_like(start, 1 / CELLS).masked_fill((number == 0) | (start == 1), torch.inf)
+    return start, length, torch.ones_like(start).masked_fill(number == 0, -1.0)
 
 
 def scale_mixture(

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, NamedTuple, Self
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -42,6 +43,7 @@ class Likelihood(ABC):
         self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
     ) -> Float[Tensor, "*B N"]:
         """E_{N(f; mu, v)}[-log p(y|f)] per row (the ELBO's term, section 2); Gauss-Hermite unless overridden."""
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
         lifted, y = self.over_samples(), y.unsqueeze(-2)
         return expectation(lambda f: -lifted.log_prob(f, y), mu, v)
 

@@ -43,15 +43,18 @@ class LogConcave(Likelihood):
 
     def reach(self, shift: Tensor, mu: Tensor, v: Tensor, y: Tensor, drop: float) -> tuple[Tensor, Tensor]:
         """Distances left and right of the mode at which log(q p) has fallen by at least `drop`. Shapes: [..., N]."""
-        # log p is concave, so q p falls at least as fast as q; Newton steps from outside a convex function stay outside.
+        # log p is concave, so q p falls at least as fast as q: that bounds the reach. Newton's steps on a convex
+        # function end outside its root, wherever they start; the curvature at the mode says where.
         f0 = mu + shift
-        top = self.terms(f0, y).value
-        start = (2 * drop * v).sqrt()
+        mode = self.terms(f0, y)
+        bound = (2 * drop * v).sqrt()
+        start = (2 * drop / (mode.curvature + 1 / v)).sqrt()
         x = torch.stack((-start, start))
         for _ in range(3):
             at = self.terms(f0 + x, y)
-            fall = top - at.value + x * (x + 2 * shift) / (2 * v)
-            x = x - (fall - drop).clamp_min(0) / ((x + shift) / v - at.slope)
+            fall = mode.value - at.value + x * (x + 2 * shift) / (2 * v)
+            x = x - (fall - drop) / ((x + shift) / v - at.slope)
+            x = torch.minimum(torch.maximum(x, -bound), bound)
         return -x[0], x[1]
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ is wide compared with the range and the rule is the plain, uniform one around th
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -77,18 +76,12 @@ def _nodes(
     start, end = -torch.asinh((left + c) / width), torch.asinh((right - c) / width)
     step = (end - start) / (COARSE * FINE - 1)
     # e^t over a uniform grid is an outer product of two short ones.
-    i, j = (k.view(-1, *(1,) * f0.ndim) for k in _numbers(f0.dtype, f0.device))
+    i, j = (torch.arange(k, device=f0.device).view(-1, *(1,) * f0.ndim) for k in (COARSE, FINE))
     grow = (torch.addcmul(start, step, FINE * i).exp().unsqueeze(1) * (step * j).exp()).flatten(0, 1)
     shrink = grow.reciprocal()
     half = width / 2
     x = torch.addcmul(c, half, grow - shrink)
     return x, grow.add_(shrink).mul_(half * step)
-
-
-@lru_cache(maxsize=16)
-def _numbers(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    # Cached so that a captured CUDA graph never copies them from the host.
-    return torch.arange(COARSE, dtype=dtype, device=device), torch.arange(FINE, dtype=dtype, device=device)
 
 
 def _sum(a: Float[Tensor, "K *B N"]) -> Float[Tensor, "*B N"]:

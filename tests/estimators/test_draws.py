@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import scipy.stats as st
+import torch
+
+from dlmexp.estimators.draws import Draws, FreshDraws
+
+
+def draws(seeds, iteration=0, dtype=torch.float64) -> Draws:
+    seeds = torch.as_tensor(seeds)
+    return Draws(seeds, torch.arange(len(seeds)), torch.tensor(iteration), dtype)
+
+
+def test_first_numbers_are_pinned_on_every_platform():
+    u = draws([0, 7], iteration=3).uniform(2, 2, stream=1)
+    expected = [
+        0.49889932156304784,
+        0.437105136727273,
+        0.9453238823864839,
+        0.03893193629245706,
+        0.37210855646627305,
+        0.9723223081944207,
+        0.7062833886786123,
+        0.6882830053111572,
+    ]
+    assert u.flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_a_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
+    whole = getattr(Draws(torch.tensor([5, 9]), torch.tensor([0, 1, 1, 0]), torch.tensor(4)), kind)(7, 30, stream=2)
+    alone = getattr(draws([9], 4), kind)(4, 11, stream=2)
+    assert whole.shape == (4, 7, 30)
+    assert torch.equal(whole[1], whole[2])
+    assert torch.equal(whole[0], whole[3])
+    assert torch.equal(whole[1, :4, :11], alone[0])
+
+
+@pytest.mark.parametrize("change", ["seed", "iteration", "stream", "sample", "row", "kind"])
+def test_whatever_changes_the_numbers_are_unrelated(change):
+    n = 40_000
+    first = {
+        "sample": lambda: draws([0]).uniform(2, n)[0, 0],
+        "row": lambda: draws([0]).uniform(1, n + 1)[0, 0, :-1],
+    }.get(change, lambda: draws([0]).uniform(1, n)[0, 0])()
+    second = {
+        "seed": lambda: draws([1]).uniform(1, n)[0, 0],
+        "iteration": lambda: draws([0], iteration=1).uniform(1, n)[0, 0],
+        "stream": lambda: draws([0]).uniform(1, n, stream=1)[0, 0],
+        "sample": lambda: draws([0]).uniform(2, n)[0, 1],
+        "row": lambda: draws([0]).uniform(1, n + 1)[0, 0, 1:],
+        "kind": lambda: torch.special.ndtr(draws([0]).normal(1, n)[0, 0]),
+    }[change]()
+    # Independence on a 16 x 16 grid of cells, expected 156 each; a correlation of 0.03 would be seen.
+    table = np.histogram2d(first.numpy(), second.numpy(), bins=16, range=[[0, 1], [0, 1]])[0]
+    assert st.chisquare(table.ravel()).pvalue > 1e-3
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("stream", [0, 1, 17])
+def test_uniforms_are_uniform_over_seeds_iterations_samples_and_rows(stream):
+    u = torch.stack([draws(range(5), i).uniform(10, 200, stream) for i in range(20)]).flatten().numpy()
+    assert st.kstest(u, "uniform").pvalue > 1e-3
+    assert st.chisquare(np.histogram(u, bins=1000, range=(0, 1))[0]).pvalue > 1e-3
+    low_digits = (u * 2**40) % 1
+    assert st.kstest(low_digits, "uniform").pvalue > 1e-3
+
+
+def test_every_input_bit_moves_half_of_the_output():
+    base = (draws([12345], 678).uniform(1, 1) * 2**52).long()
+    for bit in range(0, 40, 3):
+        for changed in (draws([12345 ^ (1 << bit)], 678), draws([12345], 678 ^ (1 << bit))):
+            moved = (base ^ (changed.uniform(1, 1) * 2**52).long()).item()
+            assert 10 <= bin(moved).count("1") <= 42  # 26 expected, standard deviation 3.6
+
+
+def test_normals_are_standard_normal_and_pairs_are_independent():
+    z = draws(range(5)).normal(11, 4000)
+    assert z.shape == (5, 11, 4000)
+    assert st.kstest(z.flatten().numpy(), "norm").pvalue > 1e-3
+    a, b = z[:, 0].flatten().numpy(), z[:, 1].flatten().numpy()  # the two ends of one Box-Muller pair
+    assert abs(np.corrcoef(a, b)[0, 1]) < 4 / np.sqrt(len(a))
+    assert abs(np.corrcoef(a**2, b**2)[0, 1]) < 4 / np.sqrt(len(a))
+
+
+def test_uniform_at_gives_the_same_entries_without_the_rest():
+    d = Draws(torch.tensor([3, 8]), torch.tensor([1, 0, 1]), torch.tensor(2))
+    entries = torch.tensor([0, 17, 59, 60, 95, 179])
+    assert torch.equal(d.uniform_at(entries, 4, 15, stream=5), d.uniform(4, 15, stream=5).flatten()[entries])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ends_are_never_reached(dtype):
+    for u in (draws(range(4), dtype=dtype).uniform(100, 5000), FreshDraws((4,), dtype=dtype).uniform(100, 5000)):
+        assert u.dtype == dtype
+        assert u.min() > 0
+        assert u.max() < 1
+
+
+def test_fresh_draws_have_the_batch_shape_and_follow_the_generator():
+    def make() -> FreshDraws:
+        return FreshDraws((2, 3), torch.Generator().manual_seed(1))
+
+    assert make().normal(4, 5).shape == (2, 3, 4, 5)
+    assert torch.equal(make().uniform(4, 5), make().uniform(4, 5))
+    assert st.kstest(make().uniform(100, 100).flatten().numpy(), "uniform").pvalue > 1e-3
+    assert make().uniform_at(torch.arange(7), 4, 5).shape == (7,)

@@ -1,0 +1,86 @@
+"""The page as text: whole, self-contained, escaped. How it behaves is tested in a browser."""
+
+import argparse
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hostile import NAME, REASON
+
+from dlmexp.cli import report
+from dlmexp.errors import UserError
+from dlmexp.figures.results import load
+from dlmexp.report.page import number, page
+
+
+@pytest.fixture(scope="module")
+def html(folder: Path) -> str:
+    return page(load(folder), "results")
+
+
+class Outline(HTMLParser):
+    """Tags with their attributes, and text by section."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_nothing_from_elsewhere(html: str) -> None:
+    outline = Outline(html)
+    for tag, attributes in outline.tags:
+        address = attributes.get("src") or attributes.get("href") or ""
+        assert address.startswith(("data:", "#")) or not address, (tag, address)
+    assert [tag for tag, _ in outline.tags].count("script") == 1
+    assert "default-src 'none'" in html
+
+
+def test_everything_is_there(html: str) -> None:
+    outline = Outline(html)
+    ids = {attributes.get("id") for _, attributes in outline.tags}
+    assert {"claims", "figures", "results", "failures", "made", "reproduce", "figure-class-log"} <= ids
+    assert html.count("data:image/svg+xml;base64,") == len(re.findall(r"<figure ", html)) >= 2
+    for text in ("19 claims:", "dlmexp run experiment=class-log dataset=ringnorm", "made-up", "dlmexp plot class-log"):
+        assert text in outline.text
+
+
+def test_names_and_reasons_are_text(html: str) -> None:
+    assert NAME not in html
+    assert REASON not in html
+    text = Outline(html).text
+    assert NAME in text
+    assert REASON in text
+
+
+def test_what_is_not_finite_is_said(html: str) -> None:
+    assert "1 lost" in Outline(html).text
+    assert number(None) == "–"
+    assert number(float("nan")) == number(float("inf")) == "not finite"
+    assert number(0.123456) == "0.1235"
+
+
+def test_the_same_records_give_the_same_page(folder: Path, html: str) -> None:
+    assert page(load(folder), "results") == html
+
+
+def test_command(folder: Path, tmp_path: Path, capsys) -> None:
+    parser = argparse.ArgumentParser()
+    report.add_parser(parser.add_subparsers())
+    out = tmp_path / "page.html"
+    args = parser.parse_args(["report", "--results", str(folder), "--out", str(out)])
+    assert args.run(args) == 0
+    assert out.read_text().startswith("<!doctype html>")
+    assert str(out) in capsys.readouterr().out
+    for wrong, says in ((tmp_path, "is a folder"), (tmp_path / "no" / "page.html", "there is no folder")):
+        args = parser.parse_args(["report", "--results", str(folder), "--out", str(wrong)])
+        with pytest.raises(UserError, match=says):
+            args.run(args)

@@ -1,0 +1,36 @@
+"""The head of the page, and failures by reason."""
+
+from dlmexp.benchmark.made_up import cell, failed, fit
+from dlmexp.figures.results import Results
+from dlmexp.report.summary import commands, failures, made_with, overview
+from dlmexp.sweep.store import Store
+
+
+def results() -> Results:
+    records = [fit(cell("banana", seed=seed), nll=0.1) for seed in range(4)]
+    records += [failed(cell("pol", seed=seed), "not positive definite") for seed in range(7)]
+    records.append(failed(cell("pol", seed=9), "NaN"))
+    records[0]["made"] = records[0]["made"] | {"device": "NVIDIA", "time": "2001-01-01T00:00:00Z"}
+    return Results(Store("nowhere"), records)
+
+
+def test_overview() -> None:
+    head = overview(results())
+    assert (head.done, head.failed, head.datasets) == (4, 8, ["banana", "pol"])
+    assert (head.first, head.last) == ("2000-01-01T00:00:00Z", "2001-01-01T00:00:00Z")
+    assert head.hours == 4 / 3600
+
+
+def test_machines() -> None:
+    assert [(values[0], count) for values, count in made_with(results())] == [("cpu", 11), ("NVIDIA", 1)]
+
+
+def test_commands() -> None:
+    assert commands(results()) == [("dlmexp run experiment=made-up", 12)]
+
+
+def test_failures_by_reason() -> None:
+    first, second = failures(results())
+    assert (first.reason, first.count, len(first.examples)) == ("not positive definite", 7, 5)
+    assert first.examples[0] == "pol n=100 seed=0 elbo exact beta=1"
+    assert (second.reason, second.count) == ("NaN", 1)

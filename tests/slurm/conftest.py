@@ -1,0 +1,28 @@
+"""The sandbox cluster of `scripts/slurm-sandbox`, named by `DLMEXP_SLURM_SANDBOX`."""
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> dict[str, str]:
+    """The environment in which commands talk to the sandbox; a real cluster is never used for tests."""
+    base = os.environ.get("DLMEXP_SLURM_SANDBOX")
+    if not base:
+        pytest.skip("no sandbox cluster: scripts/slurm-sandbox up DIR, then set DLMEXP_SLURM_SANDBOX=DIR")
+    told = subprocess.run(
+        ["bash", "-c", f". {shlex.quote(base)}/env && sinfo >&2 && env -0"], capture_output=True, text=True, timeout=60
+    )
+    if told.returncode:
+        pytest.fail(f"the sandbox in {base} does not answer: {told.stderr}")
+    env = dict(line.split("=", 1) for line in told.stdout.split("\0") if line)
+    # Nodes have no network and no home to write to; nothing may depend on either.
+    nowhere = "export HOME=/proc/nowhere http_proxy=http://127.0.0.1:9 https_proxy=http://127.0.0.1:9"
+    return env | {
+        "DLMEXP_SLURM_CPUS": "1", "DLMEXP_SLURM_MINUTES": "10", "DLMEXP_SLURM_SETUP": nowhere,
+        "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "DLMEXP_CACHE": str(Path(base) / "cache"),
+    }  # fmt: skip

@@ -1,0 +1,115 @@
+"""What the tests against the cluster have in common: a results folder, commands on it, and a small block to train."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PATIENCE = 330  # seconds, for any one thing to happen
+
+# Two cells that never converge, so that a block takes as long as it has iterations.
+BLOCK = [
+    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=300", "dataset.ringnorm_drawn.M=10", "sizes=[40]",
+    "seeds=[0]", "method=joint_log_dlm", "beta=list", "beta.values=[1,0.1]", "training.binary.tolerance=0",
+    "checkpoint_seconds=1", "device=cpu",
+]  # fmt: skip
+ITERATIONS = 800
+
+
+@dataclass
+class Folder:
+    """A results folder and the environment of those who work in it."""
+
+    root: Path
+    env: dict[str, str]
+    command: Sequence[str] = (sys.executable, "-m", "dlmexp")
+    outputs: list[str] = field(default_factory=list)
+
+    def start(self, *words: str, launcher: str = "slurm") -> "subprocess.Popen[str]":
+        through = ["-m", f"hydra/launcher={launcher}"] if launcher else []
+        return subprocess.Popen(
+            [*self.command, "run", *through, f"results={self.root}", *words],
+            env=self.env, cwd=self.root.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def end(self, process: "subprocess.Popen[str]") -> int:
+        """Its exit code; what it said is the last of `outputs`."""
+        self.outputs.append(process.communicate(timeout=PATIENCE)[0])
+        return process.returncode
+
+    def run(self, *words: str, launcher: str = "slurm") -> int:
+        return self.end(self.start(*words, launcher=launcher))
+
+    @property
+    def said(self) -> str:
+        return self.outputs[-1]
+
+    def status(self) -> dict[str, Any]:
+        words = [*self.command, "status", "--json", "--results", str(self.root)]
+        return json.loads(subprocess.run(words, env=self.env, capture_output=True, text=True, check=True).stdout)
+
+    def counts(self) -> tuple[int, int]:
+        """Cells done, and cells without any record, whether queued, running or missing."""
+        found = self.status()["experiments"]
+        return sum(e["done"] for e in found), sum(e["missing"] + e["queued"] + e["running"] for e in found)
+
+    def slurm(self, *words: str) -> str:
+        return subprocess.run(words, env=self.env, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def jobs(self) -> list[str]:
+        """Every job that was ever submitted for this folder."""
+        return sorted(path.parent.name for path in self.root.glob("multirun/*/jobs/*/submitted.json"))
+
+    def log(self, job: str) -> str:
+        return next(self.root.glob(f"multirun/*/jobs/{job}/*_log.out")).read_text()
+
+    def logs(self) -> str:
+        return "".join(path.read_text() for path in self.root.glob("multirun/*/jobs/*/*_log.out"))
+
+    def results(self) -> dict[str, Any]:
+        """What every record says, but for the time it took."""
+        found = {}
+        for path in self.root.glob("records/*/*.json"):
+            record = json.loads(path.read_text())
+            assert record["status"] == "done", record
+            found[record["key"]] = ({**record["result"], "seconds": None}, record["arrays"])
+        return found
+
+    def seconds_per_iteration(self) -> float:
+        """Of the whole batch, while all its cells were live."""
+        records = [json.loads(path.read_text())["result"] for path in self.root.glob("records/*/*.json")]
+        return sum(record["seconds"] for record in records) / records[0]["iterations"]
+
+    def trained(self, words: str) -> int:
+        """How often a node began to train such a batch (rather than find it done, or resume it)."""
+        begun = [line for line in re.split(r"\nbatch ", self.logs()) if re.match(rf"\S+\s+{words}", line)]
+        return sum("resumes at" not in line for line in begun)
+
+    def under_way(self) -> bool:
+        """Whether a checkpoint with some iterations in it has been written."""
+        for path in self.root.glob("checkpoints/*.npz"):
+            try:
+                with np.load(path, allow_pickle=False) as content:
+                    if json.loads(content["about"].tobytes())["notes"].get("iteration", 0) > 0:
+                        return True
+            except (OSError, ValueError):
+                continue  # replaced in this moment
+        return False
+
+
+def until(happens: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not happens():
+        assert time.monotonic() < end, f"this never happened: {what}"
+        time.sleep(0.3)
+
+
+def resumed_at(log: str) -> list[int]:
+    return [int(number) for number in re.findall(r"resumes at iteration (\d+)", log)]
