@@ -13,7 +13,9 @@ from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.figures import conf, style
 from dlmexp.figures.protocol import one_protocol
 from dlmexp.figures.results import Record, Results, on_test
+from dlmexp.figures.series import grouped
 from dlmexp.figures.variants import PARAMETERISATIONS
+from dlmexp.sweep.whole import whole
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,9 @@ def selected(
         estimator, samples = "exact", None
     found = results.candidates("fits", dataset, method, estimator, samples)
     records, _ = one_protocol([r for r in found if _usable(r, parameterisation)])
+    places = grouped(records, lambda r: (r["cell"]["n"], r["cell"]["seed"]))
+    # Where part of the beta grid is still to be run, nothing has been selected, and nothing lost.
+    records = [r for (n, _), cells in places.items() if whole(n, (r["cell"]["beta"] for r in cells)) for r in cells]
     chosen = results.selected(metric)
     return _evidence(
         style.of_method(method).label, records, metric, [r for r in records if (method, r["key"]) in chosen]

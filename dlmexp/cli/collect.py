@@ -14,6 +14,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument("experiment", nargs="*", help="experiments (default: all)")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--pack", metavar="FILE", help="write all records as one file instead (records*.tar.xz)")
+    parser.add_argument("--light", action="store_true", help="with --pack: only what figures and claims need")
     parser.set_defaults(run=run)
 
 
@@ -21,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.sweep.collect import collect, collect_pack
 
     if args.pack:
-        print(f"{args.pack}: {collect_pack(args.results, args.pack)} records")
+        print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
         return 0
     for path, rows in collect(args.results, args.experiment):
         print(f"{path}: {rows} rows")

@@ -64,13 +64,14 @@ class UPS:
         """The loss, and the share of the sampler's proposals that were accepted in each row."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
-            value = likelihood.log_loss(mu, v, y)
-            e, acceptance = sampler_named(self.sampler)(likelihood, mu, v, y, self.samples, draws)
+            m, w = mu.detach(), v.detach()
+            value = likelihood.log_loss(m, w, y)
+            e, acceptance = sampler_named(self.sampler)(likelihood, m, w, y, self.samples, draws)
             # log q = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v).
-            d_mu = -e.mean(-2) * v.rsqrt()
-            d_v = (1 - e.square().mean(-2)) / (2 * v)
+            d_mu = -e.mean(-2) * w.rsqrt()
+            d_v = (1 - e.square().mean(-2)) / (2 * w)
         if any(getattr(likelihood, p.name).requires_grad for p in parameters(likelihood)):
-            f = (mu.unsqueeze(-2) + v.sqrt().unsqueeze(-2) * e).detach()
+            f = m.unsqueeze(-2) + w.sqrt().unsqueeze(-2) * e
             own = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
             value = value + (own - own.detach())
         return _WithGradient.apply(value, mu, v, d_mu, d_v), acceptance  # pyright: ignore[reportReturnType]

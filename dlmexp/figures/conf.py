@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from dlmexp.paths import conf_dir
+from dlmexp.sweep.methods import methods as methods
 
 PAPER = (
     "pol", "cadata", "sarcos", "song", "banana", "thyroid", "twonorm", "ringnorm", "airline", "abalone", "peds1_dir0",
@@ -18,12 +19,6 @@ def _load(path: Path) -> dict[str, Any]:
     # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all of `conf/`.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
-
-
-@cache
-def methods() -> dict[str, dict[str, Any]]:
-    """Every method of `conf/method`: `objective`, `variant`, `select`."""
-    return {path.stem: _load(path) for path in sorted((conf_dir() / "method").glob("*.yaml"))}
 
 
 @cache

@@ -16,6 +16,7 @@ from dlmexp.figures import conf
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.protocol import one_protocol
 from dlmexp.figures.results import Record, Results, on_test, on_validation
+from dlmexp.sweep.whole import whole
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients"}
@@ -101,6 +102,10 @@ def _sizes(panel: Panel, line: Line, records: list[Record], results: Results) ->
     points = []
     for n, attempts in grouped(records, lambda record: record["cell"]["n"]).items():
         per_seed = grouped(attempts, lambda record: record["cell"]["seed"])
+        # A repetition whose beta grid is not whole yet has not been run, whatever its cells say so far.
+        per_seed = {seed: cells for seed, cells in per_seed.items() if whole(n, (r["cell"]["beta"] for r in cells))}
+        if not per_seed:
+            continue
         chosen = [
             record for several in per_seed.values() for record in several if (line.method, record["key"]) in selected
         ]
@@ -115,7 +120,7 @@ def _sizes(panel: Panel, line: Line, records: list[Record], results: Results) ->
                 "failed_candidates": sum(record["status"] == "failed" for record in attempts),
             }
         )
-    return Series(line, pd.DataFrame(points))
+    return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)))
 
 
 def _betas(panel: Panel, line: Line, records: list[Record], results: Results) -> Series:

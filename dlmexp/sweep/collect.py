@@ -36,9 +36,9 @@ def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, in
             yield path, len(rows)
 
 
-def collect_pack(results: str, path: str) -> int:
+def collect_pack(results: str, path: str, light: bool) -> int:
     """All records of a folder, packs in it included, as one pack."""
     if not fnmatch(Path(path).name, PATTERN):
         raise UserError(f"--pack {path}: a results folder finds packs by their name; choose one like records.tar.xz")
     store = Store(results)
-    return write_pack(Path(path), ((record, store.arrays(record)) for record in store.all()))
+    return write_pack(Path(path), ((record, store.arrays(record)) for record in store.all()), light)

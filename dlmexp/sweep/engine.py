@@ -13,6 +13,7 @@ from dlmexp.data.splits import Prepared
 from dlmexp.sweep import checkpoint
 from dlmexp.sweep.build import Hyperparameters, Place, program, settings
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.pack import HYPERPARAMETERS
 from dlmexp.sweep.presence import Presence
 from dlmexp.sweep.provenance import now, provenance
 from dlmexp.sweep.signals import StopRequest
@@ -25,7 +26,6 @@ from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Finished, Training, train
 
 POLL_SECONDS = 2.0
-SAVED_HYPERPARAMETERS = ("lengthscale", "outputscale", "noise", "mean", "Z")
 
 Batch = tuple[Cell, ...]
 
@@ -188,7 +188,7 @@ class Engine:
         arrays = self.store.arrays(record) if record else {}
         if not arrays:
             raise BaseFailed("the ELBO fit whose hyperparameters it takes has no sound record")
-        return {name: arrays[name] for name in SAVED_HYPERPARAMETERS if name in arrays}
+        return {name: arrays[name] for name in HYPERPARAMETERS if name in arrays}
 
     def _record(self, cell: Cell, finished: Finished) -> None:
         if finished.failed:

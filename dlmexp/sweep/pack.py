@@ -7,6 +7,7 @@ records sees both, and a run goes on from both.
 import hashlib
 import io
 import json
+import shlex
 import tarfile
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from dlmexp.sweep.provenance import portable
 from dlmexp.sweep.sealed import checksum, unpack, write_atomically
 
 PATTERN = "records*.tar.xz"
 LINES = "records.jsonl"
+HYPERPARAMETERS = ("lengthscale", "outputscale", "noise", "mean", "Z")  # what an ELBO fit leaves for fixed variants
 
 
 class Packs:
@@ -59,14 +62,18 @@ class Packs:
         return unpack(content)
 
 
-def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.ndarray]]]) -> int:
+def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.ndarray]]], light: bool) -> int:
     """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
-    learning curve is what the cell is for."""
+    learning curve is what the cell is for. A `light` pack has no hyperparameters of ELBO fits either: all that figures
+    and claims need, but fixed variants that go on from it fit their ELBO again."""
     lines, members = [], []
     for record, arrays in records:
         record = {name: value for name, value in record.items() if name not in ("arrays", "sha256")}
+        record["made"] = {**record["made"], "command": portable(shlex.split(record["made"]["command"]))}
         if record["cell"]["evaluate"] == "end":
             arrays = {name: array for name, array in arrays.items() if name != "objective"}
+        if light:
+            arrays = {name: array for name, array in arrays.items() if name not in HYPERPARAMETERS}
         if arrays:
             buffer = io.BytesIO()
             np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]

@@ -7,12 +7,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dlmexp import __version__
 from dlmexp.sweep.scheduler import own_job
+
+MACHINE_ONLY = ("results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds")
 
 
 @lru_cache(maxsize=1)
@@ -28,9 +31,14 @@ def provenance(device: str, experiment: str) -> dict[str, str | None]:
         "device": device,
         "host": socket.gethostname(),
         "experiment": experiment,
-        "command": shlex.join(["dlmexp", *sys.argv[1:]]),
+        "command": portable(["dlmexp", *sys.argv[1:]]),
         "job": own_job(),
     }
+
+
+def portable(words: Sequence[str]) -> str:
+    """A command without what only concerns the machine it ran on, so that it means the same elsewhere."""
+    return shlex.join(word for word in words if word.partition("=")[0] not in MACHINE_ONLY)
 
 
 def now() -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.whole import whole
 
 METRICS = ("nll", "mse", "error", "mre")
 # Beta is chosen among rows that agree in all of these: every field of a cell but beta (and what follows from it).
@@ -43,8 +44,9 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
     """One row per method and identity: the beta with the lowest validation `metric`, ties to the larger (SPEC 6).
 
     `methods` maps a method's name to its `objective`, `variant`, `select` (as in `conf/method`). A failed or
-    non-finite candidate is never chosen; `candidates` and `failed` count what there was to choose from. Square-loss
-    methods are always selected by MSE, the only metric they have.
+    non-finite candidate is never chosen; `candidates` and `failed` count what there was to choose from. Where part of
+    the beta grid has not been run yet there is nothing to choose. Square-loss methods are always selected by MSE, the
+    only metric they have.
     """
     chosen = []
     for name, method in methods.items():
@@ -54,14 +56,15 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
         if rows.empty:
             continue
         by = f"validation_{'mse' if method['objective'] == 'sq_dlm' else metric}"
-        groups = rows.groupby(IDENTITY, dropna=False, sort=False)["status"]
+        group = rows.groupby(IDENTITY, dropna=False, sort=False).ngroup()
         rows = rows.assign(
             method=name,
             selected_by=by,
-            candidates=groups.transform("size"),
-            failed=groups.transform(lambda status: (status == "failed").sum()),
+            candidates=group.map(group.value_counts()),
+            failed=(rows["status"] == "failed").groupby(group).transform("sum"),
         )
-        usable = rows[(rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
+        complete = group.map({g: whole(int(some["n"].iloc[0]), some["beta"]) for g, some in rows.groupby(group)})
+        usable = rows[complete & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
         ordered = usable.sort_values([by, "beta"], ascending=[True, False], kind="stable")
         chosen.append(ordered.drop_duplicates(IDENTITY).sort_values(IDENTITY))
     return pd.concat(chosen, ignore_index=True) if chosen else cells.iloc[:0]

@@ -64,7 +64,7 @@ def sweep(folder: Folder, reference: Reference) -> None:
     ]  # fmt: skip
     here = Folder(folder.root.with_name("sweep-here"), folder.env)
     process = folder.start(*words)
-    assert here.run("-m", *words, launcher="") == 0, here.said
+    assert here.run(*words, launcher="basic") == 0, here.said
     assert folder.end(process) == 0, folder.said
     assert folder.results() == here.results()
     assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)

@@ -56,13 +56,14 @@ def test_company_does_not_depend_on_progress(done, size):
     assert list(rest.batches) == [batch for batch in expected if batch]
 
 
-def test_base_fits_come_first_and_small_before_large():
-    batches = plan(GRID, set(), set(), lambda _: 100).batches
-    fixed = [batch[0].base is not None for batch in batches]
-    assert fixed == sorted(fixed)
-    for dependent in (False, True):
-        sizes = [batch[0].n for batch in batches if (batch[0].base is not None) == dependent]
-        assert sizes == sorted(sizes)
+def test_base_fits_come_before_what_needs_them_and_small_before_large():
+    batches = plan(GRID, set(), set(), lambda _: 4).batches
+    seen: set[str] = set()
+    for batch in batches:
+        assert all(cell.base is None or cell.base in seen for cell in batch)
+        seen |= {cell.key for cell in batch}
+    sizes = [batch[0].M * batch[0].n for batch in batches]
+    assert sizes == sorted(sizes)
 
 
 def test_cells_of_a_batch_are_sorted_by_seed():

@@ -1,0 +1,94 @@
+"""From overrides to a config, and from mistakes to sentences."""
+
+import pytest
+
+from dlmexp.errors import UserError
+from dlmexp.paths import conf_dir
+from dlmexp.sweep.compose import compose, expand, parts, with_default
+
+EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name):
+    cfg = compose([f"experiment={name}"])
+    assert cfg.name == name
+    found = parts(cfg)
+    assert found
+    for part in found:
+        assert part.dataset
+        assert part.method
+
+
+def test_several_datasets_and_methods():
+    cfg = compose(["dataset=[pol,cadata]", "method=[elbo,joint_log_dlm]", "seeds=[0,1]", "sizes=['5%',100]"])
+    assert list(cfg.dataset) == ["pol", "cadata"]
+    assert list(cfg.method) == ["elbo", "joint_log_dlm"]
+    assert cfg.sizes == ["5%", 100]
+    assert cfg.dataset["cadata"].M == 206
+
+
+def test_what_is_typed_holds_for_all_parts():
+    found = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu"]))
+    assert len(found) > 3
+    assert {tuple(part.seeds) for part in found} == {(7,)}
+    assert {part.device for part in found} == {"cpu"}
+
+
+def test_a_part_keeps_what_it_says_itself():
+    found = parts(compose(["experiment=selection", "sizes=[33]"]))
+    assert ["5%"] in [part.sizes for part in found]
+
+
+def test_without_data_it_is_the_default_job():
+    assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
+    assert with_default(["dataset=pol"]) == ["dataset=pol"]
+    assert with_default(["experiment=bias"]) == ["experiment=bias"]
+
+
+def test_a_users_own_folder(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text(
+        "# @package method.mine\nobjective: elbo\nvariant: joint\nselect: false\n"
+    )
+    cfg = compose(["dataset=banana", "method=[mine]"], [str(tmp_path)])
+    assert cfg.method["mine"].objective == "elbo"
+    with pytest.raises(UserError, match="there is no such folder"):
+        compose(["dataset=banana"], [str(tmp_path / "nowhere")])
+
+
+SENTENCES = {
+    "dataset=cadatta": ["there is no dataset 'cadatta'", "did you mean cadata"],
+    "dataset=zzz": ["there is no dataset 'zzz'", "abalone", "banana"],
+    "method=[joint_logdlm]": ["there is no method 'joint_logdlm'", "joint_log_dlm"],
+    "estimator=[bmcc]": ["there is no estimator 'bmcc'", "bmc"],
+    "experiment=reg_log": ["there is no experiment 'reg_log'", "reg-log"],
+    "beta=grit": ["there is no beta 'grit'", "grid"],
+    "sede=[0]": ["there is no setting 'sede'", "seeds"],
+    "training.binary.lrr=1": ["there is no setting 'training.binary.lrr'", "training.binary.lr"],
+    "csv.pth=x": ["there is no setting 'csv.pth'", "csv.path"],
+    "seeds=[a]": ["seeds"],
+    "training.binary.lr=fast": ["fast"],
+    "plan=maybe": ["maybe"],
+    "sizes=[1,2": ["can't read 'sizes=[1,2'"],
+    "nonsense": ["can't read 'nonsense'"],
+}
+
+
+@pytest.mark.parametrize("word", SENTENCES)
+def test_mistakes_become_one_sentence(word):
+    with pytest.raises(UserError) as found:
+        compose(with_default([word]))
+    text = str(found.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    for part in SENTENCES[word]:
+        assert part in text
+
+
+def test_jobs_of_a_multirun():
+    assert expand(["dataset=pol,cadata", "seeds=[0,1]"]) == [
+        ["dataset=pol", "seeds=[0,1]"],
+        ["dataset=cadata", "seeds=[0,1]"],
+    ]
+    assert len(expand(["dataset=pol,cadata", "method=[elbo],[fitc]", "device=cpu"])) == 4
