@@ -85,7 +85,8 @@ def _submit(
             jobs = executor.map_array(launcher, *zip(*arguments, strict=True))
         except (FailedJobError, FailedSubmissionError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}") from None
+            rest = "; what is in the queue stays there, the same command submits the rest" if submission.jobs else ""
+            raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}{rest}") from None
         for i, job in zip(part, jobs, strict=True):
             keys = (cell.key for cell in wanted[i].cells)
             remember(job.paths.folder, job.job_id, cluster, job_overrides[i], keys)

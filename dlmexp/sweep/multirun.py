@@ -18,6 +18,7 @@ from dlmexp.errors import UserError
 from dlmexp.sweep import cluster, node
 from dlmexp.sweep.compose import compose
 from dlmexp.sweep.manifest import remember, same_data
+from dlmexp.sweep.provenance import COMMAND, portable
 from dlmexp.sweep.run import Work, device_of, execute, planned, show_plan, work, writable
 from dlmexp.sweep.signals import BUDGET_SPENT, StopRequest
 from dlmexp.sweep.store import Store
@@ -66,6 +67,7 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
     for found in checked:
         remember(Path(found.cfg.results), found.cfg.name, found.cells)
     os.environ[CONFIG_DIRS] = os.pathsep.join(os.path.abspath(folder) for folder in config_dirs)
+    os.environ[COMMAND] = portable(["dlmexp", *sys.argv[1:]])
     os.environ.setdefault(WORKERS, str(min(len(jobs), os.cpu_count() or 1)))
     wanted = [cluster.Wanted(Path(w.cfg.results), tuple(w.cells), w.cfg.retry_failed) for w in checked]
     cluster.current = submission = cluster.Submission(wanted)

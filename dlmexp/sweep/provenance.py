@@ -15,7 +15,10 @@ from pathlib import Path
 from dlmexp import __version__
 from dlmexp.sweep.scheduler import own_job
 
-MACHINE_ONLY = ("results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds")
+MACHINE_ONLY = (
+    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds", "wait", "hydra/launcher",
+)  # fmt: skip
+COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
 
 
 @lru_cache(maxsize=1)
@@ -31,14 +34,16 @@ def provenance(device: str, experiment: str) -> dict[str, str | None]:
         "device": device,
         "host": socket.gethostname(),
         "experiment": experiment,
-        "command": portable(["dlmexp", *sys.argv[1:]]),
+        "command": os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]]),
         "job": own_job(),
     }
 
 
 def portable(words: Sequence[str]) -> str:
     """A command without what only concerns the machine it ran on, so that it means the same elsewhere."""
-    return shlex.join(word for word in words if word.partition("=")[0] not in MACHINE_ONLY)
+    keys = [word.lstrip("+").partition("=")[0] for word in words]
+    elsewhere = [key not in MACHINE_ONLY and not key.startswith("hydra.launcher.") for key in keys]
+    return shlex.join(word for word, kept in zip(words, elsewhere, strict=True) if kept)
 
 
 def now() -> str:

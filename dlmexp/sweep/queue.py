@@ -18,7 +18,7 @@ class Standing:
     state: State | None  # None: it can't be known here; `unknown` says why
     unknown: str
     node: str
-    open: frozenset[str]  # its cells without a record that no later block was submitted for
+    open: frozenset[str]  # its cells without a record, unless another block (in the queue, or later) has them too
 
     @property
     def active(self) -> bool:
@@ -43,21 +43,21 @@ class Standing:
 
 def queue(root: Path, settled: set[str], workers: Iterable[Worker]) -> list[Standing]:
     """Blocks that are in the queue, at work, or ended with cells that have no record (are not `settled`)."""
-    blocks = remembered(root)
-    latest = {key: block.job for block in blocks for key in block.keys if key not in settled}
-    mine = {block.job: frozenset(k for k in block.keys if latest.get(k) == block.job) for block in blocks}
     at_work = {worker.job: worker.host for worker in workers if worker.job}
     # Nobody asks about a job whose cells all have records, unless a process of it is still at work.
-    asked = [block for block in blocks if mine[block.job] or block.job in at_work]
+    asked = [block for block in remembered(root) if block.keys - settled or block.job in at_work]
     known, unknown = _ask(asked)
+    known |= {block.job: State("RUNNING", at_work[block.job]) for block in asked if block.job in at_work}
+    by_claim = sorted(
+        asked, key=lambda block: block.job in known and known[block.job].active
+    )  # stable: the latest last
+    owner = {key: block.job for block in by_claim for key in block.keys - settled}
     found = []
     for block in asked:
-        state, node = known.get(block.job), ""
-        if block.job in at_work:
-            state, node = State("RUNNING", at_work[block.job]), at_work[block.job]
-        elif state is not None:
-            node = state.node or (block.outcome.host if block.outcome else "")
-        found.append(Standing(block, state, unknown.get(block.job, ""), node, mine[block.job]))
+        state = known.get(block.job)
+        node = (state.node if state else "") or (block.outcome.host if block.outcome else "")
+        mine = frozenset(key for key in block.keys if owner.get(key) == block.job)
+        found.append(Standing(block, state, unknown.get(block.job, ""), node, mine))
     return [standing for standing in found if standing.open or standing.active]
 
 

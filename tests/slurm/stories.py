@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ BLOCK = [
     "seeds=[0]", "method=joint_log_dlm", "beta=list", "beta.values=[1,0.1]", "training.binary.tolerance=0",
     "checkpoint_seconds=1", "device=cpu",
 ]  # fmt: skip
-ITERATIONS = 800
+ITERATIONS = 500
 
 
 @dataclass
@@ -30,26 +30,30 @@ class Folder:
     root: Path
     env: dict[str, str]
     command: Sequence[str] = (sys.executable, "-m", "dlmexp")
-    outputs: list[str] = field(default_factory=list)
+    who: str = "root"
+    started: int = 0
 
-    def start(self, *words: str, launcher: str = "slurm") -> "subprocess.Popen[str]":
+    @property
+    def output(self) -> Path:
+        """What the command that was started last has said so far."""
+        return self.root.with_name(f"{self.root.name}-{self.who}-{self.started}.txt")
+
+    def start(self, *words: str, launcher: str = "slurm") -> "subprocess.Popen[bytes]":
         through = ["-m", f"hydra/launcher={launcher}"] if launcher else []
-        return subprocess.Popen(
-            [*self.command, "run", *through, f"results={self.root}", *words],
-            env=self.env, cwd=self.root.parent, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        command = [*self.command, "run", *through, f"results={self.root}", *words]
+        self.started += 1
+        with self.output.open("w") as said:
+            return subprocess.Popen(command, env=self.env, cwd=self.root.parent, stdout=said, stderr=said)
 
-    def end(self, process: "subprocess.Popen[str]") -> int:
-        """Its exit code; what it said is the last of `outputs`."""
-        self.outputs.append(process.communicate(timeout=PATIENCE)[0])
-        return process.returncode
+    def end(self, process: "subprocess.Popen[bytes]") -> int:
+        return process.wait(timeout=PATIENCE)
 
     def run(self, *words: str, launcher: str = "slurm") -> int:
         return self.end(self.start(*words, launcher=launcher))
 
     @property
     def said(self) -> str:
-        return self.outputs[-1]
+        return self.output.read_text()
 
     def status(self) -> dict[str, Any]:
         words = [*self.command, "status", "--json", "--results", str(self.root)]

@@ -1,5 +1,6 @@
 """Which cells a config spans, and what is refused before anything runs."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ def _cells(*words, rows=600):
 def test_the_papers_grid():
     betas = grid.betas(BetaConfig(ratio=2, smallest=0.01), 100)
     assert betas[0] == 100
-    assert all(a / b == 2 for a, b in zip(betas, betas[1:], strict=False))
+    assert all(a / b == 2 for a, b in itertools.pairwise(betas))
     assert betas[-1] >= 0.01 > betas[-1] / 2
     assert len(betas) == 14
     assert grid.betas(BetaConfig(values=[1, 10, 1, 0.1]), 100) == [10.0, 1.0, 0.1]
@@ -174,7 +175,7 @@ def test_refused_in_a_sentence(word):
 
 
 def test_empty_beta_list():
-    with pytest.raises(UserError, match="beta.values=\\[\\]: the grid is empty"):
+    with pytest.raises(UserError, match=r"beta.values=\[\]: the grid is empty"):
         _cells("dataset=banana", "beta=list", "beta.values=[]")
 
 

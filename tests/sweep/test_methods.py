@@ -1,0 +1,20 @@
+"""Methods by name, for those who only read records."""
+
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.sweep.methods import methods
+
+
+def test_the_seven_of_the_paper():
+    found = methods()
+    expected = {"elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm"}
+    assert set(found) == expected
+    assert {name for name, method in found.items() if not method["select"]} == {"elbo", "fitc"}
+    for name, method in found.items():
+        assert method["objective"] in OBJECTIVES
+        assert method["variant"] == ("fixed" if name.startswith("fixed") else "joint")
+
+
+def test_a_users_own(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: fixed\nselect: true\n")
+    assert methods(tmp_path)["mine"] == {"objective": "elbo", "variant": "fixed", "select": True}
