@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from dlmexp import __version__
 from dlmexp.errors import UserError
@@ -12,8 +13,15 @@ from dlmexp.errors import UserError
 COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "benchmark")
 
 
+class Parser(argparse.ArgumentParser):
+    """Complains in one sentence, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see '{self.prog} --help'")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="dlmexp",
         description="Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its figures, "
         "check its claims.",

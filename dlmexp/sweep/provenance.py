@@ -16,7 +16,8 @@ from dlmexp import __version__
 from dlmexp.sweep.scheduler import own_job
 
 MACHINE_ONLY = (
-    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds", "wait", "hydra/launcher",
+    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
+    "wait", "hydra/launcher",
 )  # fmt: skip
 COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
 
