@@ -16,19 +16,17 @@ from dlmexp.sweep.table import select, table
 def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, int]]:
     """Write and yield each table with its number of rows."""
     root = Path(results)
-    known = remembered(root)
-    if not known:
-        raise UserError(f"--results {results}: no experiment has been run there; start with 'dlmexp run'")
+    everything = table(Store(root).all())
+    if everything.empty:
+        raise UserError(f"--results {results}: there are no records; start with 'dlmexp run'")
+    known = remembered(root) or {".": dict.fromkeys(everything["key"], "")}  # packs alone know of no experiments
     for name in experiments:
         if name not in known:
             raise UserError(f"no experiment '{name}' in {results}: {nearest(name, list(known))}")
-    everything = table(Store(root).all())
     for name in experiments or known:
-        cells = everything[everything["key"].isin(known[name].keys())] if len(everything) else everything
-        if cells.empty:
-            continue
+        cells = everything[everything["key"].isin(known[name].keys())]
         fits = cells[cells["kind"] == "fit"]
-        chosen = select(fits, methods()) if len(fits) else cells
+        chosen = select(fits, methods()) if len(fits) else fits
         for file, rows in (("all.parquet", cells), ("table.parquet", chosen), ("table.csv", chosen)):
             path = root / name / file
             content = rows.to_parquet(index=False) if file.endswith("parquet") else rows.to_csv(index=False).encode()

@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +16,7 @@ from omegaconf import DictConfig
 
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
-from dlmexp.sweep import cluster, node
+from dlmexp.sweep import cluster, node, scheduler
 from dlmexp.sweep.compose import compose
 from dlmexp.sweep.manifest import remember, same_data
 from dlmexp.sweep.provenance import COMMAND, portable
@@ -46,8 +47,8 @@ class _Parent(StopRequest):
 def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by: str, launch: Callable[[], int]) -> int:
     """Check every job (configuration and data) before the first one starts; judge them by their records at the end."""
     global _stopped
-    _stopped = 0
-    if not jobs[0].wait and not launched_by.endswith(".SlurmBlocks"):
+    on_cluster = launched_by.endswith(".SlurmBlocks")
+    if not jobs[0].wait and not on_cluster:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     checked, sums = [], set()
     for cfg in jobs:
@@ -58,6 +59,8 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
         for found in checked:
             show_plan(planned(found, Store(found.cfg.results), *device_of(found.cfg)), found.missing)
         return 0
+    if on_cluster and not scheduler.at_hand():
+        raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
     for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
         print(f"left out: {sentence}", flush=True)
     for root in {cfg.results for cfg in jobs}:
@@ -66,25 +69,45 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
         same_data(Path(root), name, checksum)
     for found in checked:
         remember(Path(found.cfg.results), found.cfg.name, found.cells)
-    os.environ[CONFIG_DIRS] = os.pathsep.join(os.path.abspath(folder) for folder in config_dirs)
-    os.environ[COMMAND] = portable(["dlmexp", *sys.argv[1:]])
-    os.environ.setdefault(WORKERS, str(min(len(jobs), os.cpu_count() or 1)))
+    _stopped = 0
+    told = {
+        CONFIG_DIRS: os.pathsep.join(os.path.abspath(folder) for folder in config_dirs),
+        COMMAND: portable(["dlmexp", *sys.argv[1:]]),
+        WORKERS: os.environ.get(WORKERS, str(min(len(jobs), os.cpu_count() or 1))),
+    }
+    with _environment(told), _Parent() as stop:
+        return _launched(checked, launch, stop)
+
+
+def _launched(checked: Sequence[Work], launch: Callable[[], int], stop: StopRequest) -> int:
+    """Let Hydra launch, wait for what was submitted, and judge."""
     wanted = [cluster.Wanted(Path(w.cfg.results), tuple(w.cells), w.cfg.retry_failed) for w in checked]
     cluster.current = submission = cluster.Submission(wanted)
-    with _Parent() as stop:
-        code = launch()
-        if submission.error:
-            raise UserError(submission.error)
-        if submission.used and not jobs[0].wait:
-            print("'dlmexp status' shows how they fare; the same command without wait=false waits for them")
-            return code
-        if submission.used:
-            cluster.wait(submission, stop)
+    code = launch()
+    if submission.error:
+        raise UserError(submission.error)
+    if submission.used and not checked[0].cfg.wait:
+        print("'dlmexp status' shows how they fare; the same command without wait=false waits for them")
+        return code
+    if submission.used:
+        cluster.wait(submission, stop)
     if stop.received is not None:
         rest = "its jobs stay in the queue" if submission.used else "everything is saved"
         print(f"\nstopped: {rest}; the same command goes on from here")
         return STOPPED + stop.received
     return code if code >= STOPPED else max(code, *_judged(checked, submission))
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """For jobs in other processes, wherever they are started."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _judged(checked: Sequence[Work], submission: cluster.Submission) -> list[int]:

@@ -85,14 +85,15 @@ def workers(root: Path) -> list[Worker]:
         try:
             age = time.time() - path.stat().st_mtime
             about = json.loads(path.read_bytes())
-        except (OSError, ValueError):
+            keys = frozenset(about["keys"])
+            worker = Worker(path.stem, about["host"], about["pid"], about["announced"], keys, about["job"])
+        except (OSError, ValueError, KeyError, TypeError):
             continue
-        if about["host"] == socket.gethostname() and not _alive(about["pid"]):
+        if worker.host == socket.gethostname() and not _alive(worker.pid):
             with contextlib.suppress(OSError):
                 path.unlink()
         elif age < STALE_SECONDS:
-            keys = frozenset(about["keys"])
-            found.append(Worker(path.stem, about["host"], about["pid"], about["announced"], keys, about["job"]))
+            found.append(worker)
     return found
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
+from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.places import locate
 from dlmexp.data.spec import read_spec, stand_ins
 from dlmexp.data.splits import Prepared, prepare
@@ -69,7 +70,8 @@ def work(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> Work:
 def stand_in(dataset: str, experiment: str, root: Path) -> str:
     """A clause about the datasets at hand that stand in for a missing one, with the experiment made for them."""
     for name in stand_ins(dataset):
-        if locate(read_spec(name), root).state in ("ready", "drawn"):
+        spec = read_spec(name)
+        if loader_of(spec).drawn or locate(spec, root).state == "ready":
             made = (conf_dir() / "experiment" / f"{experiment}-{name}.yaml").exists()
             return f" ({name} can stand in: {f'experiment={experiment}-{name}' if made else f'dataset={name}'})"
     return ""

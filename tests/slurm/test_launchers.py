@@ -40,6 +40,7 @@ def test_without_slurm_the_launcher_says_so(capsys: pytest.CaptureFixture[str], 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "no sbatch" in refused(capsys, "-m", "hydra/launcher=slurm", *TINY)
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_data_is_noticed_before_anything_is_queued(
@@ -82,11 +83,10 @@ def test_workers_save_their_work_when_the_command_is_told_to_stop(tmp_path: Path
             [sys.executable, "-m", "dlmexp", "run", *words], cwd=tmp_path, stdout=said, stderr=said
         )
     until = time.monotonic() + 90
-    while len(list(tmp_path.glob("results/checkpoints/*.npz"))) < 2:
-        assert time.monotonic() < until
+    while len(list(tmp_path.glob("results/checkpoints/*.npz"))) < 2 and time.monotonic() < until:
         time.sleep(0.2)
     time.sleep(1)
-    process.send_signal(signal.SIGTERM)
+    process.terminate()
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert (tmp_path / "said.txt").read_text().count("stopped by SIGTERM") == 2
     assert all(path.stat().st_size > 5000 for path in tmp_path.glob("results/checkpoints/*.npz")), "with tensors"

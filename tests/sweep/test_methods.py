@@ -12,9 +12,3 @@ def test_the_seven_of_the_paper():
     for name, method in found.items():
         assert method["objective"] in OBJECTIVES
         assert method["variant"] == ("fixed" if name.startswith("fixed") else "joint")
-
-
-def test_a_users_own(tmp_path):
-    (tmp_path / "method").mkdir()
-    (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: fixed\nselect: true\n")
-    assert methods(tmp_path)["mine"] == {"objective": "elbo", "variant": "fixed", "select": True}

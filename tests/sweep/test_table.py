@@ -106,3 +106,11 @@ def test_a_row_has_the_cells_fields_metrics_and_origin():
     assert row["test_mse"] is None
     assert row["hyper_noise"] == 0.1
     assert row["command"] == "dlmexp run"
+
+
+def test_part_of_a_grid_is_nothing_to_choose_from():
+    """n, n/2, n/4, ...: the best of those run so far is not the best."""
+    grid = [100 / 2**k for k in range(14)]
+    records = [record(replace(PLAIN, beta=beta), nll=beta) for beta in grid]
+    assert select(table(records), methods())["beta"].tolist() == [grid[-1]]
+    assert select(table(records[:-1]), methods()).empty
