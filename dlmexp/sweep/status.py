@@ -135,6 +135,7 @@ def show(status: Status, args: argparse.Namespace) -> None:
             console.print(
                 f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}",
                 highlight=False,
+                markup=False,
                 soft_wrap=True,
             )
         for words in e.absent if args.missing else ():

@@ -260,6 +260,7 @@ def test_records_set_aside_after_a_checkpoint_are_trained_again(tmp_path, tiny):
     sweep.view.finished = stop_after_the_first  # type: ignore[method-assign]
     with pytest.raises(Stop):
         sweep.run()
+    sweep.presence.path.unlink()
     (found,) = checkpoint.find(sweep.store)
     recorded = sweep.store.keys()[0]
     assert 0 < len(recorded) < 6

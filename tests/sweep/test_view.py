@@ -16,9 +16,8 @@ from dlmexp.sweep.view import LiveView, PlainView, view
 def _training(iteration, cells=2):
     history = torch.full((cells, 10), torch.nan)
     history[:, :iteration] = 1.25
-    return SimpleNamespace(
-        state=SimpleNamespace(iteration=torch.tensor(iteration), history=history), cells=range(cells)
-    )
+    state = SimpleNamespace(iteration=torch.tensor(iteration), history=history)
+    return SimpleNamespace(state=state, cells=range(cells), live=lambda: torch.ones(cells))
 
 
 def test_plain_lines(capsys):

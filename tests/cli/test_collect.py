@@ -1,0 +1,55 @@
+"""`dlmexp collect`: tables, packs, and no torch."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from dlmexp.benchmark.made_up import cell, fit
+from dlmexp.cli import main
+from dlmexp.sweep.manifest import remember
+from dlmexp.sweep.store import Store
+
+CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = Store("results")
+    remember(store.root, "mine", CELLS)
+    for each in CELLS:
+        store.write(fit(each, nll=each.beta or 0.0, error=0.1))
+    return tmp_path
+
+
+def test_tables(here, capsys):
+    assert main(["collect"]) == 0
+    assert "results/mine/table.csv: 4 rows" in capsys.readouterr().out
+    chosen = pd.read_parquet("results/mine/table.parquet")
+    assert sorted(zip(chosen["method"], chosen["beta"], strict=True)) == [("beta_elbo", 0.3)] * 2 + [("elbo", 1.0)] * 2
+    assert len(pd.read_parquet("results/mine/all.parquet")) == 4
+
+
+def test_an_unknown_experiment(here, capsys):
+    assert main(["collect", "mien"]) == 2
+    assert "did you mean mine" in capsys.readouterr().err
+
+
+def test_nothing_there(tmp_path, capsys):
+    assert main(["collect", "--results", str(tmp_path)]) == 2
+    assert "dlmexp run" in capsys.readouterr().err
+
+
+def test_a_pack(here, capsys):
+    assert main(["collect", "--pack", "other/records.tar.xz"]) == 0
+    assert "4 records" in capsys.readouterr().out
+    assert len(list(Store("other").all())) == 4
+
+
+def test_does_not_load_torch(here):
+    code = "from dlmexp.cli import main; import sys; main(['collect']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr

@@ -1,0 +1,80 @@
+"""The command itself: help without waiting, versions, exit codes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dlmexp import __version__
+from dlmexp.cli import COMMANDS, main
+
+LOADED = """
+import sys
+from dlmexp.cli import main
+code = None
+try:
+    code = main(sys.argv[1:])
+except SystemExit as leaving:
+    code = leaving.code
+heavy = {"torch", "pandas", "matplotlib", "scipy", "gpytorch", "hydra"} & set(sys.modules)
+print(f"\\nloaded {sorted(heavy)} exit {code or 0}")
+"""
+
+
+def _run(*words, cwd=None):
+    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, cwd=cwd)
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
+    said = _run("--help", cwd=tmp_path)
+    assert "loaded [] exit 0" in said
+    for command in COMMANDS:
+        assert command in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_version():
+    said = _run("--version")
+    assert f"dlmexp {__version__}" in said
+    assert "loaded [] exit 0" in said
+
+
+def test_every_subcommands_help_loads_nothing_heavy(tmp_path):
+    """All in one process: whatever one of them loads would show."""
+    code = LOADED.replace("code = main(sys.argv[1:])", "[_help(main, word) for word in sys.argv[1:]]").replace(
+        "code = None",
+        "code = None\ndef _help(main, word):\n"
+        "    try:\n        main([word, '--help'])\n    except SystemExit as leaving:\n        assert not leaving.code",
+    )
+    done = subprocess.run([sys.executable, "-c", code, *COMMANDS], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "loaded [] exit 0" in done.stdout
+    assert done.stdout.count("usage: dlmexp") == len(COMMANDS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_after_other_words():
+    assert "usage: dlmexp run" in _run("run", "dataset=banana", "--help")
+
+
+@pytest.mark.parametrize(("words", "hint"), [([], "COMMAND"), (["runn"], "'runn'"), (["status", "--unknown"], "--unknown")])
+def test_unknown_words(words, hint, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dlmexp: ")
+    assert said.count("\n") == 1
+    assert hint in said
+    assert "dlmexp --help" in said
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path):
+    (tmp_path / "results").mkdir()
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-c", "from dlmexp.cli import main; import sys; sys.exit(main())", "status", "--json"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    os.close(writer)
+    assert "Traceback" not in done.stderr

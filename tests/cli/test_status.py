@@ -1,0 +1,64 @@
+"""`dlmexp status`: words, JSON, and no torch."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from dlmexp.benchmark.made_up import cell, failed, fit
+from dlmexp.cli import main
+from dlmexp.sweep.manifest import remember
+from dlmexp.sweep.store import Store
+
+CELLS = [replace(cell("banana"), seed=seed) for seed in range(4)]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Two done, one failed, one missing."""
+    monkeypatch.chdir(tmp_path)
+    store = Store("results")
+    remember(store.root, "mine", CELLS)
+    for each in CELLS[:2]:
+        store.write(fit(each, nll=0.5, error=0.1))
+    store.write(failed(CELLS[2], "the objective is [red]NaN[/red]"))
+    return tmp_path
+
+
+def _numbers(line):
+    return [word for word in line.replace("│", " ").split() if word.isdigit()]
+
+
+def test_table(here, capsys):
+    assert main(["status"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "mine" in line]
+    assert _numbers(line)[0] == "2"
+    assert _numbers(line)[-2:] == ["1", "1"]
+
+
+def test_lists(here, capsys):
+    assert main(["status", "--failed", "--missing"]) == 0
+    said = capsys.readouterr().out
+    assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in said
+    assert "mine: missing banana n=100 seed=3 elbo exact beta=1" in said
+
+
+def test_json(here, capsys):
+    assert main(["status", "--json", "--failed"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (experiment,) = found["experiments"]
+    assert (experiment["done"], experiment["failed"], experiment["missing"]) == (2, 1, 1)
+    assert experiment["failures"][0]["key"] == CELLS[2].key
+
+
+def test_no_folder(tmp_path, capsys):
+    assert main(["status", "--results", str(tmp_path / "nowhere")]) == 2
+    assert "there is no such folder; 'dlmexp run' makes one" in capsys.readouterr().err
+
+
+def test_loads_neither_torch_nor_pandas(here):
+    code = "from dlmexp.cli import main; import sys; main(['status']); print({'torch', 'pandas'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr

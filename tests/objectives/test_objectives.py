@@ -1,0 +1,63 @@
+"""The objectives by name: each is the loss and the regulariser that SPEC section 2 gives it."""
+
+import pytest
+import torch
+
+from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
+from dlmexp.gp.likelihoods import Gaussian, Poisson, Probit
+from dlmexp.gp.posterior import kl
+from dlmexp.objectives import OBJECTIVES
+
+MU = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(2, 6)
+V = torch.linspace(0.1, 1.5, 12, dtype=torch.float64).reshape(2, 6)
+Y = torch.tensor([[0, 1, 2, 0, 1, 3], [1, 1, 0, 4, 2, 1]], dtype=torch.float64)
+DRAWS = FreshDraws((2,), torch.Generator().manual_seed(0))
+
+
+def test_names():
+    assert set(OBJECTIVES) == {"elbo", "log_dlm", "sq_dlm", "fitc"}
+    assert all(name == objective.name for name, objective in OBJECTIVES.items())
+
+
+def test_what_each_one_has():
+    explicit = {name for name, objective in OBJECTIVES.items() if objective.row_loss is not None}
+    assert explicit == {"elbo", "log_dlm"}
+    assert all(OBJECTIVES[name].regulariser is kl for name in explicit)
+    assert {name for name, objective in OBJECTIVES.items() if objective.collapsed} == {"elbo", "sq_dlm", "fitc"}
+    assert {name for name, objective in OBJECTIVES.items() if not objective.predicts_variance} == {"sq_dlm"}
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(torch.tensor(0.3).double()), Probit(), Poisson()], ids=lambda l: l.name
+)
+def test_elbo_averages_the_log_loss_log_dlm_the_likelihood(likelihood):
+    y = (Y > 0).double() if likelihood.name == "probit" else Y
+    e = torch.linspace(-12, 12, 6001, dtype=torch.float64)[:, None, None]
+    weight = torch.exp(-e.square() / 2) / (2 * torch.pi) ** 0.5
+    log_p = likelihood.log_prob(MU + V.sqrt() * e, y)
+    elbo, acceptance = OBJECTIVES["elbo"].row_loss(likelihood, BMC(1), MU, V, y, DRAWS)  # pyright: ignore
+    assert acceptance is None
+    torch.testing.assert_close(elbo, -torch.trapezoid(weight * log_p, e, dim=0), rtol=1e-6, atol=1e-8)
+    dlm, acceptance = OBJECTIVES["log_dlm"].row_loss(likelihood, Exact(), MU, V, y, DRAWS)  # pyright: ignore
+    assert acceptance is None
+    torch.testing.assert_close(dlm, -torch.trapezoid(weight * log_p.exp(), e, dim=0).log(), rtol=1e-7, atol=1e-9)
+
+
+def test_log_dlm_asks_its_estimator_and_elbo_does_not():
+    bmc = [OBJECTIVES["log_dlm"].row_loss(Poisson(), BMC(2), MU, V, Y, DRAWS)[0] for _ in range(2)]  # pyright: ignore
+    assert not torch.equal(*bmc)
+    elbo = [OBJECTIVES["elbo"].row_loss(Poisson(), BMC(2), MU, V, Y, DRAWS)[0] for _ in range(2)]  # pyright: ignore
+    assert torch.equal(*elbo)
+
+
+def test_acceptance_is_accepted_over_proposed_per_cell():
+    class Counted(UPS):
+        def loss_and_acceptance(self, likelihood, mu, v, y, draws):
+            return mu, torch.tensor([[1.0, 0.5], [0.25, 0.25]])
+
+    row_loss = OBJECTIVES["log_dlm"].row_loss
+    assert row_loss is not None
+    _, acceptance = row_loss(Poisson(), Counted(1), MU, V, Y, DRAWS)
+    # One and two proposals for one accepted sample each: 2 of 3; four and four: 2 of 8.
+    assert acceptance is not None
+    assert acceptance.tolist() == pytest.approx([2 / 3, 1 / 4])
