@@ -55,11 +55,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(words: Sequence[str]) -> int:
     """`words` are Hydra's: overrides and its flags."""
-    from hydra._internal.utils import get_args
+    from hydra._internal.utils import get_args_parser
 
     from dlmexp.sweep.compose import compose, expand, launcher, with_default
 
-    args = _refusing_unknown(get_args, words)
+    args = _refusing_unknown(get_args_parser(), words)
     config_dirs = [args.config_dir] if args.config_dir else []
     if args.shell_completion or args.cfg or args.info or args.hydra_help:
         return _through_hydra(words, with_default(args.overrides))
@@ -77,15 +77,15 @@ def run(words: Sequence[str]) -> int:
     return execute(compose(with_default(args.overrides), config_dirs), config_dirs, words)
 
 
-def _refusing_unknown(get_args, words: Sequence[str]) -> argparse.Namespace:
-    """Hydra's own parser, whose complaint becomes our sentence."""
+def _refusing_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Hydra's own parser, whose complaint becomes our sentence; flags may stand anywhere among the overrides."""
     for word in words:
         if word.startswith("--") and word.split("=")[0] not in _HYDRA_FLAGS:
             from dlmexp.errors import nearest
 
             raise UserError(f"unknown option '{word}': {nearest(word, sorted(_HYDRA_FLAGS))}")
     try:
-        return get_args(list(words))
+        return parser.parse_intermixed_args(list(words))
     except SystemExit:
         raise UserError(f"can't read 'run {' '.join(words)}': see 'dlmexp run --help'") from None
 
@@ -97,7 +97,7 @@ _HYDRA_FLAGS = {
 
 
 def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
-    """Hand over to Hydra, with the default job's override added where it belongs."""
+    """Hand over to Hydra, with the default job added if need be; overrides behind the flags, as it wants them."""
     import hydra
 
     from dlmexp.config import register
@@ -105,11 +105,11 @@ def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
     from dlmexp.sweep.multirun import job
 
     register()
-    added = [override for override in overrides if override not in words]
+    flags = [word for word in words if word not in overrides]
     completing = any(word.startswith(("-sc", "--shell-completion")) for word in words)
     if completing and "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
-    before, sys.argv = sys.argv, ["dlmexp", *words, *([] if completing else added)]
+    before, sys.argv = sys.argv, ["dlmexp", *(words if completing else [*flags, *overrides])]
     try:
         hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(job)()
     except SystemExit as leaving:

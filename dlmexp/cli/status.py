@@ -8,7 +8,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "status",
         help="cells done, running, failed and missing, per experiment",
-        description="Cells done, running (by whom), failed (why) and missing, for each experiment in a results folder.",
+        description="Cells done, running (by whom), failed (why) and missing, for each experiment in a results folder; "
+        "jobs on a cluster that are pending, running, or ended without a record, with their logs.",
     )
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")

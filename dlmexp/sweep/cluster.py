@@ -158,7 +158,7 @@ def losses(submission: Submission) -> list[str]:
         cells = {cell.key: cell for one in submission.wanted if one.root == root for cell in one.cells}
         done, failed = Store(root).keys()
         for standing in queue(root, done | failed, workers(root)):
-            lost = [cells[key] for key in sorted(standing.open & cells.keys())]
+            lost = [cell for key, cell in cells.items() if key in standing.open]
             if not (lost and standing.lost):
                 continue
             more = f" and {len(lost) - 1} more cells" if len(lost) > 1 else ""

@@ -18,6 +18,7 @@ class Standing:
     state: State | None  # None: it can't be known here; `unknown` says why
     unknown: str
     node: str
+    left: int  # of its cells that have no record
     open: frozenset[str]  # its cells without a record, unless another block (in the queue, or later) has them too
 
     @property
@@ -57,7 +58,7 @@ def queue(root: Path, settled: set[str], workers: Iterable[Worker]) -> list[Stan
         state = known.get(block.job)
         node = (state.node if state else "") or (block.outcome.host if block.outcome else "")
         mine = frozenset(key for key in block.keys if owner.get(key) == block.job)
-        found.append(Standing(block, state, unknown.get(block.job, ""), node, mine))
+        found.append(Standing(block, state, unknown.get(block.job, ""), node, len(block.keys - settled), mine))
     return [standing for standing in found if standing.open or standing.active]
 
 

@@ -182,12 +182,14 @@ def execute(cfg: RunConfig, config_dirs: Sequence[str] = (), again: Sequence[str
 
 def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
     """Train the plan's batches, with colleagues if the config asks for them; then say what there is and what is not."""
+    import torch
+
     from dlmexp.sweep.build import check_names, place
     from dlmexp.sweep.engine import Engine
     from dlmexp.sweep.presence import Presence
     from dlmexp.sweep.signals import Stop, StopRequest, seconds
     from dlmexp.sweep.view import view
-    from dlmexp.sweep.workers import Colleagues
+    from dlmexp.sweep.workers import Colleagues, cores_each
 
     cfg = work.cfg
     for cell in plan.cells:
@@ -199,6 +201,8 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
         return prepare(data, spec, seed, n)
 
     where = place(cfg.device, cfg.dtype)
+    if cfg.workers > 1:
+        torch.set_num_threads(cores_each(cfg.workers))
     shown = view(plan.pending, len(plan.batches))
     try:
         with (

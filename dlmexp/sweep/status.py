@@ -81,7 +81,7 @@ def _job(standing: Standing) -> dict[str, str | int]:
         "lost": len(standing.open) if standing.lost else 0,
         "node": standing.node,
         "cells": len(block.keys),
-        "open": len(standing.open),
+        "left": standing.left,
         "block": block.words,
         "user": block.user,
         "log": str(block.log),
@@ -118,7 +118,7 @@ def show(status: Status, args: argparse.Namespace) -> None:
         console.print(f"at work: {worker['who']}, {worker['cells']} cells", highlight=False)
     for job in status.jobs:
         node = f" on {job['node']}" if job["node"] else ""
-        lost = f", {job['lost']} of them without a record" if job["lost"] else f", {job['open']} open"
+        lost = f", {job['lost']} of them without a record" if job["lost"] else f", {job['left']} to do"
         console.print(
             f"job {job['job']} of {job['user']}{node}: {job['state']}; {job['cells']} cells{lost}: {job['block']}\n"
             f"  log: {job['log']}",

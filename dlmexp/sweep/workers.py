@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
+def cores_each(workers: int) -> int:
+    """Threads that each of so many processes may use: on a CPU, more would only wait for each other."""
+    return max(1, (os.cpu_count() or 1) // workers)
+
+
 class Colleagues:
     """Copies of this command, started and ended with it; what they say goes to `running/worker-N.log`."""
 
@@ -16,7 +21,7 @@ class Colleagues:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "Colleagues":
-        threads = str(max(1, (os.cpu_count() or 1) // (len(self.logs) + 1)))
+        threads = str(cores_each(len(self.logs) + 1))
         environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)}
         command = [sys.executable, "-m", "dlmexp", "run", *self.words, "workers=1"]
         for log in self.logs:

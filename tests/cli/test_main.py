@@ -60,7 +60,9 @@ def test_help_after_other_words():
     assert "usage: dlmexp run" in _run("run", "dataset=banana", "--help")
 
 
-@pytest.mark.parametrize(("words", "hint"), [([], "COMMAND"), (["runn"], "'runn'"), (["status", "--unknown"], "--unknown")])
+@pytest.mark.parametrize(
+    ("words", "hint"), [([], "COMMAND"), (["runn"], "'runn'"), (["status", "--unknown"], "--unknown")]
+)
 def test_unknown_words(words, hint, capsys):
     assert main(words) == 2
     said = capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from dlmexp.sweep import grid
 from dlmexp.sweep.compose import compose
 
 
-def _data(name="x", task="binary", rows=600):
+def _data(name: str = "x", task: Any = "binary", rows: int = 600) -> Dataset:
     rng = np.random.default_rng(0)
     return Dataset(name, task, rng.normal(size=(rows, 2)), rng.integers(0, 2, rows).astype(float), "sum")
 
