@@ -145,11 +145,11 @@ def _gradient(of: Cell, random: np.random.Generator) -> tuple[dict[str, Any], di
 def sweep(
     dataset: str, methods: tuple[str, ...], sizes: list[int], seeds: range, betas: int, **changes: Any
 ) -> Iterator[Cell]:
-    """Cells of a figure against n: every method, size and seed, `betas` values of beta where it is selected."""
+    """Cells of a figure against n: every method, size and seed, `betas` values (not on the grid that must be whole)."""
     for method in methods:
         sampled = {} if method.endswith("log_dlm") else {"estimator": "exact", "samples": None}
         for n in sizes:
-            grid = [n / 2**k for k in range(betas)] if conf.methods()[method]["select"] else [None]
+            grid = [n / 3**k for k in range(betas)] if conf.methods()[method]["select"] else [None]
             for seed in seeds:
                 for beta in grid:
                     at = {} if beta is None else {"beta": beta}

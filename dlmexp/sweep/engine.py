@@ -140,7 +140,8 @@ class Engine:
             if training.unreported().any() and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)
                 saved = time.monotonic()
-            self.stop.obey()
+            if asked:  # and not if the request came in this very moment, after the check: nothing would be saved
+                self.stop.obey()
 
         for finished in train(training, how, between):
             if cells[finished.cell].key in wanted:

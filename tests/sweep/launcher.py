@@ -68,6 +68,7 @@ class Launcher:
     def start(self, folder: Path, *words: str, log: str = "log", largest_file: int = 0) -> "Process":
         order = {"folder": str(folder), "words": words, "log": str(folder / log), "largest_file": largest_file}
         pid = int(self._ask(order))
+        assert pid > 1
         return Process(self, pid, folder / log)
 
     def run(self, folder: Path, *words: str, **how) -> tuple[int, str]:

@@ -313,3 +313,22 @@ def test_learning_curves_and_epochs(tmp_path):
         assert arrays["evaluated_at"].tolist() == [e * (n // 50) for e in range(4)]
         assert len(arrays["test_nll"]) == len(arrays["test_error"]) == 4
         assert "validation" not in record["result"]
+
+
+def test_a_request_that_comes_just_after_the_look_is_obeyed_at_the_next_one(sweep):
+    """Leaving at once would leave without having saved."""
+    from dlmexp.sweep.signals import Stop
+
+    class Late(StopRequest):
+        looks = 0
+
+        @property
+        def received(self):
+            self.looks += 1
+            return 15 if self.looks >= 5 else None
+
+    sweep.engine.stop = Late()
+    with pytest.raises(Stop):
+        sweep.run()
+    (found,) = checkpoint.find(sweep.store)
+    assert found.notes["iteration"] == 4
