@@ -108,8 +108,9 @@ def test_extending_runs_only_what_is_missing(sweep, tmp_path, tiny):
     assert wider.plan().pending == 0
 
 
-def test_batches_give_what_cells_alone_give(sweep, tmp_path, tiny):
-    together, alone = sweep.run(), Sweep(tmp_path / "alone", tiny, size=1).run()
+def test_batches_give_what_cells_alone_give(tmp_path, tiny):
+    words = [*tiny, "method=[elbo,fixed_log_dlm]"]
+    together, alone = (Sweep(tmp_path / str(size), words, size).run() for size in (100, 1))
     for key, record in together.items():
         assert record["result"]["iterations"] == alone[key]["result"]["iterations"]
         assert record["result"]["test"] == pytest.approx(alone[key]["result"]["test"], rel=1e-8)

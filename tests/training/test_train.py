@@ -12,7 +12,7 @@ from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Training, train
 
-SETTINGS = Settings(lr=0.1, iterations=300, window=10, tolerance=1e-3)
+SETTINGS = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3)
 SIX = {"betas": (100.0, 3.0, 0.1, 30.0, 1.0, 0.01), "index": (0, 0, 0, 1, 1, 1)}
 KINDS = {
     "joint": {"kind": "joint"},
@@ -125,12 +125,14 @@ def test_learning_curves_do_not_depend_on_who_shares_the_batch(every, check):
     for cell, finished in together.items():
         regular = range(0, finished.iterations + 1, every)
         assert finished.curve.iterations == sorted({*regular, finished.iterations})
+        assert finished.curve.metrics[-1] == pytest.approx(finished.metrics["test"], rel=1e-12)
+        if cell not in (0, 5):
+            continue
         alone = trained(_alone({"kind": "fixed", "objective": "elbo"}, cell), settings)[0]
         arrays, others = finished.curve.arrays(), alone.curve.arrays()
         assert set(arrays) == {"evaluated_at", "test_nll", "test_error"}
         for name in arrays:
             np.testing.assert_allclose(arrays[name], others[name], rtol=1e-7)
-        assert finished.curve.metrics[-1] == pytest.approx(finished.metrics["test"], rel=1e-12)
 
 
 def test_a_fixed_number_of_epochs():
