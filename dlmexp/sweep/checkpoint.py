@@ -29,7 +29,7 @@ class Checkpoint:
     notes: dict[str, Any]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        with np.load(self.path, allow_pickle=False) as content:
+        with open(self.path, "rb") as file, np.load(file, allow_pickle=False) as content:
             return {name: content[name] for name in content.files if name != "about"}
 
 
@@ -52,7 +52,7 @@ def find(store: Store) -> list[Checkpoint]:
     found = []
     for path in sorted((store.root / "checkpoints").glob("*.npz")):
         try:
-            with np.load(path, allow_pickle=False) as content:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 about = json.loads(content["about"].tobytes())
             cells = tuple(Cell.from_dict(cell) for cell in about["cells"])
             notes = about["notes"]
