@@ -55,12 +55,13 @@ def test_list_as_json_on_the_real_data(data_root, monkeypatch, capsys):
 def test_list_on_a_terminal(tmp_path, toy, monkeypatch, capsys):
     toy()
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "400")
     (tmp_path / "[red]" / "toy").mkdir(parents=True)
     (tmp_path / "[red]" / "toy" / "toy.dat").write_bytes(TABLE)
     assert data("list", "--data-root", str(tmp_path / "[red]")) == 0
     out = capsys.readouterr().out
     assert "ready" in out
-    assert "[red]" in out.replace("\n", "")
+    assert "[red]" in out
 
 
 def test_fetch_then_nothing_to_fetch(tmp_path, toy, capsys):
