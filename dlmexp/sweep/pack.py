@@ -6,18 +6,19 @@ records sees both, and a run goes on from both.
 
 import hashlib
 import io
-import json
+import lzma
 import shlex
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dlmexp.errors import UserError
 from dlmexp.sweep.provenance import portable
-from dlmexp.sweep.sealed import checksum, unpack, write_atomically
+from dlmexp.sweep.sealed import sealed, unpack, unsealed, write_atomically
 
 PATTERN = "records*.tar.xz"
 LINES = "records.jsonl"
@@ -35,18 +36,16 @@ class Packs:
         records: dict[str, dict[str, Any]] = {}
         arrays: dict[str, bytes] = {}
         for path in sorted(self.root.glob(PATTERN)):
-            with tarfile.open(path, "r:xz") as tar:
-                for member in tar:
-                    content = tar.extractfile(member)
-                    if content is None:
-                        continue
-                    if member.name == LINES:
-                        for line in content:
-                            record = json.loads(line)
-                            if checksum(record) == record["sha256"]:
-                                records[record["key"]] = record
-                    else:
-                        arrays[Path(member.name).stem] = content.read()
+            try:
+                members = list(_members(path))
+            except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+                raise UserError(f"'{path}' is torn ({error}): bring it here again, or move it away") from error
+            for name, content in members:
+                if name == LINES:
+                    lines = content.decode(errors="replace").splitlines()
+                    records |= {record["key"]: record for record in map(unsealed, lines) if record is not None}
+                else:
+                    arrays[Path(name).stem] = content
         return records, arrays
 
     @property
@@ -60,6 +59,13 @@ class Packs:
         if content is None or hashlib.sha256(content).hexdigest() != record["arrays"]:
             return None
         return unpack(content)
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path, "r:xz") as tar:
+        for member in tar:
+            if (content := tar.extractfile(member)) is not None:
+                yield member.name, content.read()
 
 
 def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.ndarray]]], light: bool) -> int:
@@ -79,8 +85,7 @@ def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.
             np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
             record["arrays"] = hashlib.sha256(buffer.getvalue()).hexdigest()
             members.append((f"arrays/{record['key']}.npz", buffer.getvalue()))
-        record["sha256"] = checksum(record)
-        lines.append(json.dumps(record, sort_keys=True, separators=(",", ":")))
+        lines.append(sealed(record))
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:xz") as tar:
         for name, content in [(LINES, "\n".join(lines).encode() + b"\n"), *members]:

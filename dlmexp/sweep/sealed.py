@@ -12,10 +12,25 @@ from typing import Any
 import numpy as np
 
 
-def checksum(record: dict[str, Any]) -> str:
-    """SHA-256 of a record without its own `sha256` field, in canonical JSON."""
-    body = {k: v for k, v in record.items() if k != "sha256"}
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def sealed(record: dict[str, Any]) -> str:
+    """A record as one line of canonical JSON, with the SHA-256 of the line as it was without that field."""
+    body = {name: value for name, value in record.items() if name != "sha256"}
+    digest = hashlib.sha256(_canonical(body).encode()).hexdigest()
+    return _canonical({**body, "sha256": digest})
+
+
+def unsealed(line: str) -> dict[str, Any] | None:
+    """The record of a `sealed` line, or None if a letter of it was changed."""
+    try:
+        record = json.loads(line)
+        body = line.replace(f',"sha256":"{record["sha256"]}"', "", 1)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return record if hashlib.sha256(body.encode()).hexdigest() == record["sha256"] else None
+
+
+def _canonical(record: dict[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
 
 def write_atomically(path: Path, content: bytes) -> None:

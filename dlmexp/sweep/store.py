@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import os
 import time
 import uuid
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlmexp.sweep.pack import Packs
-from dlmexp.sweep.sealed import checksum, pack, unpack, write_atomically
+from dlmexp.sweep.sealed import pack, sealed, unpack, unsealed, write_atomically
 
 FORMAT = 1
 FAILED = ".failed.json"
@@ -45,9 +44,7 @@ class Store:
             content = pack(arrays)
             record["arrays"] = hashlib.sha256(content).hexdigest()
             write_atomically(self._arrays_path(record), content)
-        record["sha256"] = checksum(record)
-        text = json.dumps(record, sort_keys=True, allow_nan=True, indent=1) + "\n"
-        write_atomically(self.path(dataset, key, FAILED if failed else ".json"), text.encode())
+        write_atomically(self.path(dataset, key, FAILED if failed else ".json"), f"{sealed(record)}\n".encode())
         if not failed and (old := self.path(dataset, key, FAILED)).exists():
             self.set_aside(old, "retried with success")
 
@@ -69,17 +66,11 @@ class Store:
     def read(self, path: Path) -> dict[str, Any] | None:
         """The record at `path`, or None after setting it aside because it is torn, foreign or edited."""
         try:
-            record = json.loads(path.read_bytes())
-            whole = (
-                record["format"] == FORMAT
-                and path.name.removesuffix(FAILED).removesuffix(".json") == record["key"]
-                and checksum(record) == record["sha256"]
-            )
+            record = unsealed(path.read_bytes().decode(errors="replace").removesuffix("\n"))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-            whole, record = False, None
-        if not whole:
+        name = path.name.removesuffix(FAILED).removesuffix(".json")
+        if record is None or (record.get("format"), record.get("key")) != (FORMAT, name):
             self.set_aside(path, "its checksum, name or format does not fit")
             return None
         return record

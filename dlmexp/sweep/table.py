@@ -63,8 +63,16 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
             candidates=group.map(group.value_counts()),
             failed=(rows["status"] == "failed").groupby(group).transform("sum"),
         )
-        complete = group.map({g: whole(int(some["n"].iloc[0]), some["beta"]) for g, some in rows.groupby(group)})
-        usable = rows[complete & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
+        usable = rows[group.map(_whole(group, rows)) & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
         ordered = usable.sort_values([by, "beta"], ascending=[True, False], kind="stable")
         chosen.append(ordered.drop_duplicates(IDENTITY).sort_values(IDENTITY))
     return pd.concat(chosen, ignore_index=True) if chosen else cells.iloc[:0]
+
+
+def _whole(group: pd.Series, rows: pd.DataFrame) -> dict[int, bool]:
+    """Of each group of rows, whether its beta grid is whole. (Plain loops: a thousand small frames take a second.)"""
+    betas: dict[int, list[float]] = {}
+    for number, beta in zip(group, rows["beta"], strict=True):
+        betas.setdefault(number, []).append(beta)
+    sizes = dict(zip(group, rows["n"], strict=True))
+    return {number: whole(int(sizes[number]), some) for number, some in betas.items()}

@@ -9,6 +9,7 @@ import yaml
 from dlmexp.paths import conf_dir
 
 FEWEST = 3  # as many betas on the grid tell that it is the grid that was meant, and not a list
+ROUNDING = 1e-9  # of a logarithm
 
 
 @cache
@@ -21,10 +22,8 @@ def grid() -> tuple[float, float]:
 def whole(n: int, betas: Iterable[float | None]) -> bool:
     """False if the betas are some of the paper's grid n, n/2, ... but not all of it. Other betas are a list, and whole;
     so is a method without beta (None or NaN)."""
-    present = {beta for beta in betas if beta is not None and not math.isnan(beta)}
     ratio, smallest = grid()
-    expected = [float(n)]
-    while expected[-1] / ratio >= smallest:
-        expected.append(expected[-1] / ratio)
-    found = sum(any(math.isclose(beta, wanted) for beta in present) for wanted in expected)
-    return found < FEWEST or found == len(expected)
+    last = math.floor(math.log(n / smallest, ratio) + ROUNDING)
+    steps = [math.log(n / beta, ratio) for beta in betas if beta is not None and not math.isnan(beta)]
+    found = {round(step) for step in steps if abs(step - round(step)) < ROUNDING and 0 <= round(step) <= last}
+    return len(found) < FEWEST or len(found) == last + 1

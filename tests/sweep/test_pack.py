@@ -77,3 +77,10 @@ def test_commands_lose_what_only_concerned_the_machine(tmp_path):
 def test_a_name_that_nobody_would_find_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"records\.tar\.xz"):
         collect_pack(str(tmp_path), str(tmp_path / "mine.tar.xz"), light=False)
+
+
+def test_a_torn_pack_is_named(packed):
+    path = packed / "records.tar.xz"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(UserError, match=r"records\.tar\.xz' is torn .*: bring it here again"):
+        Store(packed).keys()

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from dlmexp.sweep import sealed
-from dlmexp.sweep.sealed import checksum, pack, unpack, write_atomically
+from dlmexp.sweep import sealed as module
+from dlmexp.sweep.sealed import pack, sealed, unpack, unsealed, write_atomically
 
 
 def test_written_whole_and_alone(tmp_path):
@@ -23,7 +25,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sealed.os, step, fail)
+    monkeypatch.setattr(module.os, step, fail)
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
@@ -44,6 +46,24 @@ def test_pickles_are_refused():
         unpack(pack({"a": np.array([{}])}))
 
 
-def test_the_checksum_does_not_depend_on_the_order_of_keys_and_leaves_itself_out():
-    assert checksum({"a": 1, "b": [1.5]}) == checksum({"b": [1.5], "a": 1, "sha256": "x"})
-    assert checksum({"a": 1}) != checksum({"a": 2})
+RECORD = {"key": "k", "cell": {"beta": 0.1, "sha256": "of the data"}, "sha256": "old"}
+
+
+def test_a_sealed_record_there_and_back():
+    found = unsealed(sealed(RECORD))
+    assert found is not None
+    assert {**found, "sha256": "old"} == RECORD
+    assert sealed(found) == sealed(RECORD)
+
+
+@given(st.data())
+def test_a_changed_letter_breaks_the_seal(data):
+    line = sealed(RECORD)
+    place, letter = data.draw(st.integers(0, len(line) - 1)), data.draw(st.characters(codec="utf-8"))
+    assume(line[place] != letter)
+    assert unsealed(line[:place] + letter + line[place + 1 :]) is None
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"key":"k"}', '{"key":"k","sha256":5}'])
+def test_what_was_never_sealed(line):
+    assert unsealed(line) is None

@@ -1,6 +1,5 @@
 """Records on disk: what is written is read back, what is damaged is not."""
 
-import json
 import math
 import os
 import threading
@@ -58,15 +57,12 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
     store.write(record(PLAIN, nll=0.25), ARRAYS)
     path = _path(store)
     content = bytearray(path.read_bytes())
-    place, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
-    before = json.loads(content)
+    place, bit = data.draw(st.integers(0, len(content) - 2)), data.draw(st.integers(0, 7))
     content[place] ^= 1 << bit
     path.write_bytes(content)
-    found = store.find("banana", PLAIN.key)
-    # A flip may fall on white space and leave a record that says the same.
-    assert found is None or found == before
-    assert path.exists() == (found is not None)
-    assert len(list((store.root / "set-aside").glob("*.json"))) == (found is None)
+    assert store.find("banana", PLAIN.key) is None
+    assert not path.exists()
+    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, -1, -3])
