@@ -6,6 +6,7 @@ state, only a hash of integers in plain tensor operations, which a CUDA graph ca
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -19,6 +20,8 @@ class RandomNumbers(Protocol):
     def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
 
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
+
+    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]: ...
 
@@ -53,7 +56,7 @@ def _open_unit(word: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, ".
 
 @dataclass(frozen=True)
 class Draws:
-    """Counter-based draws for a batch of cells; cells of one seed share theirs.
+    """Counter-based draws for a batch of cells in one iteration; cells of one seed share theirs.
 
     seeds: int64 [S], the distinct seeds; index: int64 [B], each cell's place in `seeds`; iteration: int64 0-dim.
     """
@@ -63,8 +66,12 @@ class Draws:
     iteration: Int[Tensor, ""]
     dtype: torch.dtype = torch.float64
 
+    @cached_property
+    def _round(self) -> Int[Tensor, " S"]:
+        return _mix(_mix(self.seeds) + self.iteration)
+
     def _key(self, stream: int) -> Int[Tensor, " S"]:
-        return _mix(_mix(_mix(self.seeds) + self.iteration) + stream)
+        return _mix(self._round + stream)
 
     def _uniform(self, L: int, N: int, stream: int) -> Float[Tensor, "S L N"]:
         key, device = self._key(stream), self.seeds.device
@@ -75,6 +82,10 @@ class Draws:
     def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "B L N"]:
         """Uniforms in the open interval (0, 1)."""
         return self._uniform(L, N, 2 * stream).index_select(0, self.index)
+
+    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "B L N"]:
+        """Standard exponentials, -log of the uniforms of the same stream: one logarithm per seed, not per cell."""
+        return self._uniform(L, N, 2 * stream).log_().neg_().index_select(0, self.index)
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """The chosen entries of the flattened `uniform(L, N, stream)`, computed without the others."""
@@ -102,6 +113,10 @@ class FreshDraws:
     def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Uniforms in the open interval (0, 1); every call is fresh, so `stream` changes nothing."""
         return self._uniform((*self.batch, L, N))
+
+    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
+        """Standard exponentials."""
+        return self.uniform(L, N).log_().neg_()
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """A fresh uniform for each of the entries."""

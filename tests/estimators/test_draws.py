@@ -26,7 +26,14 @@ def test_first_numbers_are_pinned_on_every_platform():
     assert u.flatten().tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_exponentials_are_logarithms_of_the_uniforms():
+    d = draws([3, 4], iteration=2)
+    torch.testing.assert_close(d.exponential(4, 6, stream=1), -d.uniform(4, 6, stream=1).log(), rtol=1e-15, atol=0)
+    e = FreshDraws((2,)).exponential(100, 100)
+    assert st.kstest(e.flatten().numpy(), "expon").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal", "exponential"])
 def test_a_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
     whole = getattr(Draws(torch.tensor([5, 9]), torch.tensor([0, 1, 1, 0]), torch.tensor(4)), kind)(7, 30, stream=2)
     alone = getattr(draws([9], 4), kind)(4, 11, stream=2)

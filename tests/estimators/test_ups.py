@@ -53,7 +53,9 @@ def test_mean_gradient_is_the_exact_one(corner):
     mu, v, y = (t([[x]]).repeat(1, ROWS).requires_grad_() for x in numbers)
     loss = UPS(10)(likelihood, mu, v, y, draws_for(1, seed=11))
     got = torch.autograd.grad(loss.sum(), (mu, v))
-    torch.testing.assert_close(loss[0, 0], Exact()(likelihood, *one)[0].detach(), rtol=1e-14, atol=0)  # type: ignore[arg-type]
+    # For counts with the exponential link a brisk quadrature stands in for the exact value (test_likelihood_integral).
+    rtol, atol = (0, 1e-7 if numbers[1] <= 2 else 1e-3) if isinstance(likelihood, Poisson) else (1e-14, 0)
+    torch.testing.assert_close(loss[0, 0], Exact()(likelihood, *one)[0].detach(), rtol=rtol, atol=atol)  # type: ignore[arg-type]
     for estimate, truth in zip(got, exact, strict=True):
         error = estimate.std().item() / math.sqrt(ROWS)
         assert abs(estimate.mean().item() - truth.item()) < 4 * error

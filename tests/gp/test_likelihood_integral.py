@@ -152,6 +152,20 @@ def test_corners_against_gauss_legendre(name, mu, v, y):
     assert got[2] == pytest.approx(exact[2], rel=10 * slope, abs=slope * 1e-1 / v)
 
 
+@pytest.mark.parametrize("name", ["poisson", "poisson_softplus", "logistic"])
+def test_the_brisk_rule_around_a_known_mode(name):
+    lik = LIKELIHOODS[name]
+    mus, vs = [-150.0, -8.0, -2.0, 0.0, 1.0, 4.0, 8.0], [1e-12, 1e-4, 0.1, 0.5, 2.0, 10.0, 100.0, 1e4]
+    grid = (torch.tensor(values, dtype=F64) for values in (mus, vs, [0.0, 1.0, 5.0, 60.0, 1e4]))
+    mu, v, y = (t.flatten() for t in torch.meshgrid(*grid, indexing="ij"))
+    y = y.clamp_max(1) if name == "logistic" else y
+    error = (lik.log_loss_around(lik.mode(mu, v, y)) - lik.log_loss(mu, v, y)).abs()
+    assert error[v <= 2].max() < 1e-7
+    assert error[(v <= 100) & (mu.abs() <= 8)].max() < 2e-6
+    if name == "poisson":  # the only one that it is used for
+        assert error.max() < 5e-4
+
+
 @pytest.mark.parametrize("name", ["poisson", "poisson_softplus", "logistic", "probit", "student_t"])
 @pytest.mark.parametrize("v", [1e-12, 1e-8, 1e-5])
 @pytest.mark.parametrize("mu", [-2.0, 0.7, 6.0])

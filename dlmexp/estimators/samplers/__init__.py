@@ -6,16 +6,18 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.base import ProductSample, ProductSampler
 from dlmexp.estimators.samplers.gaussian import gaussian
+from dlmexp.estimators.samplers.half_normals import half_normals
 from dlmexp.estimators.samplers.log_concave import log_concave
 from dlmexp.estimators.samplers.rejection import rejection
 from dlmexp.estimators.samplers.scale_mixture import scale_mixture
 from dlmexp.estimators.samplers.skew_normal import skew_normal
-from dlmexp.gp.likelihoods import Gaussian, Likelihood, LogConcave, Probit, StudentT
+from dlmexp.gp.likelihoods import Gaussian, Likelihood, LogConcave, Poisson, Probit, StudentT
 
 # The first kind that fits is taken.
 FASTEST: dict[type[Likelihood], ProductSampler] = {
     Gaussian: gaussian,
     Probit: skew_normal,
+    Poisson: half_normals,
     LogConcave: log_concave,
     StudentT: scale_mixture,
 }

@@ -10,13 +10,15 @@ from dlmexp.gp.likelihoods import Likelihood
 
 
 class ProductSample(NamedTuple):
-    """Samples in q's own units and the share of proposals accepted in each row.
+    """Samples in q's own units, the share of proposals accepted in each row, and the row's log loss where the sampler
+    has it at little cost.
 
     f = mu + sqrt(v) e would lose the digits of e where v is tiny, and the gradient needs e.
     """
 
     e: Float[Tensor, "*B L N"]
     acceptance: Float[Tensor, "*B N"]
+    loss: Float[Tensor, "*B N"] | None = None
 
 
 class ProductSampler(Protocol):

@@ -1,26 +1,21 @@
 """Exact rejection sampling under a piecewise exponential envelope: many rows, a fixed number of operations, no loop.
 
 A row's log density is bounded on each of K cells by a straight line. A candidate picks a cell by its mass and a place
-in it by inversion, and is accepted with probability density / envelope. Besides the L candidates asked for, a row draws
-some spares; a rejected candidate is replaced by the row's next accepted spare. Which candidates are accepted says
-nothing about the values of those accepted, so every sample has exactly the target's distribution; should a row run out
-of spares, an accepted value is used twice, which leaves that true. Only a row whose pool of POOL candidates is rejected
-altogether would keep one that was not accepted: a chance of 1e-12 at the typical acceptance of 0.95, and of 4e-6 at the
-0.75 of the worst corner found (a logistic likelihood that cuts off a q with v in the hundreds).
+in it by inversion, and is accepted with probability density / envelope (`pool` replaces those that are not).
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.samplers.pool import replace_rejected, share, spares
 
 TILT = 1e-2
 SMALLEST = 1e-16
-POOL = 9  # candidates of a row, spares first, that may stand in for rejected ones
 
 
 class Cells(NamedTuple):
@@ -37,11 +32,6 @@ class Cells(NamedTuple):
     rate: Float[Tensor, "*B K N"]
 
 
-def spares(samples: int) -> int:
-    """How many candidates a row draws beyond the samples asked for."""
-    return max(POOL - samples, 2) + samples // 8
-
-
 def sample_under(
     cells: Cells,
     log_density: Callable[[Float[Tensor, "*B C N"]], Float[Tensor, "*B C N"]],
@@ -52,7 +42,7 @@ def sample_under(
     extra, n = spares(samples), cells.origin.shape[-1]
     x, log_envelope = _propose(cells, draws.uniform(extra + samples, n, stream=0))
     accepted = draws.uniform(extra + samples, n, stream=1) < (log_density(x) - log_envelope).exp_()
-    return _replace_rejected(x, accepted, extra), accepted.to(x.dtype).mean(-2)
+    return replace_rejected(x, accepted, extra), share(accepted, x.dtype)
 
 
 def _propose(cells: Cells, u: Float[Tensor, "*B C N"]) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:
@@ -79,22 +69,3 @@ def _propose(cells: Cells, u: Float[Tensor, "*B C N"]) -> tuple[Float[Tensor, "*
 
 def _at(cell: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Float[Tensor, "*B C N"]:
     return table.gather(-2, cell)
-
-
-def _replace_rejected(
-    x: Float[Tensor, "*B C N"], accepted: Bool[Tensor, "*B C N"], extra: int
-) -> Float[Tensor, "*B L N"]:
-    """Candidates from `extra` on; number l of these, if rejected, gives way to stand-in number l modulo `extra`.
-
-    The stand-ins are the first `extra` accepted candidates of the row's pool, over again if it has fewer.
-    """
-    size = max(POOL, extra)
-    pool, usable = x[..., :size, :], accepted[..., :size, :]
-    count = usable.cumsum(-2)
-    # Accepted values packed to the front; the rejected all land in a slot beyond the end.
-    packed = torch.cat((pool, pool[..., -1:, :]), -2).scatter(-2, torch.where(usable, count - 1, size), pool)
-    turn = torch.arange(extra, device=x.device).unsqueeze(-1) % count[..., -1:, :].clamp_min(1)
-    stand_in = packed.gather(-2, turn)
-    times = -(-(x.shape[-2] - extra) // extra)
-    stand_in = torch.cat((stand_in,) * times, -2)[..., : x.shape[-2] - extra, :]
-    return torch.where(accepted[..., extra:, :], x[..., extra:, :], stand_in)

@@ -32,18 +32,15 @@ def log_concave(
     """
     assert isinstance(likelihood, LogConcave)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
-    shift = likelihood.shift(mu, v, y)
-    left, right = likelihood.reach(shift, mu, v, y, DROP)
-    half_precision = 0.5 / v
-    top = likelihood.terms(mu + shift, y).value - half_precision * shift.square()
-    f0, shift_, precision_, top_, y_ = (t.unsqueeze(-2) for t in (mu + shift, shift, 2 * half_precision, top, y))
+    mode = likelihood.mode(mu, v, y)
+    left, right = likelihood.reach(mode, DROP)
+    over = mode.over_samples()
 
     start, touch, length, side = _layout(mu.dtype, mu.device)
     reach = torch.where(side < 0, left.unsqueeze(-2), right.unsqueeze(-2))
     x = side * touch * reach
-    at = likelihood.terms(f0 + x, y_)
-    slope = at.slope - precision_ * (x + shift_)
-    height = at.value - precision_ / 2 * (x + shift_).square() - top_
+    slope = likelihood.terms(over.f + x, over.y).slope - over.precision * (x + over.shift)
+    height = -likelihood.fall(x, over)
     origin = side * start * reach
     height = height + slope * (origin - x)
     # A tangent that touches behind a bend rises far above the mode where its cell starts: there flat is better.
@@ -51,8 +48,5 @@ def log_concave(
     height, slope = height.masked_fill(steep, 0.0), slope.masked_fill(steep, 0.0)
     cells = Cells(origin, side, length * reach, height, -side * slope)
 
-    def log_density(x: Float[Tensor, "*B C N"]) -> Float[Tensor, "*B C N"]:
-        return likelihood.terms(f0 + x, y_).value - precision_ / 2 * (x + shift_).square() - top_
-
-    x, acceptance = sample_under(cells, log_density, samples, draws)
-    return ProductSample((x + shift_) * v.rsqrt().unsqueeze(-2), acceptance)
+    x, acceptance = sample_under(cells, lambda x: -likelihood.fall(x, over), samples, draws)
+    return ProductSample((x + over.shift) * v.rsqrt().unsqueeze(-2), acceptance)

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from dlmexp.gp.likelihoods.base import Bounds
 from dlmexp.gp.likelihoods.lambert import lambert_w_exp
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Terms
+from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.likelihoods.probit import signs
 from dlmexp.gp.likelihoods.product_integral import log_product_integral
 
@@ -41,8 +41,8 @@ class Logistic(LogConcave):
             r = torch.minimum((r - (r - v * wrong) / (1 + v * wrong * (1 - wrong))).clamp_min(0), v)
         return signs(y) * r
 
-    def knee(self, f: Tensor, y: Tensor) -> Tensor:
-        return torch.zeros_like(f)
+    def knee(self, mode: Mode) -> Tensor:
+        return -mode.f
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return log_product_integral(self, mu, v, torch.ones_like(mu)).exp()

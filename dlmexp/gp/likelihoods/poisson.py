@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dlmexp.gp.likelihoods.base import Bounds
 from dlmexp.gp.likelihoods.lambert import lambert_w_exp
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Terms
+from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,26 @@ class Poisson(LogConcave):
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         # s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
-        t = v.log() + mu + v * y
-        w = lambert_w_exp(t)
+        start, pull = v.log() + mu, v * y
+        w = lambert_w_exp(start + pull)
         # v y - w loses digits where the two are large and close; log w does where w is small and s = v y - w is tiny.
-        return torch.where(w < 1, v * y - w, w.log() - v.log() - mu)
+        return torch.where(w < 1, pull - w, w.log() - start)
 
-    def reach(self, shift: Tensor, mu: Tensor, v: Tensor, y: Tensor, drop: float) -> tuple[Tensor, Tensor]:
-        # Around the mode log(q p) falls by rate (e^x - 1 - x) + x^2/(2v). Each half alone gives a bound in closed form
-        # (for the first, Bernstein's on the left and x = log(1 + z + sqrt(2z)) on the right).
-        z = drop / (mu + shift).exp()
-        gauss = (2 * drop * v).sqrt()
-        left = z / 3 + (z * z / 9 + 2 * z).sqrt()
+    def fall(self, x: Tensor, mode: Mode) -> Tensor:
+        # The slope of log p at the mode cancels against q's, which leaves rate (e^x - 1 - x) + x^2/(2v).
+        return torch.addcmul(x.exp().sub_(x).sub_(1).mul_(mode.at.curvature), x * x, mode.precision / 2)
+
+    def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
+        # Each half of `fall` alone gives a bound in closed form (for the first, Bernstein's on the left and
+        # x = log(1 + z + sqrt(2z)) on the right).
+        z = drop / mode.at.curvature
+        gauss = (2 * drop / mode.precision).sqrt()
+        left = (z + (z * (z + 18)).sqrt()) / 3
         right = torch.log1p(z + (2 * z).sqrt())
         return torch.minimum(gauss, left), torch.minimum(gauss, right)
 
-    def knee(self, f: Tensor, y: Tensor) -> Tensor:
-        return f.clamp_min(0) + 1.5
+    def knee(self, mode: Mode) -> Tensor:
+        return 1.5 - mode.f.clamp_max(0)
 
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         return (mu + v / 2).exp() - y * mu - self.log_constant(y)

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from dlmexp.gp.likelihoods.base import Bounds
 from dlmexp.gp.likelihoods.lambert import lambert_w_exp
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Terms
+from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.quadrature import expectation
 
 
@@ -53,8 +53,8 @@ class PoissonSoftplus(LogConcave):
             s = s - (s - v * at.slope) / (1 + v * at.curvature)
         return torch.minimum(torch.maximum(s, low), high)
 
-    def knee(self, f: Tensor, y: Tensor) -> Tensor:
-        return torch.full_like(f, 1.5)
+    def knee(self, mode: Mode) -> Tensor:
+        return 1.5 - mode.f
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return expectation(softplus, mu, v, nodes=64)

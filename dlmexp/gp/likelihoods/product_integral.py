@@ -10,7 +10,7 @@ is wide compared with the range and the rule is the plain, uniform one around th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -18,10 +18,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 if TYPE_CHECKING:
-    from dlmexp.gp.likelihoods.log_concave import LogConcave
+    from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode
 
-COARSE, FINE = 5, 8  # 40 nodes, numbered FINE * i + j
-DROP = 23.0  # e^-23 = 1e-10 of the peak: what lies beyond is left out.
+
+class Rule(NamedTuple):
+    """coarse * fine nodes, numbered fine * i + j, out to where the integrand has fallen to e^-drop of its peak."""
+
+    coarse: int
+    fine: int
+    drop: float
+
+
+EXACT = Rule(5, 8, 23.0)
+BRISK = Rule(4, 5, 14.0)
 SLACK = 12.0  # at the bend, W grows with exp(fall / SLACK): chosen on a grid of corners, for value and derivatives
 
 
@@ -35,21 +44,30 @@ def log_product_integral(
     return _LogProductIntegral.apply(likelihood, *torch.broadcast_tensors(mu, v, y))  # pyright: ignore[reportReturnType]
 
 
+def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Tensor, "*B N"]:
+    """The same for a known mode, with half the nodes and without derivatives.
+
+    Error for Poisson counts up to 10^4: 1e-7 for v <= 2; beyond, 2e-6 for v <= 100 and |mu| <= 8, and 5e-4 in the worst
+    corner up to v = 10^4 (all tested).
+    """
+    x, jacobian = _nodes(likelihood, mode, BRISK)
+    total = _sum(likelihood.fall(x, mode).neg_().exp_().mul_(jacobian))
+    return mode.height + (total * (mode.precision / (2 * math.pi)).sqrt()).log()
+
+
 class _LogProductIntegral(torch.autograd.Function):
     # The derivatives are moments under the product density, so one pass over the nodes gives them with the value.
     @staticmethod
     def forward(ctx, likelihood: LogConcave, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        shift = likelihood.shift(mu, v, y)
-        f0, half_precision = mu + shift, 0.5 / v
-        top = likelihood.terms(f0, y).value - half_precision * shift * shift
-        x, jacobian = _nodes(likelihood, f0, shift, half_precision, y, likelihood.reach(shift, mu, v, y, DROP), top)
-        at = likelihood.terms(f0 + x, y)
-        s = x.add_(shift)
-        weight = torch.addcmul(top, s * s, half_precision).neg_().add_(at.value).exp_().mul_(jacobian)
+        mode = likelihood.mode(mu, v, y)
+        x, jacobian = _nodes(likelihood, mode, EXACT)
+        at = likelihood.terms(mode.f + x, y)
+        s = x.add_(mode.shift)
+        weight = torch.addcmul(mode.height, s * s, mode.precision / 2).neg_().add_(at.value).exp_().mul_(jacobian)
         total = _sum(weight)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(*_derivatives(weight, total, s, at.slope, at.curvature, v))
-        return top + (total / (2 * math.pi * v).sqrt()).log()
+        return mode.height + (total / (2 * math.pi * v).sqrt()).log()
 
     @staticmethod
     @once_differentiable
@@ -58,26 +76,20 @@ class _LogProductIntegral(torch.autograd.Function):
         return None, grad * d_mu, grad * d_v, None
 
 
-def _nodes(
-    likelihood: LogConcave,
-    f0: Tensor,
-    shift: Tensor,
-    half_precision: Tensor,
-    y: Tensor,
-    reach: tuple[Tensor, Tensor],
-    top: Tensor,
-) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
-    """Offsets of the nodes from the mode f0, and dx/dt times the step in t."""
-    left, right = reach
-    c = torch.minimum(torch.maximum(likelihood.knee(f0, y) - f0, -left), right)
-    fall = top - likelihood.terms(f0 + c, y).value + half_precision * (c + shift).square()
+def _nodes(likelihood: LogConcave, mode: Mode, rule: Rule) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
+    """Offsets of the nodes from the mode, and dx/dt times the step in t."""
+    left, right = likelihood.reach(mode, rule.drop)
+    c = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
+    fall = likelihood.fall(c, mode)
     # Beyond 20 times the range sinh is straight to rounding, and a larger W would only cost digits.
     width = torch.minimum(likelihood.bend * (fall / SLACK).clamp(0, 30).exp(), 20 * (left + right))
-    start, end = -torch.asinh((left + c) / width), torch.asinh((right - c) / width)
-    step = (end - start) / (COARSE * FINE - 1)
+    # asinh, which on a CPU takes twice as long as its formula. Any ends will do, so lost digits do not matter.
+    ends = torch.stack((left + c, right - c)) / width
+    ends = (ends + (ends * ends + 1).sqrt()).log()
+    start, step = -ends[0], ends.sum(0) / (rule.coarse * rule.fine - 1)
     # e^t over a uniform grid is an outer product of two short ones.
-    i, j = (torch.arange(k, device=f0.device).view(-1, *(1,) * f0.ndim) for k in (COARSE, FINE))
-    grow = (torch.addcmul(start, step, FINE * i).exp().unsqueeze(1) * (step * j).exp()).flatten(0, 1)
+    i, j = (torch.arange(k, device=c.device).view(-1, *(1,) * c.ndim) for k in rule[:2])
+    grow = (torch.addcmul(start, step, rule.fine * i).exp().unsqueeze(1) * (step * j).exp()).flatten(0, 1)
     shrink = grow.reciprocal()
     half = width / 2
     x = torch.addcmul(c, half, grow - shrink)
