@@ -91,7 +91,7 @@ class _Marginals(torch.autograd.Function):
         A = Luu_inv @ Kuf
         V = (Luu_inv.mT @ S) @ A
         ctx.save_for_backward(Luu_inv, m, L, A, V)
-        return (m.unsqueeze(-2) @ A).squeeze(-2), (Kuf * V).sum(-2)
+        return (m.unsqueeze(-2) @ A).squeeze(-2), _column_sums(Kuf * V)
 
     @staticmethod
     @once_differentiable
@@ -104,8 +104,13 @@ class _Marginals(torch.autograd.Function):
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:
             w = Luu_inv.mT @ m.unsqueeze(-1)
-            d_Kuf = (V * (2 * h).unsqueeze(-2)).add_(w * g.unsqueeze(-2))
+            d_Kuf = (V * (2 * h).unsqueeze(-2)).addcmul_(w, g.unsqueeze(-2))
         if ctx.needs_input_grad[1]:
             SP = L @ PL.mT - P
             d_Kuu = -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2))
         return d_Kuf, d_Kuu, None, r, 2 * PL
+
+
+def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:
+    # On a CPU a product with ones takes a third of the time.
+    return a.sum(-2) if a.is_cuda else (a.new_ones(1, a.shape[-2]) @ a).squeeze(-2)
