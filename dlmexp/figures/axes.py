@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
@@ -16,6 +17,7 @@ from dlmexp.figures.style import Look
 WIDE = 12.0  # a range with max / min beyond this is drawn on a log axis
 FAR = 25.0  # values beyond so many times the middle half's spread need a compressed axis
 STEPS = [1, 2, 2.5, 5, 10]
+START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
 
 
@@ -56,7 +58,12 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         ax.xaxis.set_major_formatter(FuncFormatter(compact))
     if panel.kind != "histogram":
         ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}")
-        _scale_y(ax, np.concatenate([one.points["mean"].to_numpy(dtype=float) for one, _ in drawn]))
+        points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
+        if panel.kind == "curve":
+            points = [some[some["x"] >= START * some["x"].max()] for some in points]
+        _scale_y(ax, np.concatenate([some["mean"].to_numpy(dtype=float) for some in points]))
+        if panel.kind == "curve":
+            _frame(ax, pd.concat(points), error)
 
 
 def blank(ax: Axes, text: str, command: str) -> None:
@@ -195,6 +202,15 @@ def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:
     else:
         ax.xaxis.set_major_locator(LogLocator(numticks=6))
         ax.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _frame(ax: Axes, points: pd.DataFrame, error: str) -> None:
+    """Just what these points and their bands need, so that small differences at the end can be seen."""
+    bar = points[error].fillna(0.0)
+    low, high = (points["mean"] - bar).min(), (points["mean"] + bar).max()
+    if low < high:
+        margin = 0.06 * (high - low)
+        ax.set_ylim(low - margin, high + margin)
 
 
 def _scale_y(ax: Axes, means: np.ndarray) -> None:

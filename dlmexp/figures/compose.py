@@ -210,6 +210,8 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
     if any(all(one.empty for one in several) for several in _by_line(drawn).values()):
         notes.append("Grey in the legend: not run.")
+    if "curve" in kinds:
+        notes.append("The first twentieth of a learning curve may leave the frame.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL.")
     notes += [f"{name} stands in for the paper's {conf.family(of)}." for name, of in drawn.drawing.stand_ins.items()]
