@@ -4,7 +4,6 @@ paper's loop over rows, twenty betas of fixed square loss against one, and the m
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 
 import torch
@@ -14,22 +13,14 @@ from dlmexp.benchmark.memory import peak_bytes
 from dlmexp.benchmark.rival import gpytorch_step
 from dlmexp.benchmark.row_loop import sample_by_rows
 from dlmexp.benchmark.timing import fastest
-from dlmexp.estimators import BMC, UPS, Estimator, Exact, FreshDraws
+from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.moments import moments
 from dlmexp.gp.square import square_path
-from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.graph import stepper
-from dlmexp.training.joint import Joint
-from dlmexp.training.program import Model
-from dlmexp.training.rows import Split
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
-from dlmexp.training.step import step
+from dlmexp.training.trial import joint_step, made_up
 
 N, M, D = 1000, 74, 20
-STEPS = Settings(lr=1e-3, iterations=100_000, window=None)
 
 
 @dataclass
@@ -179,45 +170,6 @@ PARTS: dict[str, Callable[[str, float], list[Line]]] = {
     "square": square,
     "memory": memory,
 }
-
-
-def joint_step(
-    B: int,
-    likelihood: str = "probit",
-    objective: str = "log_dlm",
-    estimator: Estimator | None = None,
-    n: int = N,
-    M: int = M,
-    D: int = D,
-    device: str = "cpu",
-    captured: bool = True,
-) -> Callable[[], None]:
-    """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
-    X, y = made_up(1, n, D, likelihood, device)
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    split = Split(X, y, {}, zero, zero.expand(B).clone())
-    model = Model(
-        "rbf", likelihood, likelihood == "probit", False, True, M, OBJECTIVES[objective], estimator or Exact(), None
-    )
-    program = Joint(model, split, torch.logspace(-2, 2, B, dtype=X.dtype, device=device))
-    state = State.fresh(program.initial(), STEPS)
-    one = stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
-
-    def advance(keep=(program, state)) -> None:  # a captured graph does not hold on to the tensors it works on
-        one()
-
-    return advance
-
-
-def made_up(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of S splits, of the kind that the likelihood is for."""
-    g = torch.Generator().manual_seed(0)
-    X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
-    f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
-    y = {"gaussian": f, "probit": (f > 0).double(), "poisson": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}[
-        likelihood
-    ]
-    return X.to(device), y.to(device)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from dlmexp.paths import conf_dir, data_root
 from dlmexp.sweep import compose, grid
 from dlmexp.sweep.batching import cells_at_once
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.estimate import foretold
 from dlmexp.sweep.manifest import remember, same_data
 from dlmexp.sweep.plan import Plan, plan
 from dlmexp.sweep.show import wide_console
@@ -164,7 +165,10 @@ def execute(cfg: RunConfig, config_dirs: Sequence[str] = (), again: Sequence[str
     device, free = device_of(cfg)
     store = Store(cfg.results)
     if cfg.plan:
-        show_plan(planned(found, store, device, free), found.missing)
+        chosen = planned(found, store, device, free)
+        show_plan(chosen, found.missing)
+        if sentence := foretold(chosen, device, cfg.workers):
+            print(sentence)
         return 0
     writable(store.root)
     for sentence in found.missing:
@@ -203,6 +207,8 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
     where = place(cfg.device, cfg.dtype)
     if cfg.workers > 1:
         torch.set_num_threads(cores_each(cfg.workers))
+    if sentence := foretold(plan, where.device.type, cfg.workers):
+        print(sentence, flush=True)
     shown = view(plan.pending, len(plan.batches))
     try:
         with (

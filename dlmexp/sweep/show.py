@@ -1,4 +1,4 @@
-"""Tables for people: as wide as the terminal, and wide enough in a log."""
+"""Tables and times for people."""
 
 import sys
 
@@ -10,3 +10,10 @@ LOG_WIDTH = 140
 def wide_console() -> Console:
     """A console that does not fold tables at 80 characters where there is no terminal to fit."""
     return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+
+
+def duration(seconds: float) -> str:
+    """90 s, 12 min, 3.4 h."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.show import duration
 
 
 class View(ABC):
@@ -45,14 +46,7 @@ class View(ABC):
         trained = self.done + self.failed
         if not trained:
             return "?"
-        seconds = (time.monotonic() - self.began) / trained * (self.total - self.settled)
-        return (
-            f"{seconds:.0f} s"
-            if seconds < 120
-            else f"{seconds / 60:.0f} min"
-            if seconds < 7200
-            else f"{seconds / 3600:.1f} h"
-        )
+        return duration((time.monotonic() - self.began) / trained * (self.total - self.settled))
 
     def started(self, cells: tuple[Cell, ...]) -> None:
         self.batch += 1

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+COLLEAGUE = "DLMEXP_COLLEAGUE"  # set where a process helps another, which does the talking
+
 
 def cores_each(workers: int) -> int:
     """Threads that each of so many processes may use: on a CPU, more would only wait for each other."""
@@ -22,7 +24,7 @@ class Colleagues:
 
     def __enter__(self) -> "Colleagues":
         threads = str(cores_each(len(self.logs) + 1))
-        environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)}
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, COLLEAGUE: "1"}
         command = [sys.executable, "-m", "dlmexp", "run", *self.words, "workers=1"]
         for log in self.logs:
             with open(log, "wb") as file:
