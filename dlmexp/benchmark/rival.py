@@ -1,4 +1,4 @@
-"""GPyTorch's own model, trained one at a time, as the authors' code does: what our batched step is measured against."""
+"""GPyTorch's own model, trained one at a time (as the authors do) or as a batch: what ours is measured against."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,27 +11,38 @@ OBJECTIVES = {"log_dlm": gpytorch.mlls.PredictiveLogLikelihood, "elbo": gpytorch
 
 
 class Classifier(gpytorch.models.ApproximateGP):
+    """A probit model with inducing inputs Z, or a batch of B models with Z of shape [B, M, D]."""
+
     def __init__(self, Z: Tensor):
-        q = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+        batch = Z.shape[:-2]
+        q = gpytorch.variational.CholeskyVariationalDistribution(Z.shape[-2], batch_shape=batch)
         super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q))
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
+        rbf = gpytorch.kernels.RBFKernel(batch_shape=batch)
+        self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=batch)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         mean: Any = self.mean_module(x)
         return gpytorch.distributions.MultivariateNormal(mean, self.covar_module(x))
 
 
-def gpytorch_step(X: Tensor, y: Tensor, M: int, objective: str) -> Callable[[], None]:
-    """One training step (forward, backward, Adam) of a probit model on X [N, D], y [N]."""
-    model: Any = Classifier(X[:M].clone()).to(X)
+def gpytorch_step(
+    X: Tensor, y: Tensor, M: int, objective: str, B: int | None = None, only_q: bool = False
+) -> Callable[[], None]:
+    """One training step (forward, backward, Adam) on X [N, D], y [N]: of one model, of B models as GPyTorch batches
+    them, or of the variational distribution alone (as the fixed variants do)."""
+    Z = X[:M] if B is None else X[:M].expand(B, M, -1)
+    model: Any = Classifier(Z.clone()).to(X)
     likelihood = gpytorch.likelihoods.BernoulliLikelihood().to(X)
     mll = OBJECTIVES[objective](likelihood, model, len(y))
-    adam = torch.optim.Adam(model.parameters(), lr=1e-3)
+    if only_q:
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("variational_distribution" in name)
+    adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
 
     def step() -> None:
         adam.zero_grad()
-        loss = -mll(model(X), y)
+        loss = -mll(model(X), y).sum()
         loss.backward()
         adam.step()
 

@@ -1,0 +1,39 @@
+"""The same lines on a small scale, on a CPU: what they measure, not how fast."""
+
+import pytest
+import torch
+
+from dlmexp.benchmark.gpu import Shape, block, main, model_steps
+from dlmexp.benchmark.rival import Classifier, gpytorch_step
+from dlmexp.training.trial import made_up
+
+
+def test_steps_of_three_kinds():
+    lines = model_steps(Shape(40, 6, 3, 4, promised=1e9), "cpu", 0.05)
+    assert [line.unit for line in lines] == ["/s", "/s", "x", "/s", "x"]
+    assert all(line.value > 0 for line in lines)
+    assert not lines[-1].kept
+
+
+def test_the_block_is_extrapolated_from_the_iterations_of_our_cells():
+    words = ["sizes=[20,30]", "seeds=[0]", "beta=list", "beta.values=[0.1,1]", "training.binary.max_iterations=3"]
+    ours, theirs, times = block("ringnorm_drawn", "cpu", words)
+    assert "12 cells" in ours.what
+    assert "6 models" in theirs.what
+    assert times.value == pytest.approx(theirs.value / ours.value)
+
+
+def test_gpytorchs_batch_is_what_its_models_are_alone():
+    X, y = (part[0] for part in made_up(1, 30, 3, "probit", "cpu"))
+    alone, batch = Classifier(X[:5]).double(), Classifier(X[:5].expand(3, 5, -1)).double()
+    for step in (gpytorch_step(X, y, 5, "log_dlm", B=3), gpytorch_step(X, y, 5, "elbo", only_q=True)):
+        step()
+    with torch.no_grad():
+        torch.testing.assert_close(batch(X).variance, alone(X).variance.expand(3, 30))
+
+
+def test_unknown_part(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["shaeps"])
+    assert stopped.value.code == 2
+    assert "shaeps" in capsys.readouterr().err
