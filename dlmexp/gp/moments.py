@@ -72,7 +72,7 @@ class _Moments(torch.autograd.Function):
         G, g = grads[0] + grads[0].mT, grads[1].unsqueeze(-1)
         d_Kuf = d_Kuu = d_y = None
         if ctx.needs_input_grad[0]:
-            d_Kuf = ((Luu_inv.mT @ G) @ A).add_((Luu_inv.mT @ g) * y.unsqueeze(-2))
+            d_Kuf = ((Luu_inv.mT @ G) @ A).addcmul_(Luu_inv.mT @ g, y.unsqueeze(-2))
         if ctx.needs_input_grad[1]:
             d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
         if ctx.needs_input_grad[3]:

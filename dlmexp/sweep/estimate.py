@@ -59,7 +59,7 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
 
 def measured(device: str) -> Pace:
     """The pace of a step so small that only its overhead counts, and of a large one."""
-    small, large = (1, 64, 8), (90, 1000, 74) if device == "cuda" else (4, 1000, 74)
+    small, large = (1, 64, 8), (64, 6000, 128) if device == "cuda" else (4, 1000, 74)
     overhead = _seconds(small, device)
     return Pace(overhead, max(_seconds(large, device) - overhead, 0.0) / _work(*large))
 
