@@ -98,10 +98,13 @@ def workers(root: Path) -> list[Worker]:
 
 
 def _alive(pid: int) -> bool:
+    """Whether the process runs. A killed one that nobody has waited for (in a container, often nobody ever does) is
+    dead, though it still has its number."""
     try:
         os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat").read_text()
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except OSError:  # another user's, or no /proc here
         return True
-    return True
+    return status.rpartition(")")[2].split()[0] != "Z"

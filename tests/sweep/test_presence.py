@@ -53,6 +53,20 @@ def test_a_process_that_was_killed_is_gone_at_once(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this machine")
+def test_so_is_one_that_nobody_waited_for(tmp_path):
+    import socket
+
+    unreaped = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert unreaped.stdout is not None
+    unreaped.stdout.read()
+    os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
+    _other(tmp_path, ["a"], host=socket.gethostname(), pid=unreaped.pid)
+    assert workers(tmp_path) == []
+    unreaped.wait()
+    unreaped.stdout.close()
+
+
 def test_a_silent_process_elsewhere_counts_as_gone(tmp_path):
     path = _other(tmp_path, ["a"])
     assert len(workers(tmp_path)) == 1
