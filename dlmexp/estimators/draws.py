@@ -5,6 +5,7 @@ state, only a hash of integers in plain tensor operations, which a CUDA graph ca
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -12,6 +13,8 @@ from typing import Protocol
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+Transform = Callable[[Tensor], tuple[Tensor, ...]]  # of [..., L, N] to arrays that begin with the same dimensions
 
 
 class RandomNumbers(Protocol):
@@ -21,7 +24,7 @@ class RandomNumbers(Protocol):
 
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
 
-    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
+    def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]: ...
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]: ...
 
@@ -83,9 +86,9 @@ class Draws:
         """Uniforms in the open interval (0, 1)."""
         return self._uniform(L, N, 2 * stream).index_select(0, self.index)
 
-    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "B L N"]:
-        """Standard exponentials, -log of the uniforms of the same stream: one logarithm per seed, not per cell."""
-        return self._uniform(L, N, 2 * stream).log_().neg_().index_select(0, self.index)
+    def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]:
+        """Arrays made of the uniforms [S, L, N]: what a sampler does to them is done once per seed, not per cell."""
+        return tuple(part.index_select(0, self.index) for part in transform(self._uniform(L, N, 2 * stream)))
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """The chosen entries of the flattened `uniform(L, N, stream)`, computed without the others."""
@@ -114,9 +117,9 @@ class FreshDraws:
         """Uniforms in the open interval (0, 1); every call is fresh, so `stream` changes nothing."""
         return self._uniform((*self.batch, L, N))
 
-    def exponential(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
-        """Standard exponentials."""
-        return self.uniform(L, N).log_().neg_()
+    def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]:
+        """Arrays made of fresh uniforms."""
+        return transform(self.uniform(L, N))
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """A fresh uniform for each of the entries."""

@@ -35,49 +35,44 @@ def half_normals(
 
     a = torch.log1p(LIFT / (r + p))
     rise = torch.expm1(a)
-    k_right = rise / a
     lift = r * torch.addcmul(a, rise, a / 2 - 1)
     c = _reach(r, p)
     fall, area = torch.expm1(-c), c * c / 2
-    k_left = (c + fall) / area
     slope = torch.addcmul(p * c, r, fall, value=-1)
-    p_right, p_left = torch.addcmul(p, r, k_right), torch.addcmul(p, r, k_left)
+    p_left = torch.addcdiv(p, r * (c + fall), area)
     depth = p_left * area
-    wide_right, wide_left = p_right.rsqrt(), p_left.rsqrt()
+    wide_right, wide_left = torch.addcdiv(p, r * rise, a).rsqrt(), p_left.rsqrt()
     # Masses in units of sqrt(pi/2).
     right_mass, tail_mass = lift.exp() * wide_right, math.sqrt(2 / math.pi) * (-depth).exp() / slope
     others = wide_left + tail_mass
     total = right_mass + others
 
+    extra, n = spares(samples), mu.shape[-1]
+    pick, chance, size, bound = draws.transformed(_ingredients, 3 * (extra + samples), n)
+    lift, c, depth, slope, step, wide_left, first, last = (
+        t.unsqueeze(-2)
+        for t in (lift, c, depth, slope, wide_right + wide_left, wide_left, total / others, total / tail_mass)
+    )
     # An exponential picks the piece: right if it is small, the tail if it is large, and then what it has beyond the
     # threshold is an exponential again. `right` is a number, 0 or 1: torch.where takes three times as long on a CPU.
-    extra, n = spares(samples), mu.shape[-1]
-    count = extra + samples
-    pick, chance = draws.exponential(2 * count, n).split(count, -2)
-    right = (pick < (total / others).log().unsqueeze(-2)).to(mu.dtype)
-    beyond = pick - (total / tail_mass).log().unsqueeze(-2)
+    right = (pick < first.log()).to(mu.dtype)
+    beyond = pick - last.log()
     tail = beyond > 0
-    x = draws.normal(count, n).abs_().mul_(_either(right, wide_right, -wide_left))
-    c, slope = c.unsqueeze(-2), slope.unsqueeze(-2)
-    x = torch.where(tail, torch.addcdiv(-c, beyond, slope, value=-1), x)
-
-    # How far log q~ lies below its bound; an exponential that exceeds this accepts.
-    square = x.square().mul_(0.5)
-    bend = x.exp().sub_(x).sub_(1)
-    r, p = r.unsqueeze(-2), p.unsqueeze(-2)
-    gap = torch.addcmul(bend, _either(right, k_right, k_left), square, value=-1).mul_(r)
-    gap.addcmul_(right, lift.unsqueeze(-2))
-    gap_tail = bend.mul_(r).addcmul_(square, p).addcmul_(x + c, slope).sub_(depth.unsqueeze(-2))
+    x = torch.where(tail, torch.addcdiv(-c, beyond, slope, value=-1), torch.addcmul(-wide_left, right, step).mul_(size))
+    bound = torch.where(tail, beyond + depth, torch.addcmul(bound, right, lift, value=-1))
     # What the half-normal proposes beyond -c is the tail's affair.
-    accepted = torch.where(x < -c, tail & (gap_tail < chance), gap < chance)
+    accepted = (likelihood.fall(x, mode.over_samples()) - bound < chance) & (tail | (x >= -c))
 
     x = replace_rejected(x, accepted, extra)
-    e = x.add_(mode.shift.unsqueeze(-2)).mul_(p.sqrt())
+    e = x.add_(mode.shift.unsqueeze(-2)).mul_(p.sqrt().unsqueeze(-2))
     return ProductSample(e, share(accepted, mu.dtype), likelihood.log_loss_around(mode))
 
 
-def _either(right: Tensor, if_right: Tensor, if_left: Tensor) -> Tensor:
-    return torch.addcmul(if_left.unsqueeze(-2), right, (if_right - if_left).unsqueeze(-2))
+def _ingredients(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of uniforms: two exponentials, a half-normal, and how far its log density lies below that at 0."""
+    pick, chance, half = u.chunk(3, -2)
+    half = half.erfinv()
+    return pick.log().neg_(), chance.log().neg_(), half * math.sqrt(2), half.square()
 
 
 def _reach(r: Tensor, p: Tensor) -> Tensor:

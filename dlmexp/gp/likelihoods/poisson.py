@@ -37,11 +37,11 @@ class Poisson(LogConcave):
         return torch.addcmul(x.exp().sub_(x).sub_(1).mul_(mode.at.curvature), x * x, mode.precision / 2)
 
     def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]:
-        # Each half of `fall` alone gives a bound in closed form (for the first, Bernstein's on the left and
-        # x = log(1 + z + sqrt(2z)) on the right).
+        # Each half of `fall` alone gives a bound in closed form: for the first, e^x - 1 - x >= x^2/(2 - x) on the left,
+        # and on the right x = log(1 + z + sqrt(2z)) does.
         z = drop / mode.at.curvature
         gauss = (2 * drop / mode.precision).sqrt()
-        left = (z + (z * (z + 18)).sqrt()) / 3
+        left = (z + (z * (z + 8)).sqrt()) / 2
         right = torch.log1p(z + (2 * z).sqrt())
         return torch.minimum(gauss, left), torch.minimum(gauss, right)
 
