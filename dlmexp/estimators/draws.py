@@ -71,7 +71,7 @@ class Draws:
 
     @cached_property
     def _round(self) -> Int[Tensor, " S"]:
-        return _mix(_mix(self.seeds) + self.iteration)
+        return _mix(_mix(self.seeds + 1) + self.iteration)  # 0 would stay 0, and be the first number of seed 0
 
     def _key(self, stream: int) -> Int[Tensor, " S"]:
         return _mix(self._round + stream)

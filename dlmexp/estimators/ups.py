@@ -31,8 +31,8 @@ class _WithGradient(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class UPS:
-    """Value: the log loss, exact or by a quadrature good to about 1e-7. Gradient: -1/L sum_l grad log q(f_l) with
-    f_l ~ q~, unbiased at any L.
+    """Value: the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2.
+    Gradient: -1/L sum_l grad log q(f_l) with f_l ~ q~, unbiased at any L.
 
     In the likelihood's own parameters the gradient is -1/L sum_l grad log p(y|f_l).
     """
@@ -61,14 +61,14 @@ class UPS:
         v: Float[Tensor, "*B N"],
         y: Float[Tensor, "*B N"],
         draws: RandomNumbers,
-    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
-        """The loss, and the share of the sampler's proposals that were accepted in each row."""
+    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"]]:
+        """The loss, and the share of the sampler's proposals that were accepted."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
             m, w = mu.detach(), v.detach()
-            e, acceptance, value = sampler_named(self.sampler)(likelihood, m, w, y, self.samples, draws)
-            if value is None:
-                value = likelihood.log_loss(m, w, y)
+            sample = sampler_named(self.sampler)(likelihood, m, w, y, self.samples, draws)
+            value = likelihood.log_loss(m, w, y) if sample.loss is None else sample.loss
+            e = sample.e
             # log q = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v).
             d_mu = -e.mean(-2) * w.rsqrt()
             d_v = (1 - e.square().mean(-2)) / (2 * w)
@@ -76,4 +76,4 @@ class UPS:
             f = m.unsqueeze(-2) + w.sqrt().unsqueeze(-2) * e
             own = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
             value = value + (own - own.detach())
-        return _WithGradient.apply(value, mu, v, d_mu, d_v), acceptance  # pyright: ignore[reportReturnType]
+        return _WithGradient.apply(value, mu, v, d_mu, d_v), sample.acceptance  # pyright: ignore[reportReturnType]

@@ -15,9 +15,7 @@ def row_loss(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
     """The estimator's value, with the gradient it stands for."""
     if isinstance(estimator, UPS):
-        loss, accepted = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
-        # Accepted over proposed, all rows together: rows propose different numbers of times.
-        return loss, accepted.reciprocal().mean(-1).reciprocal()
+        return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
     return estimator(likelihood, mu, v, y, draws), None
 
 

@@ -12,7 +12,7 @@ from dlmexp.figures.series import summary
 from dlmexp.sweep.table import IDENTITY, METRICS
 
 # What repetitions must share to be averaged: every field of a cell but seed and beta.
-SHARED = tuple(name for name in IDENTITY if name != "seed")
+SHARED = tuple(name for name in IDENTITY if name not in ("seed", "base"))
 MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
 
 

@@ -117,6 +117,7 @@ def program(
     beta = place.tensor(np.array([1.0 if cell.beta is None else cell.beta for cell in cells]))
     shared = model(cells[0])
     if cells[0].variant == "fixed":
+        assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "one start per seed"
         bases = [base(firsts[seed]) for seed in seeds]
         hyper = {name: _stack([b[name] for b in bases], place) for name in bases[0]}
         return Fixed(shared, split, beta, hyper)

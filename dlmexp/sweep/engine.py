@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from dlmexp.data.splits import Prepared
 from dlmexp.sweep import checkpoint
 from dlmexp.sweep.build import Hyperparameters, Place, program, settings
 from dlmexp.sweep.cell import Cell
-from dlmexp.sweep.pack import HYPERPARAMETERS
 from dlmexp.sweep.presence import Presence
 from dlmexp.sweep.provenance import now, provenance
 from dlmexp.sweep.signals import StopRequest
@@ -28,10 +27,7 @@ from dlmexp.training.train import Curve, Finished, Training, train
 POLL_SECONDS = 2.0
 
 Batch = tuple[Cell, ...]
-
-
-class BaseFailed(Exception):
-    """The ELBO fit that fixed variants need did not succeed."""
+NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
 @dataclass
@@ -46,15 +42,19 @@ class Engine:
     presence: Presence
     experiment: str
     checkpoint_seconds: float
+    _refit: dict[str, Cell] = field(default_factory=dict)
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train what is pending. Batches that another process has taken come last, and are waited for."""
+        batches = list(batches)
+        # What a pack has and the plan wants all the same: fits that came without their hyperparameters.
+        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in self.store.packs.records}
         queue, taken = deque(self._resumable(batches)), deque[Batch]()
         while queue or taken:
             self.stop.obey()
             waiting = not queue
             batch = (taken if waiting else queue).popleft()
-            done, failed = self.store.keys()
+            done, failed = self._keys()
             pending = tuple(cell for cell in batch if cell.key not in done)
             if not pending:
                 self.view.skipped(len(batch))
@@ -80,6 +80,11 @@ class Engine:
                 queue.extendleft((pending[half:], pending[:half]))
             self.presence.announce(())
 
+    def _keys(self) -> tuple[set[str], set[str]]:
+        done, failed = self.store.keys()
+        again = {key for key, cell in self._refit.items() if not self.store.path(cell.dataset, key).exists()}
+        return done - again, failed
+
     def _elsewhere(self, pending: Batch, settled: set[str], ahead: set[str]) -> str | None:
         """Announce the cells; who has them (or the ELBO fits they need) already, if somebody has.
 
@@ -95,7 +100,7 @@ class Engine:
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
         """The batches, with cells that a checkpoint holds regrouped as they were when it was written."""
         pending = {cell.key: cell for batch in batches for cell in batch}
-        done, _ = self.store.keys()
+        done, _ = self._keys()
         resumed: list[Batch] = []
         for found in checkpoint.find(self.store):
             if all(cell.key in done for cell in found.open):
@@ -109,17 +114,26 @@ class Engine:
 
     def _batch(self, batch: Batch, pending: Batch) -> None:
         self.view.started(pending)
-        try:
-            if batch[0].kind == "gradient":
-                self._gradients(pending)
-            elif batch[0].objective == "sq_dlm" and batch[0].variant == "fixed":
-                for finished in solve(self._program(pending)):
-                    self._record(pending[finished.cell], finished)
-            else:
-                self._train(batch, pending)
-        except BaseFailed as error:
-            for cell in pending:
-                self._fail(cell, str(error))
+        if orphans := self._orphans(pending):
+            for cell in orphans:
+                self._fail(cell, NO_BASE)
+            checkpoint.discard(checkpoint.path_of(self.store, batch))
+            batch = pending = tuple(cell for cell in pending if cell not in orphans)
+        if not pending:
+            return
+        if batch[0].kind == "gradient":
+            self._gradients(pending)
+        elif batch[0].objective == "sq_dlm" and batch[0].variant == "fixed":
+            for finished in solve(self._program(pending)):
+                self._record(pending[finished.cell], finished)
+        else:
+            self._train(batch, pending)
+
+    def _orphans(self, cells: Batch) -> set[Cell]:
+        """Those whose ELBO fit did not succeed."""
+        bases = {(cell.dataset, cell.base) for cell in cells if cell.base}
+        lost = {base for dataset, base in bases if self.store.base(dataset, base) is None}
+        return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Any:
         return program(cells, self.prepared, self._base, self.place)
@@ -185,11 +199,9 @@ class Engine:
     def _base(self, cell: Cell) -> Hyperparameters:
         """Hyperparameters of the ELBO fit that this cell starts from."""
         assert cell.base is not None
-        record = self.store.find(cell.dataset, cell.base)
-        arrays = self.store.arrays(record) if record else {}
-        if not arrays:
-            raise BaseFailed("the ELBO fit whose hyperparameters it takes has no sound record")
-        return {name: arrays[name] for name in HYPERPARAMETERS if name in arrays}
+        found = self.store.base(cell.dataset, cell.base)
+        assert found is not None, NO_BASE
+        return found
 
     def _record(self, cell: Cell, finished: Finished) -> None:
         if finished.failed:

@@ -35,9 +35,14 @@ def plan(
     """
     chosen = {cell.key: cell for cell in cells}
     skip = done if retry_failed else done | failed
+    bases: dict[tuple, set[str]] = {}
+    for cell in chosen.values():
+        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
     groups: dict[tuple, list[Cell]] = {}
     for cell in chosen.values():
-        groups.setdefault(_rank(cell), []).append(cell)
+        # A batch takes one fit per seed as its start; cells that start from another one go with their like.
+        which = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+        groups.setdefault((*_rank(cell), which), []).append(cell)
     batches: list[tuple[Cell, ...]] = []
     for rank in sorted(groups, key=repr_rank):
         members = sorted(groups[rank], key=lambda c: (c.seed, -(c.beta or 0.0)))

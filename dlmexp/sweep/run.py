@@ -85,8 +85,7 @@ def planned(work: Work, store: Store, device: str, free: float | None) -> Plan:
     ours = {cell.key: cell for cell in work.cells}
     done = {key for key in done & ours.keys() if store.find(ours[key].dataset, key) is not None}
     for base in {cell.base for cell in work.cells if cell.base and cell.key not in done} & done:
-        record = store.find(ours[base].dataset, base)
-        if record is None or not store.arrays(record):
+        if store.base(ours[base].dataset, base) is None:
             done.discard(base)
 
     def size(cell: Cell) -> int:
@@ -205,10 +204,10 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
         return prepare(data, spec, seed, n)
 
     where = place(cfg.device, cfg.dtype)
-    if cfg.workers > 1:
-        torch.set_num_threads(cores_each(cfg.workers))
     if sentence := foretold(plan, where.device.type, cfg.workers):
         print(sentence, flush=True)
+    if cfg.workers > 1:
+        torch.set_num_threads(cores_each(cfg.workers))
     shown = view(plan.pending, len(plan.batches))
     try:
         with (

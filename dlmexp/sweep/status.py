@@ -89,7 +89,7 @@ def _job(standing: Standing) -> dict[str, str | int]:
 
 
 def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
-    record = store.read(store.path(dataset, key, FAILED))
+    record = store.read(store.path(dataset, key, FAILED)) or store.packs.records.get(key)
     if record is None:
         return {"reason": "its record is torn and was set aside", "where": "?"}
     result, made = record["result"], record["made"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dlmexp.sweep.pack import Packs
+from dlmexp.sweep.pack import HYPERPARAMETERS, Packs
 from dlmexp.sweep.sealed import pack, sealed, unpack, unsealed, write_atomically
 
 FORMAT = 1
@@ -80,6 +80,12 @@ class Store:
         record = self.read(self.path(dataset, key)) or self.packs.records.get(key)
         return record if record is not None and record["status"] == "done" else None
 
+    def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
+        """What a done ELBO fit leaves for fixed variants to start from; None if it must be fitted (again)."""
+        record = self.find(dataset, key)
+        arrays = self.arrays(record) if record else {}
+        return {name: arrays[name] for name in HYPERPARAMETERS if name in arrays} if "Z" in arrays else None
+
     def arrays(self, record: dict[str, Any]) -> dict[str, np.ndarray]:
         """The arrays beside a record; a file that does not match the record is set aside with it."""
         if "arrays" not in record:
@@ -111,10 +117,14 @@ class Store:
             for name in names:
                 if name.endswith(FAILED) and name.replace(FAILED, ".json") in present:
                     continue
-                if (record := self.read(folder / name)) is not None:
+                if (record := self.read(folder / name)) is not None and not self._overruled(record):
                     own.add(record["key"])
                     yield record
         yield from (record for key, record in sorted(self.packs.records.items()) if key not in own)
+
+    def _overruled(self, record: dict[str, Any]) -> bool:
+        """Whether a failed cell is done in a pack."""
+        return record["status"] == "failed" and self.packs.records.get(record["key"], record)["status"] == "done"
 
     def set_aside(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts what lies in `set-aside`."""

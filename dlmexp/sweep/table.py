@@ -1,5 +1,6 @@
 """Records as one long table, and the selection of beta: pure functions of records."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
@@ -8,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.sweep.cell import Cell
-from dlmexp.sweep.whole import whole
+from dlmexp.sweep.whole import choices
 
 METRICS = ("nll", "mse", "error", "mre")
-# Beta is chosen among rows that agree in all of these: every field of a cell but beta (and what follows from it).
-IDENTITY = [f.name for f in fields(Cell) if f.name not in ("beta", "base")]
+# Beta is chosen among rows that agree in all of these: every field of a cell but beta.
+IDENTITY = [f.name for f in fields(Cell) if f.name != "beta"]
 
 
 def flatten(record: dict[str, Any]) -> dict[str, Any]:
@@ -63,16 +64,18 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
             candidates=group.map(group.value_counts()),
             failed=(rows["status"] == "failed").groupby(group).transform("sum"),
         )
-        usable = rows[group.map(_whole(group, rows)) & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
+        usable = rows[_choices(group, rows) & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
         ordered = usable.sort_values([by, "beta"], ascending=[True, False], kind="stable")
         chosen.append(ordered.drop_duplicates(IDENTITY).sort_values(IDENTITY))
     return pd.concat(chosen, ignore_index=True) if chosen else cells.iloc[:0]
 
 
-def _whole(group: pd.Series, rows: pd.DataFrame) -> dict[int, bool]:
-    """Of each group of rows, whether its beta grid is whole. (Plain loops: a thousand small frames take a second.)"""
-    betas: dict[int, list[float]] = {}
-    for number, beta in zip(group, rows["beta"], strict=True):
-        betas.setdefault(number, []).append(beta)
+def _choices(group: pd.Series, rows: pd.DataFrame) -> np.ndarray:
+    """Which rows validation may choose. (Plain loops: a thousand small frames take a second.)"""
+    betas: dict[int, set[float | None]] = {}
+    values = [None if math.isnan(beta) else beta for beta in rows["beta"]]
+    for number, beta in zip(group, values, strict=True):
+        betas.setdefault(number, set()).add(beta)
     sizes = dict(zip(group, rows["n"], strict=True))
-    return {number: whole(int(sizes[number]), some) for number, some in betas.items()}
+    allowed = {number: choices(int(sizes[number]), frozenset(some)) for number, some in betas.items()}
+    return np.array([beta in allowed[number] for number, beta in zip(group, values, strict=True)], dtype=bool)

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 
 import yaml
 
 from dlmexp.paths import conf_dir
 
-FEWEST = 3  # as many betas on the grid tell that it is the grid that was meant, and not a list
+FEWEST = 2  # so many betas of the grid, or its first alone, tell that it is what was meant, and not a list
 ROUNDING = 1e-9  # of a logarithm
 
 
@@ -20,10 +20,21 @@ def grid() -> tuple[float, float]:
 
 
 def whole(n: int, betas: Iterable[float | None]) -> bool:
-    """False if the betas are some of the paper's grid n, n/2, ... but not all of it. Other betas are a list, and whole;
-    so is a method without beta (None or NaN)."""
+    """False if only part of the paper's grid n, n/2, ... is among the betas. Other betas are a list, and whole; so is a
+    method without beta (None or NaN)."""
+    present = frozenset(betas)
+    return not present or bool(choices(n, present))
+
+
+@lru_cache(maxsize=4096)  # the same for all seeds and methods
+def choices(n: int, betas: frozenset[float | None]) -> frozenset[float | None]:
+    """Among which of these betas validation chooses. If the paper's grid is there: its betas alone (the beta = 1 that
+    every ELBO has is not one more try), and none while part of it has not been run. Of anything else: all."""
     ratio, smallest = grid()
     last = math.floor(math.log(n / smallest, ratio) + ROUNDING)
-    steps = [math.log(n / beta, ratio) for beta in betas if beta is not None and not math.isnan(beta)]
-    found = {round(step) for step in steps if abs(step - round(step)) < ROUNDING and 0 <= round(step) <= last}
-    return len(found) < FEWEST or len(found) == last + 1
+    steps = {beta: math.log(n / beta, ratio) for beta in betas if beta is not None and not math.isnan(beta)}
+    places = {beta: round(step) for beta, step in steps.items() if abs(step - round(step)) < ROUNDING}
+    on_grid = frozenset(beta for beta, place in places.items() if 0 <= place <= last)
+    if len(on_grid) < FEWEST and betas != {float(n)}:
+        return betas
+    return on_grid if len(on_grid) == last + 1 else frozenset()

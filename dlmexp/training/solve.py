@@ -8,6 +8,7 @@ import torch
 
 from dlmexp.gp.moments import moments
 from dlmexp.gp.square import square_path
+from dlmexp.training.collapsed import ENTRIES_AT_ONCE
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.metrics import evaluate
 from dlmexp.training.train import Curve, Finished
@@ -18,7 +19,8 @@ def solve(program: Fixed) -> Iterator[Finished]:
     """Every cell's solution and metrics."""
     began = perf_counter()
     h, split = program.hyper, program.split
-    s = moments(program.model.kernel, h, split.X, split.y, program.jitter)
+    rows_at_once = max(1, ENTRIES_AT_ONCE[split.X.device.type] // (len(split.X) * program.model.M))
+    s = moments(program.model.kernel, h, split.X, split.y, program.jitter, rows_at_once)
     betas, place = torch.unique(program.beta, return_inverse=True)
     path, losses = square_path(s, betas)
     m, loss = path[split.index, place], losses[split.index, place] / program.n

@@ -62,4 +62,5 @@ def test_bias_of_the_value_falls_as_one_over_the_samples(likelihood, y):
         bias, error = (loss - exact).mean().item(), loss.std().item() / math.sqrt(loss.numel())
         predicted = relative_variance / (2 * samples)
         assert abs(bias - predicted) < 4 * error + 0.6 * predicted * relative_variance + 3 * predicted / samples
-        assert bias > 4 * error or predicted < 5 * error
+        # Where the prediction is 9 standard errors, a bias within 4 of zero would be 5 off: never by chance.
+        assert bias > 4 * error or predicted < 9 * error

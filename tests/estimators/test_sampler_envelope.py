@@ -3,7 +3,7 @@ from product_density import draws_for, t
 
 from dlmexp.estimators.samplers.log_concave import log_concave
 from dlmexp.estimators.samplers.scale_mixture import scale_mixture
-from dlmexp.gp.likelihoods import Logistic, Poisson, PoissonSoftplus, StudentT
+from dlmexp.gp.likelihoods import Logistic, PoissonSoftplus, StudentT
 
 
 def test_acceptance_is_high_everywhere():
@@ -13,12 +13,12 @@ def test_acceptance_is_high_everywhere():
     mu = rng.normal(size=n) * 2 * (1 + np.sqrt(v))
     counts = np.where(rng.random(n) < 0.3, 0, np.floor(10 ** rng.uniform(0, 4, n)))
     rows = [
-        (Poisson(), log_concave, counts, 0.85),
         (PoissonSoftplus(), log_concave, counts, 0.7),
         (Logistic(), log_concave, counts % 2, 0.7),
         (StudentT(t(0.5), t(4.0)), scale_mixture, rng.normal(size=n) * 10 * (1 + np.sqrt(v)), 0.9),
     ]
     for likelihood, sampler, y, worst in rows:
-        rate = sampler(likelihood, t(mu)[None], t(v)[None], t(y)[None], 400, draws_for(1)).acceptance
+        rate = sampler(likelihood, t(mu)[None], t(v)[None], t(y)[None], 400, draws_for(1))
+        rate = rate.accepted / rate.proposed
         assert rate.min() > worst, likelihood.name
         assert rate.mean() > 0.94, likelihood.name

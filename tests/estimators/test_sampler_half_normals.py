@@ -25,12 +25,14 @@ def test_acceptance_is_high_everywhere():
     mu, v, y = (
         x.flatten()[None]
         for x in torch.meshgrid(
-            t([-150.0, -8.0, -2.0, 0.0, 2.0, 8.0]), t([1e-12, 1e-4, 0.1, 1.0, 30.0, 100.0, 1e4]),
+            t([-150.0, -22.0, -15.0, -12.0, -8.0, -2.0, 0.0, 2.0, 8.0]), t([1e-12, 1e-4, 0.1, 1.0, 30.0, 100.0, 1e4]),
             t([0.0, 1.0, 3.0, 50.0, 1e4]), indexing="ij",
         )
     )  # fmt: skip
-    rate = half_normals(Poisson(), mu, v, y, 2000, draws_for(1)).acceptance
-    assert rate.min() > 0.79
+    sample = half_normals(Poisson(), mu, v, y, 2000, draws_for(1))
+    rate = sample.accepted / sample.proposed
+    assert rate.min() > 0.55
+    assert rate[v <= 100].min() > 0.79
     assert rate[v <= 1].mean() > 0.94
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from product_density import t
 
-from dlmexp.estimators.samplers.pool import POOL, replace_rejected, share, spares
+from dlmexp.estimators.samplers.pool import POOL, replace_rejected, spares
 
 
 @pytest.mark.parametrize("samples", [1, 2, 7, 10, 100, 1000])
@@ -25,8 +25,3 @@ def test_one_accepted_candidate_serves_all_and_none_at_all_is_still_a_number():
     accepted[0, 4] = True
     assert set(replace_rejected(x, accepted, 3).flatten().tolist()) == {4.0}
     assert replace_rejected(x, torch.zeros_like(accepted), 3).isfinite().all()
-
-
-def test_share_of_the_candidates():
-    accepted = torch.tensor([[1, 1], [0, 1], [1, 1], [0, 1]], dtype=torch.bool)
-    assert share(accepted, torch.float64).tolist() == [0.5, 1.0]

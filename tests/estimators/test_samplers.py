@@ -95,4 +95,5 @@ def test_leading_shapes_of_any_kind():
         for likelihood, *_ in ROWS.values():
             sample = SAMPLERS["auto"](likelihood, mu, v, torch.ones(7, dtype=torch.float64), 4, FreshDraws(lead))
             assert sample.e.shape == (*lead, 4, 7)
-            assert sample.acceptance.shape == (*lead, 7)
+            assert sample.accepted.shape == (*lead, 7)
+            assert sample.acceptance.shape == lead

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Draws, Exact, Quadrature, SmoothBMC
+from dlmexp.estimators.samplers import ProductSample
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 
 # y far in the tail, v tiny, v huge, count 0, count 5000: (likelihood, mu, v, y)
@@ -124,8 +125,16 @@ def test_acceptance_comes_beside_the_loss():
         (Poisson(), "rejection", 0.2, 0.9),
     ]:
         loss, rate = UPS(10, sampler).loss_and_acceptance(likelihood, mu, v, y, draws_for(1))
-        assert loss.shape == rate.shape == (1, 50)
-        assert low <= rate.mean() <= high
+        assert loss.shape == (1, 50)
+        assert low <= rate.item() <= high
+
+
+def test_acceptance_is_accepted_over_proposed_all_rows_together():
+    e, one = torch.zeros(2, 3, 2), torch.ones(2, 2)
+    # One and two proposals for one accepted sample each: 2 of 3; four and four: 2 of 8.
+    assert ProductSample(e, one, t([[1, 2], [4, 4]])).acceptance.tolist() == [2 / 3, 1 / 4]
+    # Three proposals in every row, whether any was accepted or not.
+    assert ProductSample(e, t([[3, 0], [1, 2]]), 3).acceptance.tolist() == [1 / 2, 1 / 2]
 
 
 def test_unknown_sampler_is_refused_at_once():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
+from dlmexp.estimators import BMC, Exact, FreshDraws
 from dlmexp.gp.likelihoods import Gaussian, Poisson, Probit
 from dlmexp.gp.posterior import kl
 from dlmexp.objectives import OBJECTIVES
@@ -48,16 +48,3 @@ def test_log_dlm_asks_its_estimator_and_elbo_does_not():
     assert not torch.equal(*bmc)
     elbo = [OBJECTIVES["elbo"].row_loss(Poisson(), BMC(2), MU, V, Y, DRAWS)[0] for _ in range(2)]  # pyright: ignore
     assert torch.equal(*elbo)
-
-
-def test_acceptance_is_accepted_over_proposed_per_cell():
-    class Counted(UPS):
-        def loss_and_acceptance(self, likelihood, mu, v, y, draws):
-            return mu, torch.tensor([[1.0, 0.5], [0.25, 0.25]])
-
-    row_loss = OBJECTIVES["log_dlm"].row_loss
-    assert row_loss is not None
-    _, acceptance = row_loss(Poisson(), Counted(1), MU, V, Y, DRAWS)
-    # One and two proposals for one accepted sample each: 2 of 3; four and four: 2 of 8.
-    assert acceptance is not None
-    assert acceptance.tolist() == pytest.approx([2 / 3, 1 / 4])

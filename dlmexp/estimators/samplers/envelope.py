@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.pool import replace_rejected, share, spares
+from dlmexp.estimators.samplers.pool import replace_rejected, spares
 
 TILT = 1e-2
 SMALLEST = 1e-16
@@ -37,12 +37,12 @@ def sample_under(
     log_density: Callable[[Float[Tensor, "*B C N"]], Float[Tensor, "*B C N"]],
     samples: int,
     draws: RandomNumbers,
-) -> tuple[Float[Tensor, "*B L N"], Float[Tensor, "*B N"]]:
-    """`samples` draws per row from the density, and the share of the row's candidates that were accepted."""
+) -> tuple[Float[Tensor, "*B L N"], Bool[Tensor, "*B C N"]]:
+    """`samples` draws per row from the density, and which of the row's candidates were accepted."""
     extra, n = spares(samples), cells.origin.shape[-1]
     x, log_envelope = _propose(cells, draws.uniform(extra + samples, n, stream=0))
     accepted = draws.uniform(extra + samples, n, stream=1) < (log_density(x) - log_envelope).exp_()
-    return replace_rejected(x, accepted, extra), share(accepted, x.dtype)
+    return replace_rejected(x, accepted, extra), accepted
 
 
 def _propose(cells: Cells, u: Float[Tensor, "*B C N"]) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:

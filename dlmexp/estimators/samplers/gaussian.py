@@ -16,4 +16,4 @@ def gaussian(
     centre = v.sqrt() * (y - mu) / total
     spread = (likelihood.noise / total).sqrt()
     e = centre.unsqueeze(-2) + spread.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
-    return ProductSample(e, mu.new_ones(()).expand_as(mu))
+    return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)

@@ -48,5 +48,6 @@ def log_concave(
     height, slope = height.masked_fill(steep, 0.0), slope.masked_fill(steep, 0.0)
     cells = Cells(origin, side, length * reach, height, -side * slope)
 
-    x, acceptance = sample_under(cells, lambda x: -likelihood.fall(x, over), samples, draws)
-    return ProductSample((x + over.shift) * v.rsqrt().unsqueeze(-2), acceptance)
+    x, accepted = sample_under(cells, lambda x: -likelihood.fall(x, over), samples, draws)
+    e = (x + over.shift) * v.rsqrt().unsqueeze(-2)
+    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])

@@ -72,7 +72,7 @@ def rejection(fallback: ProductSampler) -> ProductSampler:
             open_ = open_[~accepted]
         if open_.numel():
             e[open_] = fallback(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
-        return ProductSample(e.view(shape), samples / tries.view(shape).sum(-2))
+        return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
 
     return sample
 

@@ -71,8 +71,9 @@ def scale_mixture(
     top = height.amax(-2, keepdim=True)
     side = torch.where(rising, -1.0, side)
     cells = Cells(origin, side, length * span, height - top, -side * slope)
-    u, acceptance = sample_under(cells, lambda u: concave(u) + mixed(u) - top, samples, draws)
+    u, accepted = sample_under(cells, lambda u: concave(u) + mixed(u) - top, samples, draws)
 
     w = u.exp()
     centre = (v.sqrt() * (y - mu)).unsqueeze(-2) / (v_ + w)
-    return ProductSample(centre + (w / (v_ + w)).sqrt() * draws.normal(samples, mu.shape[-1]), acceptance)
+    e = centre + (w / (v_ + w)).sqrt() * draws.normal(samples, mu.shape[-1])
+    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])

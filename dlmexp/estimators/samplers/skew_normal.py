@@ -47,6 +47,5 @@ def skew_normal(
     # In float64 whatever the marginals are: float32 has no room for the tails.
     t = truncated_normal(draws.uniform(samples, n).double(), (s * mu * total.rsqrt()).double()).to(mu.dtype)
     e = (s * (v / total).sqrt()).unsqueeze(-2) * t
-    return ProductSample(
-        e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n)), mu.new_ones(()).expand_as(mu)
-    )
+    e.addcmul_(total.rsqrt().unsqueeze(-2), draws.normal(samples, n))
+    return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)

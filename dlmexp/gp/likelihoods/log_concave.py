@@ -95,5 +95,5 @@ class LogConcave(Likelihood):
         return -(log_product_integral(self, mu, v, y) + self.log_constant(y))
 
     def log_loss_around(self, mode: Mode) -> Tensor:
-        """`log_loss` for a known mode, quicker, good to about 1e-7 and without derivatives. Shapes: [..., N]."""
+        """`log_loss` for a known mode, quicker, without derivatives, good to 1e-7 where v <= 2. Shapes: [..., N]."""
         return -(log_product_integral_around(self, mode) + self.log_constant(mode.y))
