@@ -5,20 +5,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from dlmexp.benchmark.memory import peak_bytes
-from dlmexp.benchmark.rival import gpytorch_step
-from dlmexp.benchmark.row_loop import sample_by_rows
-from dlmexp.benchmark.timing import fastest
-from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
-from dlmexp.gp.kernels import rbf
-from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.gp.moments import moments
-from dlmexp.gp.square import square_path
-from dlmexp.training.trial import joint_step, made_up
+if TYPE_CHECKING:
+    from torch import Tensor
 
 N, M, D = 1000, 74, 20
 
@@ -49,24 +39,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per quantity; exit code 1 if one is not what was promised."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark core", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="to measure on (default: cuda where there is one)")
     parser.add_argument("--seconds", type=float, default=10.0, help="spent on each comparison (default: 10)")
     args = parser.parse_args(argv)
     for part in args.parts:
         if part not in PARTS:
             parser.error(f"unknown part '{part}': {', '.join(PARTS)}")
-    threads = torch.get_num_threads() if args.device == "cpu" else torch.cuda.get_device_name()
-    print(f"torch {torch.__version__}, {args.device} ({threads}{' threads' if args.device == 'cpu' else ''}), float64")
+    device = print_device(args.device)
     kept = True
     for part in args.parts or PARTS:
-        for line in PARTS[part](args.device, args.seconds):
+        for line in PARTS[part](device, args.seconds):
             print(line, flush=True)
             kept &= line.kept
     return 0 if kept else 1
 
 
+def print_device(asked: str | None) -> str:
+    """What is measured on: the device asked for, or else a GPU where there is one; said in the first line."""
+    import torch
+
+    device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {device} ({name}), float64")
+    return device
+
+
 def per_model(device: str, seconds: float) -> list[Line]:
     """Step per model at n=1000 M=74 d=20, probit, against GPyTorch's model trained alone."""
+    from dlmexp.benchmark.rival import gpytorch_step
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.training.trial import joint_step, made_up
+
     sizes = (90,) if device == "cuda" else (1, 4, 18)
     X, y = made_up(1, N, D, "probit", device)
     cases = {f"{o} GPyTorch": gpytorch_step(X[0], y[0], M, o) for o in ("log_dlm", "elbo")}
@@ -88,6 +91,9 @@ def per_model(device: str, seconds: float) -> list[Line]:
 
 def large(device: str, seconds: float) -> list[Line]:
     """The largest shape of the paper's full-batch regression; on a GPU only."""
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.training.trial import joint_step
+
     if device == "cpu":
         return []
     one = joint_step(100, n=11000, M=206, D=8, device=device)
@@ -97,6 +103,10 @@ def large(device: str, seconds: float) -> list[Line]:
 
 def samplers(device: str, seconds: float) -> list[Line]:
     """A whole uPS-10 step against a whole bMC-10 step."""
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.estimators import BMC, UPS
+    from dlmexp.training.trial import joint_step
+
     lines, B = [], 90 if device == "cuda" else 18
     for likelihood in ("probit", "poisson"):
         cases = {e.name: joint_step(B, likelihood, estimator=e, device=device) for e in (BMC(10), UPS(10))}
@@ -114,6 +124,14 @@ def row_loop(device: str, seconds: float) -> list[Line]:
 
 
 def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Line]:
+    import torch
+
+    from dlmexp.benchmark.row_loop import sample_by_rows
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.estimators import UPS, FreshDraws
+    from dlmexp.gp.likelihoods import LIKELIHOODS
+    from dlmexp.training.trial import made_up
+
     likelihood, draws = LIKELIHOODS[name](), FreshDraws()
     X, y = (part[0] for part in made_up(1, N, D, name, "cpu"))
     v = torch.full((N,), 0.5, dtype=torch.float64)
@@ -135,12 +153,20 @@ def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Line]:
 
 def square(device: str, seconds: float) -> list[Line]:
     """fixed_sq_dlm from kernel to all solutions: twenty betas against one."""
+    import torch
+
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.gp.kernels import rbf
+    from dlmexp.gp.moments import moments
+    from dlmexp.gp.square import square_path
+    from dlmexp.training.trial import made_up
+
     X, y = made_up(5, N, D, "gaussian", device)
     one = torch.ones(5, dtype=X.dtype, device=device)
     hyper = {"Z": X[:, :M], "lengthscale": 4 * one[:, None], "outputscale": one, "mean": 0 * one}
     betas = torch.tensor([N / 2.0**k for k in range(20)], dtype=X.dtype, device=device)
 
-    def solve(betas: Tensor) -> None:
+    def solve(betas: "Tensor") -> None:
         with torch.no_grad():
             square_path(moments(rbf, hyper, X, y, 1e-6 * one), betas)
 
@@ -153,6 +179,10 @@ def square(device: str, seconds: float) -> list[Line]:
 
 def memory(device: str, seconds: float) -> list[Line]:
     """Peak of a step beyond parameters and data, in arrays of shape [B, M, n]."""
+    from dlmexp.benchmark.memory import peak_bytes
+    from dlmexp.estimators import UPS, Exact
+    from dlmexp.training.trial import joint_step
+
     lines = []
     for objective, estimator in (("log_dlm", Exact()), ("elbo", Exact()), ("log_dlm", UPS(10))):
         one = joint_step(4, objective=objective, estimator=estimator, device=device, captured=False)

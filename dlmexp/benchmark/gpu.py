@@ -8,14 +8,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
+from dlmexp.benchmark.core import Line, print_device
 
-from dlmexp.benchmark.core import Line
-from dlmexp.benchmark.rival import gpytorch_step
-from dlmexp.benchmark.timing import fastest
-from dlmexp.training.trial import joint_step, made_up
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Shape(NamedTuple):
@@ -41,21 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per quantity; exit code 1 if one is not what was promised."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark gpu", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="of shapes, block (default: both)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="to measure on (default: cuda where there is one)")
     parser.add_argument("--seconds", type=float, default=5.0, help="spent on each shape (default: 5)")
     parser.add_argument("--dataset", default="ringnorm", help="of the block (default: ringnorm; ringnorm_drawn)")
     args = parser.parse_args(argv)
     for part in args.parts:
         if part not in ("shapes", "block"):
             parser.error(f"unknown part '{part}': shapes, block")
-    name = torch.cuda.get_device_name() if args.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {args.device} ({name}), float64")
+    device = print_device(args.device)
     kept = True
     if "shapes" in (args.parts or ["shapes"]):
         for shape in SHAPES:
-            kept &= _print(model_steps(shape, args.device, args.seconds))
+            kept &= _print(model_steps(shape, device, args.seconds))
     if "block" in (args.parts or ["block"]):
-        kept &= _print(block(args.dataset, args.device))
+        kept &= _print(block(args.dataset, device))
     return 0 if kept else 1
 
 
@@ -67,6 +64,10 @@ def _print(lines: list[Line]) -> bool:
 
 def model_steps(shape: Shape, device: str, seconds: float) -> list[Line]:
     """Joint log-DLM, probit: training steps of single models per second."""
+    from dlmexp.benchmark.rival import gpytorch_step
+    from dlmexp.benchmark.timing import fastest
+    from dlmexp.training.trial import joint_step, made_up
+
     n, M, D, B, promised = shape
     X, y = (part[0] for part in made_up(1, n, D, "probit", device))
     cases = {"ours": joint_step(B, n=n, M=M, D=D, device=device), "alone": gpytorch_step(X, y, M, "log_dlm")}
@@ -81,8 +82,13 @@ def model_steps(shape: Shape, device: str, seconds: float) -> list[Line]:
     return [*lines, Line(f"{what}: ours / GPyTorch one at a time", times, "x", promised, at_least=True)]
 
 
-def _together(X: torch.Tensor, y: torch.Tensor, M: int, B: int, device: str, seconds: float) -> float | None:
+def _together(X: "Tensor", y: "Tensor", M: int, B: int, device: str, seconds: float) -> float | None:
     """A step of GPyTorch's own batch; None where it does not fit into memory."""
+    import torch
+
+    from dlmexp.benchmark.rival import gpytorch_step
+    from dlmexp.benchmark.timing import fastest
+
     try:
         return fastest({"": gpytorch_step(X, y, M, "log_dlm", B)}, seconds / 2, device)[""]
     except torch.OutOfMemoryError:
@@ -96,9 +102,11 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
     GPyTorch's time is extrapolated: a step of one model of each size and method, times the iterations that our own
     cells of that size and method took.
     """
+    from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.sweep.compose import compose
     from dlmexp.sweep.run import execute, work
     from dlmexp.sweep.store import Store
+    from dlmexp.training.trial import made_up
 
     with tempfile.TemporaryDirectory() as folder:
         config = compose(
@@ -128,6 +136,8 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
 
 
 def _mean_seconds(one: Callable[[], None], device: str) -> float:
+    import torch
+
     for _ in range(3):
         one()
     if device == "cuda":

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from dlmexp import __version__
@@ -34,6 +35,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def check_output(path: Path, folder: Path, option: str) -> None:
+    """Refuse a path in a folder that can be neither written to nor made, before time is spent on what goes there."""
+    from dlmexp.data.places import writable
+
+    if not writable(folder):
+        raise UserError(f"can't write to '{path}': choose another place with {option}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0: done; 1: some cells failed; 2: what was typed can't be done; 130: interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -51,3 +60,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`dlmexp status | head`): nothing more to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno is None:
+            raise
+        print(f"dlmexp: {_what(error)}; see to that, or name another file or folder", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("dlmexp: interrupted", file=sys.stderr)
+        return 130
+
+
+def _what(error: OSError) -> str:
+    """The operating system's complaint, with the file or folder it is about where it says which."""
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

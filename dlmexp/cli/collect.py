@@ -1,6 +1,7 @@
 """`dlmexp collect`: the records as tables."""
 
 import argparse
+from pathlib import Path
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -19,11 +20,22 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.sweep.collect import collect, collect_pack
+    from dlmexp.errors import UserError
+    from dlmexp.sweep.collect import collect
 
-    if args.pack:
-        print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
-        return 0
+    if args.pack is not None:
+        return _pack(args)
+    if args.light:
+        raise UserError("--light is about a pack: name its file too, as in --pack records.tar.xz --light")
     for path, rows in collect(args.results, args.experiment):
         print(f"{path}: {rows} rows")
+    return 0
+
+
+def _pack(args: argparse.Namespace) -> int:
+    from dlmexp.cli import check_output
+    from dlmexp.sweep.collect import collect_pack
+
+    check_output(Path(args.pack), Path(args.pack).parent, "--pack")
+    print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
     return 0

@@ -96,14 +96,23 @@ def _import(args: argparse.Namespace, root: Path) -> int:
 def _check(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.spec import dataset_names, read_spec
     from dlmexp.data.verify import verify
+    from dlmexp.errors import UserError
 
+    specs = [read_spec(name) for name in args.names or dataset_names()]
+    if not root.is_dir():
+        raise UserError(f"'{root}' is no folder: name the one with your datasets with --data-root")
     words = {True: "ok", False: "FAILED", None: "-"}
-    failed = 0
-    for spec in [read_spec(name) for name in args.names or dataset_names()]:
+    found = []
+    for spec in specs:
         verdict = verify(spec, root)
-        failed += verdict.ok is False
+        found.append(verdict.ok)
         print(f"{verdict.name:15} {words[verdict.ok]:7} {verdict.detail}", flush=True)
-    print(f"{failed} datasets failed" if failed else f"everything in {root} is as it should be")
+    failed, absent = found.count(False), found.count(None)
+    print(
+        f"{len(found) - absent} datasets checked in {root}, "
+        + (f"{failed} failed" if failed else "all as they should be")
+        + (f"; {absent} have no files there" if absent else "")
+    )
     return 1 if failed else 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 DESCRIPTION = """
@@ -38,7 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.figures.plot import plot
+    from dlmexp.cli import check_output
+    from dlmexp.figures.plot import left_out, plot
     from dlmexp.figures.registry import find
     from dlmexp.figures.results import load, load_several
     from dlmexp.figures.save import parse_formats
@@ -50,9 +52,11 @@ def run(args: argparse.Namespace) -> int:
         return _list(args)
     several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
     out = Path(args.out) if args.out else Path(args.results) / "figures"
-    nothing = []
+    check_output(out, out, "--out")
+    shown, nothing = [], []
     jobs = os.cpu_count() or 1
     for drawn, paths in plot(several, args.ids, out, formats, args.by, args.parameterisation, args.error, jobs):
+        shown.append(drawn.drawing)
         if not paths:
             nothing.append(drawn.drawing.name)
             continue
@@ -65,7 +69,15 @@ def run(args: argparse.Namespace) -> int:
             print(f"  note: {text}")
     if nothing:
         print(f"nothing run yet for: {', '.join(nothing)}  (dlmexp run experiment=ID computes a figure)")
+    if not args.by and (rest := left_out(several, args.ids, shown)):
+        print(f"your records on {', '.join(rest)} are not drawn here: {_by_dataset(args, rest)}")
     return 0
+
+
+def _by_dataset(args: argparse.Namespace, datasets: list[str]) -> str:
+    """The command that draws these datasets."""
+    folder = [] if args.results == "results" else ["--results", args.results]
+    return shlex.join(["dlmexp", "plot", *args.ids, "--by", f"dataset={','.join(datasets)}", *folder])
 
 
 def _list(args: argparse.Namespace) -> int:

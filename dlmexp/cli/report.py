@@ -19,6 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from dlmexp.cli import check_output
     from dlmexp.errors import UserError
     from dlmexp.figures.results import load
     from dlmexp.report.page import page
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if not out.parent.is_dir() and args.out:
         raise UserError(f"--out {out}: there is no folder '{out.parent}'")
     results = load(args.results)
+    check_output(out, out.parent, "--out")
     out.write_text(page(results, args.results), encoding="utf-8")
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

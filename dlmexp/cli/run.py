@@ -1,6 +1,8 @@
 """`dlmexp run`: Hydra's words, our sentences."""
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -61,7 +63,11 @@ def run(words: Sequence[str]) -> int:
 
     args = _refusing_unknown(get_args_parser(), words)
     config_dirs = [args.config_dir] if args.config_dir else []
-    if args.shell_completion or args.cfg or args.info or args.hydra_help:
+    if args.hydra_help:
+        return _through_hydra(words, args.overrides)
+    if args.cfg or args.info:
+        compose(with_default(args.overrides), config_dirs)  # for the sentence, should something be wrong
+    if args.shell_completion or args.cfg or args.info:
         return _through_hydra(words, with_default(args.overrides))
     if not args.multirun and any(word.startswith("hydra/launcher=") for word in args.overrides):
         raise UserError("hydra/launcher= starts the jobs of a multirun: add -m")
@@ -84,15 +90,17 @@ def _refusing_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
             from dlmexp.errors import nearest
 
             raise UserError(f"unknown option '{word}': {nearest(word, sorted(_HYDRA_FLAGS))}")
+    said = io.StringIO()
     try:
-        return parser.parse_intermixed_args(list(words))
+        with contextlib.redirect_stderr(said):
+            return parser.parse_intermixed_args(list(words))
     except SystemExit:
-        raise UserError(f"can't read 'run {' '.join(words)}': see 'dlmexp run --help'") from None
+        why = said.getvalue().strip().rpartition("error: ")[2]
+        raise UserError(f"can't read 'run {' '.join(words)}' ({why}): see 'dlmexp run --help'") from None
 
 
 _HYDRA_FLAGS = {
     "--multirun", "--cfg", "--config-dir", "--info", "--shell-completion", "--resolve", "--package", "--hydra-help",
-    "--config-name", "--config-path", "--run", "--experimental-rerun",
 }  # fmt: skip
 
 

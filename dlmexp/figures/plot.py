@@ -1,7 +1,9 @@
 """What `dlmexp plot` does: choose the drawings, measure, draw, save, and say what is missing."""
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -49,6 +51,16 @@ def _parameterised(drawing: Drawing, how: str) -> Drawing:
     return replace(drawing, name=name, parameterisation=how)
 
 
+def left_out(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
+    """Datasets with records that none of the drawings is about, though a figure has a place for them."""
+    wanted = find(ids) if ids else list(figures().values())
+    present = {dataset: task for results in several for dataset, task in results.tasks.items()}
+    drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
+    return [
+        name for name in present if name not in drawn and any(on_datasets(figure, [name], present) for figure in wanted)
+    ]
+
+
 def measured(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
 ) -> Iterator[Drawn]:
@@ -79,7 +91,21 @@ def plot(
         for drawn in everything:
             yield drawn, save(drawn, out, formats) if any(drawn is one for one in wanted) else []
         return
-    with ProcessPoolExecutor(min(jobs, 4), mp_context=get_context("spawn")) as pool:
-        started = {id(drawn): pool.submit(save, drawn, out, formats) for drawn in wanted}
+    pool = ProcessPoolExecutor(min(jobs, 4), mp_context=get_context("spawn"))
+    try:
+        with without_interrupts():
+            started = {id(drawn): pool.submit(save, drawn, out, formats) for drawn in wanted}
         for drawn in everything:
             yield drawn, started[id(drawn)].result() if id(drawn) in started else []
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Processes started meanwhile never hear of Ctrl-C: it is for the one that started them, which tells the user."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

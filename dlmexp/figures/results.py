@@ -17,7 +17,7 @@ import pandas as pd
 from dlmexp.errors import UserError
 from dlmexp.figures import conf
 from dlmexp.sweep.store import Store
-from dlmexp.sweep.table import IDENTITY, select, table
+from dlmexp.sweep.table import IDENTITY, chosen_beta, select, table
 
 Record = dict[str, Any]
 
@@ -55,6 +55,12 @@ def _categories(values: tuple[Any, ...]) -> Any:
     numbers: dict[Any, int] = {None: -1} | {value: number for number, value in enumerate(distinct)}
     codes = list(map(numbers.__getitem__, values))
     return pd.Categorical.from_codes(codes, dtype=pd.CategoricalDtype(distinct))
+
+
+def _place(record: Record) -> tuple[Any, ...]:
+    """Where beta is chosen."""
+    cell = record["cell"]
+    return cell["n"], cell["seed"], cell["parameterisation"]
 
 
 def part_of(record: Record) -> str:
@@ -105,9 +111,12 @@ class Results:
         """All records of one method on one dataset: every n, seed and beta, failed ones included."""
         spec = conf.methods()[method]
         found = self._groups.get((part, dataset, spec["objective"], spec["variant"], estimator, samples), [])
-        if spec["select"]:
+        if not spec["select"]:
+            return [record for record in found if record["cell"]["beta"] in (None, 1.0)]
+        if not chosen_beta(spec, conf.methods()):
             return found
-        return [record for record in found if record["cell"]["beta"] in (None, 1.0)]
+        others = {_place(record) for record in found if record["cell"]["beta"] != 1.0}
+        return [record for record in found if _place(record) in others]
 
     def selected(self, metric: str) -> set[tuple[str, str]]:
         """(method, key) of every record whose beta validation chose: by MSE where MSE is reported, else by NLL.

@@ -7,10 +7,8 @@ import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.estimators import ESTIMATORS, Estimator
-from dlmexp.gp.kernels import KERNELS
-from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.sweep.cell import Cell
 from dlmexp.training.collapsed import Collapsed
@@ -62,18 +60,6 @@ def estimator(cell: Cell) -> Estimator:
     """The estimator with the parameters that the cell names."""
     named = {"samples": cell.samples, "nu": cell.nu, "nodes": cell.nodes, "sampler": cell.sampler}
     return ESTIMATORS[cell.estimator](**{name: value for name, value in named.items() if value is not None})
-
-
-def check_names(cell: Cell) -> None:
-    """Names that reach us from a user's own YAML files."""
-    for what, name, known in (
-        ("kernel", cell.kernel, KERNELS),
-        ("likelihood", cell.likelihood, LIKELIHOODS),
-        ("objective", cell.objective, OBJECTIVES),
-        ("estimator", cell.estimator, ESTIMATORS),
-    ):
-        if name not in known:
-            raise UserError(f"unknown {what} '{name}': {nearest(name, list(known))}")
 
 
 def model(cell: Cell) -> Model:

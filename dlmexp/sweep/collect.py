@@ -12,13 +12,15 @@ from dlmexp.sweep.sealed import write_atomically
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.table import select, table
 
+NO_RECORDS = "--results {results}: there are no records; start with 'dlmexp run'"
+
 
 def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, int]]:
     """Write and yield each table with its number of rows."""
     root = Path(results)
     everything = table(Store(root).all())
     if everything.empty:
-        raise UserError(f"--results {results}: there are no records; start with 'dlmexp run'")
+        raise UserError(NO_RECORDS.format(results=results))
     known = remembered(root) or {".": dict.fromkeys(everything["key"], "")}  # packs alone know of no experiments
     for name in experiments:
         if name not in known:
@@ -37,6 +39,11 @@ def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, in
 def collect_pack(results: str, path: str, light: bool) -> int:
     """All records of a folder, packs in it included, as one pack."""
     if not fnmatch(Path(path).name, PATTERN):
-        raise UserError(f"--pack {path}: a results folder finds packs by their name; choose one like records.tar.xz")
+        raise UserError(f"--pack '{path}': a results folder finds packs by their name; choose one like records.tar.xz")
+    if Path(path).is_dir():
+        raise UserError(f"--pack '{path}' is a folder: name a file, such as {Path(path) / 'records.tar.xz'}")
     store = Store(results)
-    return write_pack(Path(path), ((record, store.arrays(record)) for record in store.all()), light)
+    records = list(store.all())
+    if not records:
+        raise UserError(NO_RECORDS.format(results=results))
+    return write_pack(Path(path), ((record, store.arrays(record)) for record in records), light)

@@ -14,8 +14,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from dlmexp.config import RunConfig, register
+from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dir
 
@@ -34,13 +36,28 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunCon
 
     An experiment's parts are told what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
+    composed = _composed(overrides, config_dirs)
+    _check_table(composed, overrides)
     try:
-        cfg = cast(RunConfig, OmegaConf.to_object(_composed(overrides, config_dirs)))
+        cfg = cast(RunConfig, OmegaConf.to_object(composed))
     except OmegaConfBaseException as error:
         raise UserError(sentence(error)) from error
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
     return cfg
+
+
+def _check_table(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """A user's table before it is resolved: what is missing there makes a riddle of everything that depends on it."""
+    typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
+    if USER_TABLE in composed.dataset:
+        if composed.csv.task not in get_args(Task):
+            raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
+        for what in ("path", "target"):
+            if not composed.csv[what]:
+                raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
+    elif typed and not composed.parts:
+        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
 
 
 def launcher(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
@@ -58,13 +75,24 @@ def _composed(overrides: Sequence[str], config_dirs: Sequence[str], hydra_too: b
     for folder in config_dirs:
         if not Path(folder).is_dir():
             raise UserError(f"--config-dir {folder}: there is no such folder")
+        for own in Path(folder).glob("*/*.yaml"):
+            if (conf_dir() / own.relative_to(folder)).exists():
+                raise UserError(f"{own}: we have a {own.parent.name} of that name, which is taken first; rename yours")
     register()
     searchpath = [f"hydra.searchpath=[{','.join(str(Path(d).resolve()) for d in config_dirs)}]"] if config_dirs else []
     try:
         with initialize_config_dir(str(conf_dir()), version_base="1.3"):
             return hydra_compose("run", overrides=[*overrides, *searchpath], return_hydra_config=hydra_too)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(sentence(error)) from error
+        raise UserError(sentence(error, config_dirs)) from error
+    except YAMLError as error:
+        raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
+    except ValueError as error:
+        raise UserError(f"can't compose '{' '.join(overrides)}': {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
 def _key(override: str) -> str:
@@ -91,7 +119,7 @@ def parts(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> list[RunConfig]:
     return [*([cfg] if cfg.dataset else []), *(compose(part, config_dirs) for part in cfg.parts)]
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: Exception, config_dirs: Sequence[str] = ()) -> str:
     """What was wrong in one sentence, with the nearest valid names."""
     text = str(error).strip()
     if isinstance(error, OverrideParseException):
@@ -100,20 +128,24 @@ def sentence(error: Exception) -> str:
         if found[1] in LAUNCHER_EXTRAS:
             return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"
         return f"there is no launcher '{found[1]}': {nearest(found[1], _choices('hydra/launcher'))}"
-    if found := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
+    if found := re.search(r"Could not (?:find|load) '(\w+)/([^']*)'", text):
         group, name = found.groups()
-        return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
+        return f"there is no {group} '{name}': {nearest(name, _choices(group, config_dirs))}"
     if found := re.search(r"Could not override '([^']+)'", text):
         return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
     if found := re.search(r"Error merging override (.+)", text):
         reason = str(error.__cause__ or "").partition("\n")[0]
+        if "is not a ListConfig" in reason:
+            key, _, value = found[1].partition("=")
+            return f"can't use {found[1]}: write it as a list, {key}=[{value}]"
         return f"can't use {found[1]}: {reason or 'its type does not fit'}"
-    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+    return _one_line(error)
 
 
-def _choices(group: str) -> list[str]:
-    """The names of a config group that we ship."""
-    return sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+def _choices(group: str, config_dirs: Sequence[str] = ()) -> list[str]:
+    """The names of a config group: ours, and those of the user's own folders."""
+    folders = [conf_dir(), *map(Path, config_dirs)]
+    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
 def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:

@@ -204,8 +204,8 @@ class Engine:
         return found
 
     def _record(self, cell: Cell, finished: Finished) -> None:
-        if finished.failed:
-            self._fail(cell, finished.stopped, finished.iterations, finished.state)
+        if finished.failed or (why := _not_finite(finished)):
+            self._fail(cell, finished.stopped if finished.failed else why, finished.iterations, finished.state)
             return
         split = self.prepared(cell)
         scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
@@ -245,3 +245,14 @@ class Engine:
         }
         self.store.write(record, arrays)
         self.view.finished(cell, status, result)
+
+
+def _not_finite(finished: Finished) -> str:
+    """What of a result is no number, in words; '' if all is well."""
+    if len(finished.objective) and not np.isfinite(finished.objective[-1]):
+        return "the objective is not finite"
+    for part, metrics in finished.metrics.items():
+        for name, value in metrics.items():
+            if not np.isfinite(value):
+                return f"the {part} {name} is not finite"
+    return ""

@@ -13,19 +13,27 @@ from dlmexp.sweep.sealed import write_atomically
 def remember(root: Path, experiment: str, cells: Iterable[Cell]) -> None:
     """Add the cells to the experiment's list: one file per set of cells, named by its content, so none collide."""
     lines = sorted(f"{cell.key} {cell.dataset} {cell.describe()}" for cell in cells)
-    text = "\n".join(lines) + "\n"
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = root / experiment / "cells" / f"{name}.txt"
-    if not path.exists():
-        write_atomically(path, text.encode())
+    content = ("\n".join(lines) + "\n").encode()
+    path = root / experiment / "cells" / _name(content)
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:16]}.txt"
 
 
 def remembered(root: Path) -> dict[str, dict[str, str]]:
-    """For every experiment: its cells' keys, each with a line that describes the cell."""
+    """For every experiment: its cells' keys, each with a line that describes the cell.
+
+    A file that is not what its name says is torn or somebody else's, and skipped.
+    """
     found: dict[str, dict[str, str]] = {}
     for path in sorted(root.glob("*/cells/*.txt")):
+        if not path.is_file() or _name(content := path.read_bytes()) != path.name:
+            continue
         cells = found.setdefault(path.parent.parent.name, {})
-        for line in path.read_text().splitlines():
+        for line in content.decode().splitlines():
             key, _, words = line.partition(" ")
             cells[key] = words.partition(" ")[2]
     return found
@@ -35,7 +43,7 @@ def same_data(root: Path, dataset: str, checksum: str) -> None:
     """Refuse to mix results of different contents under one dataset's name."""
     path = root / "data" / f"{dataset}.json"
     if path.exists():
-        known = json.loads(path.read_text())["checksum"]
+        known = _known_checksum(path)
         if known != checksum:
             raise UserError(
                 f"dataset '{dataset}' has changed: the results in {root} were made from data with checksum "
@@ -43,3 +51,13 @@ def same_data(root: Path, dataset: str, checksum: str) -> None:
             )
     else:
         write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())
+
+
+def _known_checksum(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_bytes())["checksum"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"'{path}' is torn, so nobody can tell whether dataset '{path.stem}' is still the one these results were "
+            "made from: delete that file if it is, or give another folder with results=DIR"
+        ) from None

@@ -35,7 +35,7 @@ class Packs:
     def _content(self) -> tuple[dict[str, dict[str, Any]], dict[str, bytes]]:
         records: dict[str, dict[str, Any]] = {}
         arrays: dict[str, bytes] = {}
-        for path in sorted(self.root.glob(PATTERN)):
+        for path in filter(Path.is_file, sorted(self.root.glob(PATTERN))):
             try:
                 members = list(_members(path))
             except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
@@ -43,7 +43,8 @@ class Packs:
             for name, content in members:
                 if name == LINES:
                     lines = content.decode(errors="replace").splitlines()
-                    records |= {record["key"]: record for record in map(unsealed, lines) if record is not None}
+                    sound = (record for record in map(unsealed, lines) if record is not None and is_record(record))
+                    records |= {record["key"]: record for record in sound}
                 else:
                     arrays[Path(name).stem] = content
         return records, arrays
@@ -59,6 +60,15 @@ class Packs:
         if content is None or hashlib.sha256(content).hexdigest() != record["arrays"]:
             return None
         return unpack(content)
+
+
+def is_record(record: dict[str, Any]) -> bool:
+    """Whether it has what every record has; somebody else's JSON can be as whole as ours."""
+    return (
+        isinstance(record.get("key"), str)
+        and record.get("status") in ("done", "failed")
+        and all(isinstance(record.get(part), dict) for part in ("cell", "result", "made"))
+    )
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -22,6 +22,7 @@ from dlmexp.paths import conf_dir, data_root
 from dlmexp.sweep import compose, grid
 from dlmexp.sweep.batching import cells_at_once
 from dlmexp.sweep.cell import Cell
+from dlmexp.sweep.checks import check
 from dlmexp.sweep.estimate import foretold
 from dlmexp.sweep.manifest import remember, same_data
 from dlmexp.sweep.plan import Plan, plan
@@ -51,7 +52,7 @@ def work(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> Work:
     if not parts:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
-        grid.check(part)
+        check(part)
     found = Work(cfg, [], {}, [])
     for part in parts:
         for dataset in part.dataset.values():
@@ -187,7 +188,7 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
     """Train the plan's batches, with colleagues if the config asks for them; then say what there is and what is not."""
     import torch
 
-    from dlmexp.sweep.build import check_names, place
+    from dlmexp.sweep.build import place
     from dlmexp.sweep.engine import Engine
     from dlmexp.sweep.presence import Presence
     from dlmexp.sweep.signals import Stop, StopRequest, seconds
@@ -195,8 +196,6 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
     from dlmexp.sweep.workers import Colleagues, cores_each
 
     cfg = work.cfg
-    for cell in plan.cells:
-        check_names(cell)
 
     @lru_cache(maxsize=16)
     def split(dataset: str, seed: int, n: int) -> Prepared:
@@ -208,10 +207,10 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
         print(sentence, flush=True)
     if cfg.workers > 1:
         torch.set_num_threads(cores_each(cfg.workers))
-    shown = view(plan.pending, len(plan.batches))
+    shown, stop = view(plan.pending, len(plan.batches)), StopRequest(seconds(cfg.budget))
     try:
         with (
-            StopRequest(seconds(cfg.budget)) as stop,
+            stop,
             Presence(store.root) as presence,
             Colleagues(cfg.workers - 1, again, store.root),
             shown,
@@ -225,4 +224,8 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
         left = plan.pending - shown.settled
         print(f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here")
         return asked.code
+    except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
+        if not stop.insisted:
+            raise
+        raise KeyboardInterrupt from None
     return summary(plan, store)

@@ -22,12 +22,13 @@ class Stop(Exception):
 
 
 class StopRequest:
-    """While entered, the first signal only sets `received`; a second Ctrl-C interrupts at once, as usual.
+    """While entered, the first signal only sets `received`; a second Ctrl-C insists, and interrupts at once, as usual.
 
     A budget of `seconds` asks in the same way, with 0 for the signal.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
+        self.insisted = False
         self._received: int | None = None
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._before: dict[int, object] = {}
@@ -55,6 +56,7 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._received is not None and number == signal.SIGINT:
+            self.insisted = True
             raise KeyboardInterrupt
         self._received = number
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dlmexp.sweep.manifest import remembered
+from dlmexp.sweep.pack import PATTERN
 from dlmexp.sweep.presence import workers
 from dlmexp.sweep.queue import Standing, queue
 from dlmexp.sweep.store import FAILED, Store
@@ -35,6 +36,7 @@ class Status:
     jobs: list[dict[str, str | int]]  # of a cluster: in the queue, at work, or ended without a record
     checkpoints: int
     set_aside: int
+    packed: int  # records that lie in packs
 
 
 def status(root: Path, reasons: bool = False) -> Status:
@@ -70,6 +72,7 @@ def status(root: Path, reasons: bool = False) -> Status:
         [_job(standing) for standing in standings],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "set-aside").glob("*") if path.suffix != ".why"]),
+        len(store.packs.records),
     )
 
 
@@ -91,7 +94,7 @@ def _job(standing: Standing) -> dict[str, str | int]:
 def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
     record = store.read(store.path(dataset, key, FAILED)) or store.packs.records.get(key)
     if record is None:
-        return {"reason": "its record is torn and was set aside", "where": "?"}
+        return {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
     result, made = record["result"], record["made"]
     return {
         "reason": f"{result['reason']} (iteration {result['iterations']})",
@@ -128,6 +131,8 @@ def show(status: Status, args: argparse.Namespace) -> None:
         )
     if status.checkpoints:
         console.print(f"{status.checkpoints} batches have a checkpoint to go on from", highlight=False)
+    if status.packed:
+        console.print(f"{status.packed} records lie in packs ({PATTERN}) in {status.results}", highlight=False)
     if status.set_aside:
         console.print(f"{status.set_aside} unsound files were set aside in {status.results}/set-aside", highlight=False)
     for e in status.experiments:

@@ -64,18 +64,30 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
             candidates=group.map(group.value_counts()),
             failed=(rows["status"] == "failed").groupby(group).transform("sum"),
         )
-        usable = rows[_choices(group, rows) & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
+        allowed = _choices(group, rows, chosen_beta(method, methods))
+        usable = rows[allowed & (rows["status"] == "done") & np.isfinite(rows[by].astype(float))]
         ordered = usable.sort_values([by, "beta"], ascending=[True, False], kind="stable")
         chosen.append(ordered.drop_duplicates(IDENTITY).sort_values(IDENTITY))
     return pd.concat(chosen, ignore_index=True) if chosen else cells.iloc[:0]
 
 
-def _choices(group: pd.Series, rows: pd.DataFrame) -> np.ndarray:
+def chosen_beta(method: dict[str, Any], methods: dict[str, dict[str, Any]]) -> bool:
+    """Whether a method is another with its beta chosen (beta-ELBO, ELBO): where beta = 1 alone was run, that was the
+    other."""
+    others = ((m["objective"], m["variant"]) for m in methods.values() if not m["select"])
+    return method["select"] and (method["objective"], method["variant"]) in others
+
+
+def _choices(group: pd.Series, rows: pd.DataFrame, not_one_alone: bool) -> np.ndarray:
     """Which rows validation may choose. (Plain loops: a thousand small frames take a second.)"""
     betas: dict[int, set[float | None]] = {}
     values = [None if math.isnan(beta) else beta for beta in rows["beta"]]
     for number, beta in zip(group, values, strict=True):
         betas.setdefault(number, set()).add(beta)
     sizes = dict(zip(group, rows["n"], strict=True))
-    allowed = {number: choices(int(sizes[number]), frozenset(some)) for number, some in betas.items()}
-    return np.array([beta in allowed[number] for number, beta in zip(group, values, strict=True)], dtype=bool)
+    allowed = {
+        number: choices(int(sizes[number]), frozenset(some))
+        for number, some in betas.items()
+        if not (not_one_alone and some == {1.0})
+    }
+    return np.array([beta in allowed.get(number, ()) for number, beta in zip(group, values, strict=True)], dtype=bool)

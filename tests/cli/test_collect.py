@@ -53,3 +53,33 @@ def test_does_not_load_torch(here):
     code = "from dlmexp.cli import main; import sys; main(['collect']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--light"], "--light is about a pack"),
+        (["--pack", ""], "choose one like records.tar.xz"),
+        (["--pack", "afile/records.tar.xz"], "can't write to 'afile/records.tar.xz': choose another place with --pack"),
+        (["--pack", "records.tar.xz", "--results", "nowhere"], "--results nowhere: there are no records"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_written(here, words, says, capsys):
+    (here / "afile").write_text("")
+    before = sorted(here.rglob("*"))
+    assert main(["collect", *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_foreign_file_is_skipped_and_stays_where_it_is(here):
+    (here / "results" / "records" / ".DS_Store").write_text("")
+    foreign = here / "results" / "records" / "banana" / "mine.json"
+    foreign.write_text("{}")
+    code = "from dlmexp.cli import main; import sys; sys.exit(main(['collect']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == "skipped 1 files that are torn or no records, such as results/records/banana/mine.json\n"
+    assert foreign.read_text() == "{}"

@@ -1,5 +1,6 @@
 """The command itself: help without waiting, versions, exit codes."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from dlmexp import __version__
 from dlmexp.cli import COMMANDS, main
+from dlmexp.cli.benchmark import SUITES
 
 LOADED = """
 import sys
@@ -80,3 +82,38 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path):
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     os.close(writer)
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("word", ["status", "run"])
+def test_an_interrupt_is_one_line_and_exit_code_130(word, monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"dlmexp.cli.{word}.run", interrupted)
+    assert main([word]) == 130
+    assert capsys.readouterr().err == "dlmexp: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "there/it"), "there/it: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_what_the_disk_refuses_is_one_sentence(error, said, monkeypatch, capsys):
+    def refused(_):
+        raise error
+
+    monkeypatch.setattr("dlmexp.cli.status.run", refused)
+    assert main(["status"]) == 2
+    assert capsys.readouterr().err == f"dlmexp: {said}; see to that, or name another file or folder\n"
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_benchmarks_help_loads_nothing_slow(suite):
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, "benchmark", suite, "--help"], capture_output=True, text=True, check=True
+    )
+    assert f"usage: dlmexp benchmark {suite}" in done.stdout
+    assert "loaded [] exit 0" in done.stdout

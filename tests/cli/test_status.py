@@ -62,3 +62,15 @@ def test_loads_neither_torch_nor_pandas(here):
     code = "from dlmexp.cli import main; import sys; main(['status']); print({'torch', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "set()", done.stderr
+
+
+def test_records_in_packs(here, capsys):
+    main(["collect", "--pack", "other/records.tar.xz"])
+    assert main(["status", "--results", "other"]) == 0
+    assert "3 records lie in packs (records*.tar.xz) in other" in capsys.readouterr().out
+
+
+def test_a_list_of_cells_in_another_encoding_is_none_of_ours(here, capsys):
+    (here / "results" / "mine" / "cells" / "notes.txt").write_bytes("café".encode("latin-1"))
+    assert main(["status"]) == 0
+    assert "mine" in capsys.readouterr().out

@@ -91,7 +91,9 @@ def test_import_and_check(tmp_path, toy, capsys):
     assert "2 x 1 parsed, checks pass" in capsys.readouterr().out
     (tmp_path / "root" / "toy" / "toy.dat").write_text("1,9\n")
     assert data("check", "toy", "--data-root", root) == 1
-    assert "FAILED" in capsys.readouterr().out
+    assert "FAILED" in (said := capsys.readouterr().out)
+    assert "1 datasets checked in" in said
+    assert "1 failed" in said
 
 
 def test_unknown_names_are_refused_before_anything_happens(tmp_path):
@@ -108,3 +110,22 @@ def test_help_loads_nothing_heavy():
         "print({'numpy', 'pandas', 'scipy', 'rich', 'omegaconf', 'torch', 'pyarrow'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+
+
+@pytest.mark.parametrize("name", ["afile", "nowhere"])
+def test_check_refuses_what_is_no_folder(tmp_path, toy, name):
+    toy()
+    (tmp_path / "afile").write_text("")
+    with pytest.raises(UserError, match=f"{name}' is no folder: name the one with your datasets with --data-root"):
+        data("check", "--data-root", str(tmp_path / name))
+
+
+def test_check_says_how_many_it_checked(tmp_path, toy, capsys):
+    toy()
+    assert data("check", "--data-root", str(tmp_path)) == 0
+    assert "0 datasets checked in" in (said := capsys.readouterr().out)
+    assert "; 1 have no files there" in said
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "toy.dat").write_bytes(TABLE)
+    assert data("check", "--data-root", str(tmp_path)) == 0
+    assert f"1 datasets checked in {tmp_path}, all as they should be\n" in capsys.readouterr().out

@@ -1,6 +1,9 @@
 """`dlmexp plot` from the command line's side."""
 
 import argparse
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 from dlmexp.benchmark.made_up import cell, fill, sweep
 from dlmexp.cli import plot
 from dlmexp.errors import UserError
+from dlmexp.figures.registry import figures
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
@@ -115,3 +119,60 @@ def test_many_figures_are_shared_among_processes(tmp_path: Path, monkeypatch) ->
 def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
     fill(tmp_path, (cell("<mine>", task="binary", seed=seed) for seed in range(2)))
     assert run("class-log", "--by", "dataset=<mine>", "--results", str(tmp_path), "--format", "png") == 0
+
+
+def test_says_how_to_draw_data_of_ones_own(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "my results"
+    fill(folder, (cell("mine", task="binary", seed=seed) for seed in range(2)))
+    assert run("--results", str(folder)) == 0
+    command = f"dlmexp plot --by dataset=mine --results '{folder}'"
+    assert f"your records on mine are not drawn here: {command}" in capsys.readouterr().out
+    assert run(*shlex.split(command)[2:], "--format", "png") == 0
+    assert "not drawn here" not in capsys.readouterr().out
+    assert (folder / "figures" / "class-log-mine.png").exists()
+
+
+def test_says_nothing_of_data_that_is_drawn(folder: Path, capsys) -> None:
+    assert run("--results", str(folder), "--format", "png") == 0
+    assert "not drawn here" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("out", ["afile", "afile/x"])
+def test_a_place_that_cannot_be_written_is_refused_before_drawing(folder: Path, out: str, monkeypatch) -> None:
+    monkeypatch.setattr("dlmexp.figures.plot.plot", lambda *_: pytest.fail("time was spent"))
+    (folder / "afile").write_text("")
+    with pytest.raises(UserError, match=f"can't write to '{folder / out}': choose another place with --out"):
+        run("class-log", "--results", str(folder), "--out", str(folder / out))
+
+
+def test_an_interrupt_while_processes_draw_is_one_line(folder: Path) -> None:
+    """Ctrl-C goes to every process of a terminal's group; only the first may speak."""
+    code = (
+        "import os, sys; from dlmexp.cli import main\n"
+        "if __name__ == '__main__':\n"
+        "    os.cpu_count = lambda: 4; sys.exit(main(sys.argv[1:]))\n"
+    )
+    script = folder / "script.py"
+    script.write_text(code)
+    with subprocess.Popen(
+        [sys.executable, "-u", script, "plot", *figures(), "--results", folder, "--format", "png"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert "selection" in process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "dlmexp: interrupted\n")
+
+
+def test_the_processes_that_draw_never_hear_of_an_interrupt() -> None:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from dlmexp.figures.plot import without_interrupts
+
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with without_interrupts():
+            asked = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, [])
+        assert signal.SIGINT in asked.result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])

@@ -33,7 +33,7 @@ def test_missing_line_size_and_repetitions(results) -> None:
 
 def test_missing_lines_are_named(results) -> None:
     found = results(*sweep("banana", ("elbo",), SIZES, range(5), 1))
-    assert gaps(PANEL, panel_series(PANEL, found))[0].what == "no joint DLM, fixed DLM"
+    assert gaps(PANEL, panel_series(PANEL, found))[0].what == "no β-ELBO, joint DLM, fixed DLM"
 
 
 def test_failures_are_caveats_not_gaps(results) -> None:

@@ -24,3 +24,9 @@ def test_a_gpu_gets_as_many_as_its_memory_holds():
     assert cells_at_once(CELL, "cuda", free / 2) == at_once // 2
     assert cells_at_once(CELL, "cuda", 1.0) == 1
     assert cells_at_once(replace(CELL, samples=74), "cuda", free) < 0.6 * at_once
+
+
+def test_a_path_over_beta_is_never_cut():
+    square = replace(CELL, objective="sq_dlm", variant="fixed", n=10**6)
+    assert cells_at_once(square, "cpu", None) >= 1000
+    assert cells_at_once(square, "cuda", 1e9) >= 1000

@@ -10,7 +10,7 @@ from test_cell import PLAIN
 from dlmexp.data.splits import Prepared
 from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
-from dlmexp.sweep.build import check_names, estimator, model, place, program, settings
+from dlmexp.sweep.build import estimator, model, place, program, settings
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
@@ -104,20 +104,6 @@ def test_settings_of_a_number_of_epochs():
 def test_model():
     made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
     assert (made.M, made.whitened, made.ard, made.learns_mean, made.noisy) == (53, False, True, True, False)
-
-
-@pytest.mark.parametrize(
-    ("what", "name", "hint"),
-    [
-        ("kernel", "rbff", "rbf"),
-        ("likelihood", "probt", "probit"),
-        ("objective", "elbow", "elbo"),
-        ("estimator", "ubs", "ups"),
-    ],
-)
-def test_unknown_names(what, name, hint):
-    with pytest.raises(UserError, match=f"unknown {what} '{name}': .*{hint}"):
-        check_names(replace(PLAIN, **{what: name}))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

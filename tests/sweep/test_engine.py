@@ -9,11 +9,12 @@ import torch
 from dlmexp.data.splits import prepare
 from dlmexp.sweep import checkpoint
 from dlmexp.sweep.build import place
+from dlmexp.sweep.collect import collect_pack
 from dlmexp.sweep.compose import compose
 from dlmexp.sweep.engine import Engine
 from dlmexp.sweep.plan import plan
 from dlmexp.sweep.presence import Presence
-from dlmexp.sweep.run import work
+from dlmexp.sweep.run import planned, work
 from dlmexp.sweep.signals import StopRequest
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.view import View
@@ -176,6 +177,45 @@ def test_fixed_variants_of_a_failed_fit_fail_with_that_reason(tmp_path, tiny, mo
     assert {record["status"] for record in found.values()} == {"failed"}
     reasons = {record["result"]["reason"] for record in found.values() if record["cell"]["base"]}
     assert reasons == {"the ELBO fit whose hyperparameters it takes has no sound record"}
+
+
+def test_other_seeds_go_on_without_the_one_whose_fit_failed(tmp_path, tiny, monkeypatch):
+    sweep = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]"])
+    base = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
+    _spoilt(monkeypatch, base.key, at=3)
+    found = sweep.run()
+    statuses = {(r["cell"]["seed"], r["status"]) for r in found.values() if r["cell"]["base"]}
+    assert statuses == {(0, "done"), (1, "failed"), (2, "done")}
+
+
+@pytest.mark.parametrize("evaluate", ["end", "5"])
+def test_fits_of_a_light_pack_are_made_again_where_fixed_variants_need_them(tmp_path, tiny, evaluate):
+    words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]", f"evaluate={evaluate}", "beta=list"]
+    first = Sweep(tmp_path / "first", [*words, "beta.values=[1]"])
+    first.run()
+    (tmp_path / "second").mkdir()
+    collect_pack(str(tmp_path / "first"), str(tmp_path / "second" / "records.tar.xz"), light=True)
+    second = work(compose([*words, "beta.values=[1,10]"]))
+    sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"])
+    chosen = planned(second, sweep.store, "cpu", None)
+    assert {(cell.variant, cell.beta) for batch in chosen.batches for cell in batch} == {
+        ("joint", 1.0),
+        ("fixed", 10.0),
+    }
+    sweep.engine.run(chosen.batches)
+    assert {record["status"] for record in sweep.store.all()} == {"done"}
+    assert sweep.store.keys()[0] == {cell.key for cell in second.cells}
+
+
+def test_a_result_that_is_no_number_is_a_failure(tmp_path, tiny, monkeypatch):
+    from dlmexp.training import train
+
+    sweep = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"])
+    plain = train.evaluate
+    monkeypatch.setattr(train, "evaluate", lambda *a: [m | {"nll": float("nan")} for m in plain(*a)])
+    (found,) = sweep.run().values()
+    assert found["status"] == "failed"
+    assert found["result"]["reason"] == "the validation nll is not finite"
 
 
 def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):

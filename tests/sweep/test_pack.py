@@ -1,6 +1,8 @@
 """A pack is a layer of records under a folder's own."""
 
+import io
 import shutil
+import tarfile
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from test_table import record
 
 from dlmexp.errors import UserError
 from dlmexp.sweep.collect import collect_pack
+from dlmexp.sweep.sealed import sealed
 from dlmexp.sweep.store import Store
 
 CURVE = replace(PLAIN, evaluate="10")
@@ -84,3 +87,28 @@ def test_a_torn_pack_is_named(packed):
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(UserError, match=r"records\.tar\.xz' is torn .*: bring it here again"):
         Store(packed).keys()
+
+
+def test_a_folder_under_a_packs_name_is_no_pack(packed):
+    (packed / "records-more.tar.xz").mkdir()
+    assert len(list(Store(packed).all())) == 2
+    with pytest.raises(UserError, match="is a folder: name a file"):
+        collect_pack(str(packed), str(packed / "records-more.tar.xz"), light=False)
+
+
+def test_sealed_lines_that_are_no_records_are_skipped(tmp_path):
+    content = (sealed({"key": "k"}) + "\n" + sealed({"status": "done"}) + "\n").encode()
+    info = tarfile.TarInfo("records.jsonl")
+    info.size = len(content)
+    with tarfile.open(tmp_path / "records.tar.xz", "w:xz") as tar:
+        tar.addfile(info, io.BytesIO(content))
+    assert list(Store(tmp_path).all()) == []
+    assert Store(tmp_path).keys() == (set(), set())
+
+
+@pytest.mark.parametrize("results", ["nowhere", "empty"])
+def test_nothing_to_pack(tmp_path, results):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=f"{results}: there are no records"):
+        collect_pack(str(tmp_path / results), str(tmp_path / "records.tar.xz"), light=False)
+    assert not (tmp_path / "records.tar.xz").exists()

@@ -79,3 +79,9 @@ def test_batches_are_even():
 
 def test_equal_cells_count_once():
     assert len(plan([*GRID, *GRID], set(), set(), lambda _: 5).cells) == len(GRID)
+
+
+def test_a_batch_has_one_start_per_seed():
+    others = [replace(cell, base=f"other-{cell.seed}") for cell in GRID if cell.base]
+    for batch in plan([*GRID, *others], set(), set(), lambda _: 100).batches:
+        assert len({(cell.seed, cell.base) for cell in batch}) == len({cell.seed for cell in batch})

@@ -3,6 +3,7 @@
 import math
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from test_cell import PLAIN
 from test_table import record
 
+from dlmexp.sweep.sealed import sealed
 from dlmexp.sweep.store import Store
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
@@ -82,11 +84,46 @@ def test_a_truncated_record_is_set_aside_with_a_reason(store, length):
     assert (store.root / "set-aside" / names[0]).read_bytes() == content[:length]
 
 
-@pytest.mark.parametrize("text", ["[]", "3", "null", '{"format": 1}', "\xff"])
-def test_foreign_files_are_set_aside(store, text):
+def _without(*names):
+    """A sealed record that lacks what every record of ours has."""
+    return sealed({"format": 1} | {name: v for name, v in record(PLAIN, nll=1.0).items() if name not in names})
+
+
+FOREIGN = ["[]", "3", "null", '{"format": 1}', "\xff", _without("status"), _without("cell", "made"), _without("key")]
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_foreign_files_are_set_aside_by_a_run(store, text):
     _path(store).parent.mkdir(parents=True)
     _path(store).write_bytes(text.encode("latin-1"))
-    assert list(store.all()) == []
+    assert store.find("banana", PLAIN.key) is None
+    assert not _path(store).exists()
+    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_foreign_files_are_left_alone_by_readers_who_say_so(store, text, caplog):
+    store.write(record(replace(PLAIN, seed=1), nll=0.25))
+    _path(store).write_bytes(text.encode("latin-1"))
+    assert [r["cell"]["seed"] for r in store.all()] == [1]
+    assert store.read(_path(store)) is None
+    assert _path(store).read_bytes() == text.encode("latin-1")
+    assert not (store.root / "set-aside").exists()
+    assert caplog.messages == [f"skipped 1 files that are torn or no records, such as {_path(store)}"]
+
+
+def test_whatever_else_lies_about_is_no_record(store):
+    store.write(record(PLAIN, nll=0.25))
+    (store.records / ".DS_Store").write_bytes(b"\0")
+    (store.records / "notes.json").write_text("{}")
+    _path(store, ".folder.json").mkdir()
+    assert len(list(store.all())) == 1
+    assert PLAIN.key in store.keys()[0]
+
+
+def test_a_folder_under_a_records_name_is_set_aside_by_a_run(store):
+    _path(store).mkdir(parents=True)
+    assert store.find("banana", PLAIN.key) is None
     assert not _path(store).exists()
 
 
@@ -96,10 +133,7 @@ def test_a_record_under_anothers_name_is_foreign(store):
     assert store.find("banana", "0" * 20) is None
 
 
-@pytest.mark.parametrize("damage", ["bit", "gone", "short"])
-def test_arrays_that_do_not_match_take_the_record_with_them(store, damage):
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
-    (found,) = store.all()
+def _damage_arrays(store, damage):
     (path,) = store.records.glob("*/*.npz")
     content = bytearray(path.read_bytes())
     if damage == "bit":
@@ -109,7 +143,35 @@ def test_arrays_that_do_not_match_take_the_record_with_them(store, damage):
         path.write_bytes(content[:-5])
     else:
         path.unlink()
-    assert store.arrays(found) == {}
+
+
+@pytest.mark.parametrize("damage", ["bit", "gone", "short"])
+def test_arrays_that_do_not_match_are_left_alone_by_readers_who_say_so_once(store, damage, caplog):
+    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    (found,) = store.all()
+    _damage_arrays(store, damage)
+    assert store.arrays(found) == store.arrays(found) == {}
+    assert store.keys() == ({PLAIN.key}, set())
+    assert not (store.root / "set-aside").exists()
+    assert len(caplog.messages) == 1
+    assert "the arrays do not match the record" in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["bit", "gone", "short"])
+def test_arrays_that_do_not_match_take_the_record_with_them_when_a_run_needs_them(store, damage):
+    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    _damage_arrays(store, damage)
+    assert store.base("banana", PLAIN.key) is None
+    assert store.keys() == (set(), set())
+    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize("cell", [replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
+def test_a_cell_that_lost_the_arrays_it_was_run_for_is_not_done(store, cell):
+    store.write(record(cell, nll=0.25), ARRAYS)
+    assert store.find("banana", cell.key) is not None
+    _damage_arrays(store, "short")
+    assert store.find("banana", cell.key) is None
     assert store.keys() == (set(), set())
     assert len(list((store.root / "set-aside").glob("*.json"))) == 1
 

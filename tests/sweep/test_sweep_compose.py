@@ -71,6 +71,11 @@ SENTENCES = {
     "plan=maybe": ["maybe"],
     "sizes=[1,2": ["can't read 'sizes=[1,2'"],
     "nonsense": ["can't read 'nonsense'"],
+    "dataset=null": ["can't compose 'dataset=null'"],
+    "experiment=": ["there is no experiment ''", "reg-log"],
+    "seeds=3": ["write it as a list, seeds=[3]"],
+    "dataset=csv": ["csv.task=None", "regression, binary, count"],
+    "csv.path=x.csv": ["csv.path=x.csv", "dataset=csv"],
 }
 
 
@@ -91,3 +96,26 @@ def test_jobs_of_a_multirun():
         ["dataset=cadata", "seeds=[0,1]"],
     ]
     assert len(expand(["dataset=pol,cadata", "method=[elbo],[fitc]", "device=cpu"])) == 4
+
+
+def test_a_users_table_says_what_it_lacks():
+    for words, said in (
+        (["csv.task=regresion"], "csv.task=regresion: give one of regression, binary, count"),
+        (["csv.task=binary"], "needs csv.path"),
+        (["csv.task=binary", "csv.path=x.csv"], "needs csv.target"),
+    ):
+        with pytest.raises(UserError, match=said):
+            compose(["dataset=csv", *words])
+
+
+def test_own_files_that_can_not_be_used(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    own = tmp_path / "dataset" / "houses.yaml"
+    own.write_text("# @package dataset.houses\nname: [houses\n")
+    with pytest.raises(UserError, match="can't read a YAML file"):
+        compose(["dataset=houses"], [str(tmp_path)])
+    with pytest.raises(UserError, match="did you mean houses"):
+        compose(["dataset=house"], [str(tmp_path)])
+    own.rename(tmp_path / "dataset" / "banana.yaml")
+    with pytest.raises(UserError, match=r"banana\.yaml: we have a dataset of that name"):
+        compose(["dataset=banana"], [str(tmp_path)])

@@ -6,6 +6,7 @@ import pytest
 from test_cell import PLAIN
 from test_table import record
 
+from dlmexp.sweep.collect import collect_pack
 from dlmexp.sweep.manifest import remember
 from dlmexp.sweep.presence import Presence
 from dlmexp.sweep.status import status
@@ -46,14 +47,21 @@ def test_reasons_are_read_when_asked_for(root):
     assert failure["where"] == "h"
 
 
-def test_a_torn_failure_is_counted_as_set_aside(root):
-    Store(root).path("banana", CELLS[2].key, ".failed.json").write_text("{")
+def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
+    path = Store(root).path("banana", CELLS[2].key, ".failed.json")
+    path.write_text("{")
     (failure,) = status(root, reasons=True).experiments[0].failures
-    assert "set aside" in failure["reason"]
+    assert "its record is torn; retry_failed=true runs it again" in failure["reason"]
+    assert path.read_text() == "{"
     again = status(root)
-    assert again.set_aside == 1
-    assert again.experiments[0].failed == 0
-    assert again.experiments[0].missing == 3
+    assert again.set_aside == 0
+    assert again.experiments[0].failed == 1
+
+
+def test_records_in_packs_are_counted(root):
+    assert status(root).packed == 0
+    collect_pack(str(root), str(root / "records.tar.xz"), light=True)
+    assert status(root).packed == 3
 
 
 def test_a_done_cell_that_is_run_again_counts_as_done(root):

@@ -15,7 +15,10 @@ def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
     rows = spec.options.get("rows")
     if not isinstance(rows, int) or rows < 1:
         raise UserError(f"dataset '{spec.name}': options.rows={rows} is not a number of rows")
-    return rows, np.random.Generator(np.random.PCG64(spec.options.get("seed", 0)))
+    seed = spec.options.get("seed", 0)
+    if not isinstance(seed, int) or seed < 0:
+        raise UserError(f"dataset '{spec.name}': options.seed={seed} is not a seed: give 0, 1, 2, ...")
+    return rows, np.random.Generator(np.random.PCG64(seed))
 
 
 @generator("twonorm")

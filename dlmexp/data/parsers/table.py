@@ -63,13 +63,27 @@ def _csv(path: Path) -> "pa.Table":
     from pyarrow import csv
 
     try:
-        return csv.read_csv(
+        found = csv.read_csv(
             path,
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(strings_can_be_null=True),
         )
     except pa.ArrowInvalid as error:
         raise UserError(f"{path} is not a CSV file with a header: {error}") from error
+    if not _in_utf8(found):
+        raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
+    return found
+
+
+def _in_utf8(table: "pa.Table") -> bool:
+    """pyarrow takes any bytes for a column's name, and gives a column of other text back as bytes."""
+    import pyarrow as pa
+
+    try:
+        "".join(table.column_names)
+    except UnicodeDecodeError:
+        return False
+    return not any(map(pa.types.is_binary, table.schema.types))
 
 
 def _parquet(path: Path) -> "pa.Table":
@@ -123,18 +137,21 @@ def _features(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray]:
 
 
 def _target(column: np.ndarray, name: str, task: str) -> np.ndarray:
-    column = column.ravel() if column.size == len(column) else column
+    column = column.ravel() if column.ndim and column.size == len(column) else column
     if column.ndim != 1:
         raise UserError(f"csv.target={name} has shape {column.shape}: a target is one column")
+    text = column.dtype.kind in "OUS"
+    if not text:
+        column = _as_float(name, column)
     if task == "binary":
         classes, codes = np.unique(column.astype(str) if column.dtype.kind == "O" else column, return_inverse=True)
         if len(classes) != 2:
             shown = ", ".join(str(value) for value in classes[:5])
             raise UserError(f"csv.target={name}: a binary target has two values, this one has {len(classes)} ({shown})")
         return codes.astype(np.float64)
-    if column.dtype.kind in "OUS":
+    if text:
         raise UserError(f"csv.target={name} is text (e.g. '{column[0]}'): a {task} target is a number")
-    return _as_float(name, column)
+    return column
 
 
 def _as_float(name: str, column: np.ndarray) -> np.ndarray:

@@ -19,8 +19,8 @@ from dlmexp.estimators.samplers.base import ProductSample
 from dlmexp.estimators.samplers.pool import replace_rejected, spares
 from dlmexp.gp.likelihoods import Likelihood, Poisson
 
-# Chosen on a grid of corners: acceptance is 0.96 where q is as after training, at least 0.8 for v <= 100, and 0.58 in the
-# worst corner up to v = 10^4 (no counts, and a q that reaches far beyond where the likelihood cuts it off).
+# Chosen on a grid of corners: acceptance is 0.96 where q is as after training, at least 0.8 for v <= 100, and 0.58 in
+# the worst corner up to v = 10^4 (no counts, and a q that reaches far beyond where the likelihood cuts it off).
 LIFT = 0.5  # a = log(1 + LIFT v / (1 + r v))
 DROP = 3.0  # q~ has fallen by about this much at -c
 

@@ -4,8 +4,7 @@ Besides the L candidates asked for, a row draws some spares; a rejected candidat
 row's first few. Which candidates are accepted says nothing about the values of those accepted, so every sample has
 exactly the target's distribution; where several are rejected a value may serve twice, which leaves that true. Only a
 row whose POOL first candidates are rejected altogether would keep one that was not accepted: a chance of 1e-12 at the
-typical acceptance of 0.95, of 4e-6 at 0.75, the worst that was found for v <= 1000, and of 4e-4 at 0.58, the worst up to
-v = 10^4 (Poisson counts of 0).
+typical acceptance of 0.95, and of 4e-4 at 0.58, the worst that was found up to v = 10^4 (Poisson counts of 0).
 """
 
 import torch

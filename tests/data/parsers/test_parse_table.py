@@ -157,12 +157,27 @@ def test_npz_arrays_are_columns_or_blocks_of_them(tmp_path):
         ({"X": np.ones((2, 2)), "y": np.ones((2, 3))}, "a target is one column"),
         ({"X": np.ones((2, 2), dtype=complex), "y": np.ones(2)}, "type complex128"),
         ({"X": np.array([[1.0, np.nan]]), "y": np.ones(1)}, "row 1, column 'X'"),
+        ({"X": np.ones((2, 2)), "y": np.array(1.0)}, r"csv.target=y has shape \(\): a target is one column"),
+        ({"X": np.array(1.0), "y": np.ones(2)}, "0 dimensions"),
     ],
 )
 def test_npz_refusals(tmp_path, arrays, message):
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(UserError, match=message):
         loaded(tmp_path / "t.npz")
+
+
+def test_a_missing_label_is_no_class(tmp_path):
+    np.savez(tmp_path / "t.npz", X=np.eye(4), y=np.array([0.0, 0.0, np.nan, 0.0]))
+    with pytest.raises(UserError, match="missing or infinite in row 3, column 'y'"):
+        loaded(tmp_path / "t.npz", task="binary")
+
+
+@pytest.mark.parametrize("text", ["größe,y\n1,2\n3,4\n", "a,y\nü,2\nö,4\n"])
+def test_text_in_another_encoding_is_refused(tmp_path, text):
+    (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=r"t\.csv is not text in UTF-8 .*: save it as UTF-8"):
+        loaded(tmp_path / "t.csv")
 
 
 def test_nothing_is_left_beside_the_users_file(tmp_path):
