@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     """`words` are Hydra's: overrides and its flags."""
     from hydra._internal.utils import get_args_parser
 
-    from dlmexp.sweep.compose import compose, expand, launcher, with_default
+    from dlmexp.sweep.compose import all_is_read, compose, expand, launcher, with_default
 
     args = _refusing_unknown(get_args_parser(), words)
     config_dirs = [args.config_dir] if args.config_dir else []
@@ -76,11 +76,14 @@ def run(words: Sequence[str]) -> int:
 
         expanded = expand(with_default(args.overrides))
         jobs = [compose(job, config_dirs) for job in expanded]
+        all_is_read(args.overrides, jobs)
         launched_by = launcher(expanded[0], config_dirs)
         return multirun(jobs, config_dirs, launched_by, lambda: _through_hydra(words, with_default(args.overrides)))
     from dlmexp.sweep.run import execute
 
-    return execute(compose(with_default(args.overrides), config_dirs), config_dirs, words)
+    cfg = compose(with_default(args.overrides), config_dirs)
+    all_is_read(args.overrides, [cfg])
+    return execute(cfg, config_dirs, words)
 
 
 def _refusing_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:

@@ -37,7 +37,7 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunCon
     An experiment's parts are told what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
     composed = _composed(overrides, config_dirs)
-    _check_table(composed, overrides)
+    _check_table(composed)
     try:
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
     except OmegaConfBaseException as error:
@@ -47,17 +47,21 @@ def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunCon
     return cfg
 
 
-def _check_table(composed: DictConfig, overrides: Sequence[str]) -> None:
-    """A user's table before it is resolved: what is missing there makes a riddle of everything that depends on it."""
+def all_is_read(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
+    """Refuse words about a user's table that none of the jobs reads."""
     typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
+    if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
+        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
+
+
+def _check_table(composed: DictConfig) -> None:
+    """A user's table before it is resolved: what is missing there makes a riddle of everything that depends on it."""
     if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
             raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
         for what in ("path", "target"):
             if not composed.csv[what]:
                 raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
-    elif typed and not composed.parts:
-        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
 
 
 def launcher(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:

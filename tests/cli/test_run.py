@@ -36,6 +36,7 @@ MISTAKES = {
         ["dataset=csv", "csv.path=x.csv", "csv.target=y", "csv.task=binary", "csv.name=ringnorm"],
         ["the name 'ringnorm' belongs to a dataset of ours"],
     ),
+    "own table, and other data": ([*TINY, "csv.path=x.csv"], ["csv.path=x.csv", "dataset=csv"]),
     "no such folder": (["--config-dir", "nowhere"], ["there is no such folder"]),
     "own table without a file": (["dataset=csv"], ["csv"]),
     "in a multirun": (["-m", "dataset=banana,bananna"], ["there is no dataset 'bananna'"]),

@@ -4,7 +4,7 @@ import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
-from dlmexp.sweep.compose import compose, expand, parts, with_default
+from dlmexp.sweep.compose import all_is_read, compose, expand, parts, with_default
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -75,7 +75,6 @@ SENTENCES = {
     "experiment=": ["there is no experiment ''", "reg-log"],
     "seeds=3": ["write it as a list, seeds=[3]"],
     "dataset=csv": ["csv.task=None", "regression, binary, count"],
-    "csv.path=x.csv": ["csv.path=x.csv", "dataset=csv"],
 }
 
 
@@ -119,3 +118,11 @@ def test_own_files_that_can_not_be_used(tmp_path):
     own.rename(tmp_path / "dataset" / "banana.yaml")
     with pytest.raises(UserError, match=r"banana\.yaml: we have a dataset of that name"):
         compose(["dataset=banana"], [str(tmp_path)])
+
+
+def test_a_table_that_no_job_reads():
+    table = ["csv.path=x.csv", "csv.target=y", "csv.task=binary"]
+    jobs = [compose([f"dataset={name}", *table]) for name in ("csv", "banana")]
+    all_is_read(table, jobs)
+    with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
+        all_is_read(table, jobs[1:])
