@@ -88,7 +88,7 @@ def test_default_job_as_planned(here, capsys):
     assert main(["run", "plan=true", "device=cpu"]) == 0
     said = capsys.readouterr().out
     assert "ringnorm_drawn" in said
-    # 3 seeds x (3 methods x 5 betas at either size, and at n = 500, whose grid lacks it, the ELBO at beta 1).
+    # 3 seeds x (3 methods x 5 betas at either size, and at n = 200, whose grid lacks it, the ELBO at beta 1).
     assert "93 cells" in said
 
 

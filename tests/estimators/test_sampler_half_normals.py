@@ -1,24 +1,30 @@
 """Whether the pieces lie above the density, and how far."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from product_density import draws_for, t
 
-from dlmexp.estimators.samplers.half_normals import LIFT, _reach, half_normals
+from dlmexp.estimators.samplers.half_normals import half_normals, pieces
 from dlmexp.gp.likelihoods import Poisson
 
 
 @given(rate=st.floats(-16, 6).map(lambda k: 10.0**k), precision=st.floats(-4, 12).map(lambda k: 10.0**k))
-def test_the_parabolas_lie_below_the_exponentials_bend(rate, precision):
-    a, c = np.log1p(LIFT / (rate + precision)), _reach(t(rate), t(precision)).item()
-    k_right, k_left = np.expm1(a) / a, 2 * (np.expm1(-c) + c) / c**2
-    lift = a * np.expm1(a) / 2 - (np.expm1(a) - a)
-    right, left = a * np.linspace(0, 5, 400), -c * np.linspace(0, 1, 400)
-    for x, bound in ((right, k_right * right**2 / 2 - lift), (left, k_left * left**2 / 2)):
-        assert (rate * (bound - (np.expm1(x) - x)) < 1e-9).all()  # in units of log q~
-    assert k_right >= 1 >= k_left > 0
+def test_the_pieces_lie_above_the_density(rate, precision):
+    right, lift, left, c, depth, slope = (part.item() for part in pieces(t(rate), t(precision)))
+    width = (rate + precision) ** -0.5
+    for x, bound in (
+        (grid := width * np.linspace(0, 20, 400), lift - grid**2 / (2 * right**2)),
+        (grid := -c * np.linspace(0, 1, 400), -(grid**2) / (2 * left**2)),
+        (grid := -c * np.linspace(1, 20, 400), -depth + slope * (grid + c)),
+    ):
+        with np.errstate(over="ignore"):
+            fall = rate * (np.expm1(x) - x) + precision * x**2 / 2
+        assert (-fall <= bound + 1e-9 * (1 + np.abs(bound))).all()
+    # And not far above: the tail touches at -c.
+    assert -depth == pytest.approx(-rate * (np.expm1(-c) + c) - precision * c**2 / 2, rel=1e-6)
 
 
 def test_acceptance_is_high_everywhere():

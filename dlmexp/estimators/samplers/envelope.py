@@ -15,7 +15,6 @@ from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.pool import replace_rejected, spares
 
 TILT = 1e-2
-SMALLEST = 1e-16
 
 
 class Cells(NamedTuple):

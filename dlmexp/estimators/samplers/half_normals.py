@@ -10,6 +10,7 @@ So q~ lies under a half-normal on either side, and beyond -c under the tangent t
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +26,35 @@ LIFT = 0.5  # a = log(1 + LIFT v / (1 + r v))
 DROP = 3.0  # q~ has fallen by about this much at -c
 
 
+class Pieces(NamedTuple):
+    """What lies above q~, as fractions of its peak: exp(lift - x^2 / 2 right^2) on the right, exp(-x^2 / 2 left^2) on
+    the left as far as -c, and exp(-depth + slope (x + c)) beyond. All [..., N]."""
+
+    right: Tensor
+    lift: Tensor
+    left: Tensor
+    c: Tensor
+    depth: Tensor
+    slope: Tensor
+
+
+def pieces(r: Tensor, p: Tensor) -> Pieces:
+    """For a rate r at the mode and a precision p = 1/v of q."""
+    a = torch.log1p(LIFT / (r + p))
+    rise = torch.expm1(a)
+    c = _reach(r, p)
+    fall, area = torch.expm1(-c), c * c / 2
+    p_left = torch.addcdiv(p, r * (c + fall), area)
+    return Pieces(
+        right=torch.addcdiv(p, r * rise, a).rsqrt(),
+        lift=r * torch.addcmul(a, rise, a / 2 - 1),
+        left=p_left.rsqrt(),
+        c=c,
+        depth=p_left * area,
+        slope=torch.addcmul(p * c, r, fall, value=-1),
+    )
+
+
 def half_normals(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
@@ -32,40 +62,32 @@ def half_normals(
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
-    r, p = mode.at.curvature, mode.precision
-
-    a = torch.log1p(LIFT / (r + p))
-    rise = torch.expm1(a)
-    lift = r * torch.addcmul(a, rise, a / 2 - 1)
-    c = _reach(r, p)
-    fall, area = torch.expm1(-c), c * c / 2
-    slope = torch.addcmul(p * c, r, fall, value=-1)
-    p_left = torch.addcdiv(p, r * (c + fall), area)
-    depth = p_left * area
-    wide_right, wide_left = torch.addcdiv(p, r * rise, a).rsqrt(), p_left.rsqrt()
+    right_width, lift, left_width, c, depth, slope = pieces(mode.at.curvature, mode.precision)
     # Masses in units of sqrt(pi/2).
-    right_mass, tail_mass = lift.exp() * wide_right, math.sqrt(2 / math.pi) * (-depth).exp() / slope
-    others = wide_left + tail_mass
+    right_mass, tail_mass = lift.exp() * right_width, math.sqrt(2 / math.pi) * (-depth).exp() / slope
+    others = left_width + tail_mass
     total = right_mass + others
 
     extra, n = spares(samples), mu.shape[-1]
     pick, chance, size, bound = draws.transformed(_ingredients, 3 * (extra + samples), n)
-    lift, c, depth, slope, step, wide_left, first, last = (
+    lift, c, depth, slope, step, left_width, first, last = (
         t.unsqueeze(-2)
-        for t in (lift, c, depth, slope, wide_right + wide_left, wide_left, total / others, total / tail_mass)
+        for t in (lift, c, depth, slope, right_width + left_width, left_width, total / others, total / tail_mass)
     )
     # An exponential picks the piece: right if it is small, the tail if it is large, and then what it has beyond the
     # threshold is an exponential again. `right` is a number, 0 or 1: torch.where takes three times as long on a CPU.
     right = (pick < first.log()).to(mu.dtype)
     beyond = pick - last.log()
     tail = beyond > 0
-    x = torch.where(tail, torch.addcdiv(-c, beyond, slope, value=-1), torch.addcmul(-wide_left, right, step).mul_(size))
+    x = torch.where(
+        tail, torch.addcdiv(-c, beyond, slope, value=-1), torch.addcmul(-left_width, right, step).mul_(size)
+    )
     bound = torch.where(tail, beyond + depth, torch.addcmul(bound, right, lift, value=-1))
     # What the half-normal proposes beyond -c is the tail's affair.
     accepted = (likelihood.fall(x, mode.over_samples()) - bound < chance) & (tail | (x >= -c))
 
     x = replace_rejected(x, accepted, extra)
-    e = x.add_(mode.shift.unsqueeze(-2)).mul_(p.sqrt().unsqueeze(-2))
+    e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], likelihood.log_loss_around(mode))
 
 
