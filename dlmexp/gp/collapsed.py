@@ -6,12 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.gp.cholesky import Factor, factorise
+from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.closed import Closed, Collapsed, Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.moments import Moments, moments
-
-__all__ = ["COLLAPSED_ELBO", "Collapsed", "collapsed_elbo", "elbo", "elbo_posterior", "gaussian_posterior"]
+from dlmexp.gp.moments import moments
 
 
 def collapsed_elbo(
@@ -23,32 +21,22 @@ def collapsed_elbo(
     jitter: Float[Tensor, "B"],
     rows_at_once: int | None = None,
 ) -> Closed:
-    """`elbo` and its q, of the hyperparameters (see `Collapsed`)."""
+    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)`, of the hyperparameters (see `Collapsed`).
+
+    With t = beta noise it is `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t
+    - n/2 log(2 pi t) ]`, and the q that attains it is Titsias' solution with noise t. With `H = A A^T / t` and
+    `b = A y / t` its L gives `log |I + H| = -2 sum log L_jj` and `y^T (Qff + t I)^-1 y = y.y / t - |L^T b|^2`."""
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
-    with torch.no_grad():
-        m, L = elbo_posterior(s, beta, hyper["noise"])
-    return Closed(elbo(s, beta, hyper["noise"]), m, L, s.ok)
+    t = beta * hyper["noise"]
+    H, b = s.AA / t[..., None, None], s.Ay / t[..., None]
+    m, L = gaussian_posterior(H, b)
+    log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    misfit = (s.yy + s.residual) / t - (L.mT @ b[..., None]).square().sum((-2, -1))
+    loss = 0.5 * s.n * torch.log(2 * math.pi * hyper["noise"]) + 0.5 * beta * (log_det + misfit)
+    return Closed(loss, m.detach(), L.detach(), s.ok)
 
 
 COLLAPSED_ELBO: Collapsed = collapsed_elbo
-
-
-def elbo(s: Moments, beta: Float[Tensor, "B"], noise: Float[Tensor, "B"]) -> Float[Tensor, "B"]:
-    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)` (not divided by n). With t = beta noise it is
-    `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t - n/2 log(2 pi t) ]`."""
-    t = beta * noise
-    precision = _precision(s.AA / t[..., None, None])
-    log_det = 2 * precision.L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    fitted = (precision.inverse @ s.Ay[..., None]).square().sum((-2, -1)) / t
-    return 0.5 * s.n * torch.log(2 * math.pi * noise) + 0.5 * beta * (log_det + (s.yy - fitted + s.residual) / t)
-
-
-def elbo_posterior(
-    s: Moments, beta: Float[Tensor, "B"], noise: Float[Tensor, "B"]
-) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """The q that attains `elbo`: Titsias' solution with noise t = beta noise, as whitened m and lower-triangular L."""
-    t = beta * noise
-    return gaussian_posterior(s.AA / t[..., None, None], s.Ay / t[..., None])
 
 
 def gaussian_posterior(
@@ -56,11 +44,7 @@ def gaussian_posterior(
 ) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
     """m and lower-triangular L of N((I + H)^-1 b, (I + H)^-1). Factorised from the last row up, `I + H = U U^T` with U
     upper triangular, so that `L = U^-T` is lower triangular without a second factorisation."""
-    L = _precision(H.flip(-2, -1)).inverse.flip(-2, -1).mT
-    return (L @ (L.mT @ b[..., None])).squeeze(-1), L
-
-
-def _precision(H: Tensor) -> Factor:
-    """The factor of I + H; H is positive semi-definite, so no jitter is needed."""
     eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    return factorise(H + eye, torch.zeros_like(H[..., 0, 0]))
+    # H is positive semi-definite, so I + H needs no jitter.
+    L = factorise(H.flip(-2, -1) + eye, torch.zeros_like(b[..., 0])).inverse.flip(-2, -1).mT
+    return (L @ (L.mT @ b[..., None])).squeeze(-1), L

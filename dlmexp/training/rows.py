@@ -1,7 +1,6 @@
 """Which rows a step sees: all of them, or a minibatch that depends on (seed, iteration) alone."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -28,11 +27,12 @@ class Split:
         return Split(self.X[used], self.y[used], parts, self.seeds[used], index)
 
 
-@lru_cache(maxsize=8)
-def shuffled(seed: int, epoch: int, n: int) -> np.ndarray:
-    """The order of n rows in an epoch, from the raw words of a bit generator that numpy promises for good."""
-    words = np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n)
-    return np.argsort(words, kind="stable")
+def shuffled(seeds: Int[Tensor, "S"], epoch: int, n: int) -> Int[Tensor, "S n"]:
+    """The order of n rows in an epoch, one line per seed: that of the raw words of a bit generator which numpy promises
+    for good. They are sorted on the device of `seeds`: on a CPU the sorting took longer than a GPU's steps."""
+    words = np.stack([np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds.tolist()])
+    signed = (words ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
+    return torch.from_numpy(signed).to(seeds.device).argsort(dim=-1, stable=True)
 
 
 @dataclass
@@ -52,7 +52,6 @@ class Minibatches:
         """Row numbers of this iteration, one line per repetition."""
         epoch, step = divmod(iteration, self.per_epoch)
         if self._order is None or epoch != self._epoch:
-            orders = [shuffled(int(seed), epoch, self.split.X.shape[1]) for seed in self.split.seeds.tolist()]
-            self._order = torch.as_tensor(np.stack(orders), device=self.split.X.device)
+            self._order = shuffled(self.split.seeds, epoch, self.split.X.shape[1])
             self._epoch = epoch
         return self._order[:, step * self.size : (step + 1) * self.size]

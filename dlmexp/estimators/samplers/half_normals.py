@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dlmexp.estimators.aside import aside
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.base import ProductSample
 from dlmexp.estimators.samplers.pool import replace_rejected, spares
@@ -62,6 +63,7 @@ def half_normals(
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
+    loss = aside(lambda: likelihood.log_loss_around(mode), mu.device)
     right_width, lift, left_width, c, depth, slope = pieces(mode.at.curvature, mode.precision)
     # Masses in units of sqrt(pi/2).
     right_mass, tail_mass = lift.exp() * right_width, math.sqrt(2 / math.pi) * (-depth).exp() / slope
@@ -88,7 +90,7 @@ def half_normals(
 
     x = replace_rejected(x, accepted, extra)
     e = x.add_(mode.shift.unsqueeze(-2)).mul_(mode.precision.sqrt().unsqueeze(-2))
-    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], likelihood.log_loss_around(mode))
+    return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2], loss())
 
 
 def _ingredients(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
