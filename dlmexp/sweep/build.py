@@ -43,15 +43,12 @@ def place(device: str, dtype: str) -> Place:
 
 def settings(cell: Cell, place: Place) -> Settings:
     """SPEC section 6, as the cell says it."""
-    per_epoch = cell.n // cell.minibatch if cell.minibatch else 1
-    iterations = cell.epochs * per_epoch if cell.epochs else cell.max_iterations or 0
-    every = {"end": None, "epoch": per_epoch}.get(cell.evaluate) if not cell.evaluate.isdigit() else int(cell.evaluate)
     return Settings(
         lr=cell.lr,
-        iterations=iterations,
+        iterations=cell.iterations,
         window=cell.window,
         tolerance=cell.tolerance or 0.0,
-        evaluate_every=every,
+        evaluate_every=cell.evaluate_every,
         check_every=20 if place.device.type == "cpu" else 50,
     )
 

@@ -62,6 +62,23 @@ class Cell:
         """The method of `conf/method` this cell is a candidate of (`elbo` stands for `beta_elbo` too)."""
         return self.objective if self.objective in ("elbo", "fitc") else f"{self.variant}_{self.objective}"
 
+    @property
+    def per_epoch(self) -> int:
+        """Iterations of an epoch."""
+        return self.n // self.minibatch if self.minibatch else 1
+
+    @property
+    def iterations(self) -> int:
+        """At most so many."""
+        return self.epochs * self.per_epoch if self.epochs else self.max_iterations or 0
+
+    @property
+    def evaluate_every(self) -> int | None:
+        """Iterations from one evaluation on the way to the next; None if there are none."""
+        if self.evaluate == "end":
+            return None
+        return self.per_epoch if self.evaluate == "epoch" else int(self.evaluate)
+
     def describe(self) -> str:
         """One line for people: what is trained on what."""
         estimator = self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"

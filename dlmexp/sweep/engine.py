@@ -226,8 +226,7 @@ class Engine:
         )
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
-            per_epoch = cell.n // cell.minibatch if cell.minibatch else 1
-            arrays["epochs"] = arrays["evaluated_at"] / per_epoch
+            arrays["epochs"] = arrays["evaluated_at"] / cell.per_epoch
         if cell.objective == "elbo" and cell.beta == 1.0:
             arrays |= finished.hyperparameters
         self._write(cell, "done", result, arrays)

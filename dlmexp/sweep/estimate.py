@@ -16,6 +16,7 @@ UNTIL = {"binary": 1000.0, "count": 50_000.0, "regression": 6000.0}
 BESIDE = 60  # what a step does beside its products of M x M by M x n costs as much as so many more columns of M,
 SQUARES = 4  # and its M x M products as much as so many times M more rows
 FIXED = 1 / 3  # of a joint step's products
+EVALUATION = 4  # times what a step costs beside its work
 BRIEF = 3e10  # units of work of a run that needs no estimate: some seconds on a slow machine
 TRIAL_SECONDS = 0.4
 
@@ -50,7 +51,9 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
     likely = most = 0.0
     for batch in batches:
         limit = _iterations(batch[0])
-        seconds = pace.step / workers + pace.unit * _units(batch)
+        seconds = pace.step * (1 + EVALUATION / (batch[0].evaluate_every or math.inf)) / workers + pace.unit * _units(
+            batch
+        )
         most += seconds * limit
         until = UNTIL[batch[0].task]
         likely += seconds * (limit if batch[0].epochs else until * -math.expm1(-limit / until))
@@ -58,18 +61,16 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
 
 
 def measured(device: str) -> Pace:
-    """The pace of a step so small that only its overhead counts, and of a large one."""
-    small, large = (1, 64, 8), (64, 6000, 128) if device == "cuda" else (4, 1000, 74)
+    """The pace of a step so small that only its overhead counts, and of a large one. On a GPU the overhead is a long
+    row of kernels, longer for a larger M: the factor of Kuu comes column by column."""
+    small, large = ((1, 64, 128), (64, 6000, 128)) if device == "cuda" else ((1, 64, 8), (4, 1000, 74))
     overhead = _seconds(small, device)
     return Pace(overhead, max(_seconds(large, device) - overhead, 0.0) / _work(*large))
 
 
 def _iterations(cell: Cell) -> int:
-    if cell.objective == "sq_dlm" and cell.variant == "fixed":
-        return 1
-    if cell.epochs:
-        return cell.epochs * (cell.n // (cell.minibatch or cell.n))
-    return cell.max_iterations or 1
+    closed_form = cell.objective == "sq_dlm" and cell.variant == "fixed"
+    return 1 if closed_form else cell.iterations
 
 
 def _units(batch: tuple[Cell, ...]) -> float:

@@ -80,16 +80,16 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def write_pack(path: Path, records: Iterable[tuple[dict[str, Any], dict[str, np.ndarray]]], light: bool) -> int:
     """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
-    learning curve is what the cell is for. A `light` pack has no hyperparameters of ELBO fits either: all that figures
-    and claims need, but fixed variants that go on from it fit their ELBO again."""
+    learning curve is what the cell is for. A `light` pack has what figures and claims need: no objectives at all, and
+    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again."""
     lines, members = [], []
     for record, arrays in records:
         record = {name: value for name, value in record.items() if name not in ("arrays", "sha256")}
         record["made"] = {**record["made"], "command": portable(shlex.split(record["made"]["command"]))}
-        if record["cell"]["evaluate"] == "end":
-            arrays = {name: array for name, array in arrays.items() if name != "objective"}
-        if light:
-            arrays = {name: array for name, array in arrays.items() if name not in HYPERPARAMETERS}
+        unwanted = HYPERPARAMETERS if light else ()
+        if light or record["cell"]["evaluate"] == "end":
+            unwanted = ("objective", *unwanted)
+        arrays = {name: array for name, array in arrays.items() if name not in unwanted}
         if arrays:
             buffer = io.BytesIO()
             np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]

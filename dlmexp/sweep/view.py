@@ -21,7 +21,7 @@ class View(ABC):
     def __init__(self, total: int, batches: int):
         self.total, self.batches, self.batch = total, batches, 0
         self.done = self.failed = self.skipped_cells = 0
-        self.current = ""
+        self.current, self.idle = "", False
         self.rate, self.objective, self.iteration, self.live = 0.0, float("nan"), 0, 0
         self.began = time.monotonic()
         self._seen: tuple[float, int] | None = None
@@ -50,7 +50,7 @@ class View(ABC):
 
     def started(self, cells: tuple[Cell, ...]) -> None:
         self.batch += 1
-        self._seen, first = None, cells[0]
+        self._seen, self.idle, first = None, False, cells[0]
         betas = {cell.beta for cell in cells}
         name = first.method if first.samples is None else f"{first.method} {first.estimator}-{first.samples}"
         how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
@@ -89,7 +89,7 @@ class View(ABC):
         self.show()
 
     def waiting(self, who: str) -> None:
-        self.current = f"waiting for cells that {who} trains"
+        self.current, self.idle = f"waiting for cells that {who} trains", True
         self.show()
 
     def halved(self, cells: int) -> None:
@@ -107,11 +107,9 @@ class PlainView(View):
             print(line, flush=True)
         elif time.monotonic() - max(self._shown, self.began) > 10:
             self._shown = time.monotonic()
-            print(
-                f"  {self.settled}/{self.total} cells, {self.failed} failed; it {self.iteration}, {self.live} live, "
-                f"{self.rate:.0f} it/s, objective {self.objective:.4f}, {self.left} left",
-                flush=True,
-            )
+            numbers = f"it {self.iteration}, {self.live} live, {self.rate:.0f} it/s, objective {self.objective:.4f}"
+            counts = f"{self.settled}/{self.total} cells, {self.failed} failed"
+            print(f"  {counts}; {self.current if self.idle else numbers}, {self.left} left", flush=True)
 
 
 class LiveView(View):
@@ -143,10 +141,8 @@ class LiveView(View):
         self._bar.update(self._task, completed=self.settled, left=f"{self.left} left")
         facts = Table.grid(padding=(0, 2))
         facts.add_row(f"batch {self.batch}/{self.batches}", self.current)
-        facts.add_row(
-            f"{self.failed} failed",
-            f"iteration {self.iteration}  {self.live} live  {self.rate:.0f} it/s  objective {self.objective:.4f}",
-        )
+        numbers = f"iteration {self.iteration}  {self.live} live  {self.rate:.0f} it/s  objective {self.objective:.4f}"
+        facts.add_row(f"{self.failed} failed", "" if self.idle else numbers)
         self._live.update(Group(self._bar, facts))
 
 

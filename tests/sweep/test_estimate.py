@@ -38,6 +38,12 @@ def test_epochs_are_always_run_to_the_end_and_closed_forms_take_one_step():
     assert estimate(batches(solved, 1), Pace(1.0, 0.0)).most == 1.0
 
 
+def test_evaluations_on_the_way_take_time():
+    pace = Pace(1e-3, 1e-12)
+    end, often, seldom = (estimate(batches(replace(PLAIN, evaluate=e), 2), pace).most for e in ("end", "10", "1000"))
+    assert end < seldom < often == pytest.approx(end + 0.4e-3 * PLAIN.max_iterations)
+
+
 def test_a_long_run_is_foretold_once_and_a_short_one_not_at_all(monkeypatch):
     monkeypatch.setattr(module, "measured", lambda device: Pace(1e-3, 1e-12))
     long, short = (plan([cell], set(), set(), lambda _: 1) for cell in (LONG, replace(PLAIN, n=50, M=10)))

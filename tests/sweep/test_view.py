@@ -55,6 +55,15 @@ def test_progress_every_ten_seconds(monkeypatch, capsys):
     assert "0/4 cells, 0 failed; it 8, 2 live, 0 it/s, objective 1.2500" in said
 
 
+def test_whoever_waits_says_so_instead_of_old_numbers(monkeypatch, capsys):
+    shown = PlainView(4, 1)
+    shown.started((PLAIN,))
+    shown.tick(_training(3))
+    monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 11)
+    shown.waiting("a colleague")
+    assert "0/4 cells, 0 failed; waiting for cells that a colleague trains, ? left" in capsys.readouterr().out
+
+
 def test_live_view_on_a_terminal():
     out = StringIO()
     shown = LiveView(2, 1, Console(file=out, force_terminal=True, width=120))
