@@ -61,7 +61,7 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
         if panel.kind == "curve":
             points = [some[some["x"] >= START * some["x"].max()] for some in points]
-        _scale_y(ax, np.concatenate([some["mean"].to_numpy(dtype=float) for some in points]))
+        _scale_y(ax, np.concatenate([some["mean"].to_numpy(dtype=float) for some in points]), panel.kind != "curve")
         if panel.kind == "curve":
             _frame(ax, pd.concat(points), error)
 
@@ -213,9 +213,10 @@ def _frame(ax: Axes, points: pd.DataFrame, error: str) -> None:
         ax.set_ylim(low - margin, high + margin)
 
 
-def _scale_y(ax: Axes, means: np.ndarray) -> None:
+def _scale_y(ax: Axes, means: np.ndarray, may_be_log: bool) -> None:
+    """A curve that goes down towards 0 and perhaps below it (the NLL of a density) is not for a log axis."""
     scale = scale_of(means)
-    if scale == "linear":
+    if scale == "linear" or (scale == "log" and not may_be_log):
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
         return
     if scale == "symlog":
