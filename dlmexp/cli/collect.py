@@ -24,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.sweep.collect import collect
 
     if args.pack is not None:
+        if args.experiment:
+            raise UserError(f"--pack takes all records of a results folder: leave out {' '.join(args.experiment)}")
         return _pack(args)
     if args.light:
         raise UserError("--light is about a pack: name its file too, as in --pack records.tar.xz --light")

@@ -12,6 +12,7 @@ from dlmexp.sweep.blocks import remember
 from dlmexp.sweep.cell import Cell
 from dlmexp.sweep.presence import workers
 from dlmexp.sweep.queue import queue
+from dlmexp.sweep.show import counted
 from dlmexp.sweep.signals import StopRequest
 from dlmexp.sweep.store import Store
 
@@ -90,7 +91,9 @@ def _submit(
             remember(job.paths.folder, job.job_id, cluster, job_overrides[i], keys)
             submission.jobs.append(job.job_id)
         number = jobs[0].job_id.partition("_")[0]
-        print(f"submitted job {number}: {len(part)} blocks, logs in {jobs[0].paths.folder.parent}", flush=True)
+        print(
+            f"submitted job {number}: {counted(len(part), 'block')}, logs in {jobs[0].paths.folder.parent}", flush=True
+        )
 
 
 def _chosen(wanted: Sequence[Wanted]) -> tuple[list[int], list[str]]:

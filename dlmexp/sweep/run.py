@@ -26,7 +26,7 @@ from dlmexp.sweep.checks import check
 from dlmexp.sweep.estimate import foretold
 from dlmexp.sweep.manifest import remember, same_data
 from dlmexp.sweep.plan import Plan, plan
-from dlmexp.sweep.show import wide_console
+from dlmexp.sweep.show import counted, wide_console
 from dlmexp.sweep.store import Store
 from dlmexp.sweep.summary import summary
 
@@ -134,8 +134,8 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
     console = wide_console()
     console.print(table)
     console.print(
-        f"{len(plan.cells)} cells: {len(plan.done)} done, {len(plan.failed)} failed, "
-        f"{plan.pending} to run in {len(plan.batches)} batches",
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
     for sentence in missing:
@@ -163,7 +163,7 @@ def execute(cfg: RunConfig, config_dirs: Sequence[str] = (), again: Sequence[str
     """Run a composed config; the exit code says how it went. `again` are the words that start this very run again."""
     found = work(cfg, config_dirs)
     device, free = device_of(cfg)
-    store = Store(cfg.results)
+    store = Store(cfg.results, only_reads=cfg.plan)
     if cfg.plan:
         chosen = planned(found, store, device, free)
         show_plan(chosen, found.missing)
@@ -221,8 +221,8 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
             )  # fmt: skip
             engine.run(plan.batches)
     except Stop as asked:
-        left = plan.pending - shown.settled
-        print(f"\nstopped by {asked}: everything is saved, {left} cells are left; the same command goes on from here")
+        left = counted(plan.pending - shown.settled, "cell")
+        print(f"\nstopped by {asked}: everything is saved, {left} to do; the same command goes on from here")
         return asked.code
     except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
         if not stop.insisted:

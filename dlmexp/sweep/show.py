@@ -1,4 +1,4 @@
-"""Tables and times for people."""
+"""Tables, times and counts for people."""
 
 import sys
 
@@ -17,3 +17,8 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def counted(number: int, what: str) -> str:
+    """0 cells, 1 cell, 2 cells, 3 batches."""
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")

@@ -110,7 +110,7 @@ def show(status: Status, args: argparse.Namespace) -> None:
         return
     from rich.table import Table
 
-    from dlmexp.sweep.show import wide_console
+    from dlmexp.sweep.show import counted, wide_console
 
     console = wide_console()
     table = Table("experiment", "done", "running", "queued", "failed", "missing", title=f"results in {status.results}")
@@ -118,23 +118,25 @@ def show(status: Status, args: argparse.Namespace) -> None:
         table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
     console.print(table)
     for worker in status.running:
-        console.print(f"at work: {worker['who']}, {worker['cells']} cells", highlight=False)
+        console.print(f"at work: {worker['who']}, {counted(int(worker['cells']), 'cell')}", highlight=False)
     for job in status.jobs:
         node = f" on {job['node']}" if job["node"] else ""
         lost = f", {job['lost']} of them without a record" if job["lost"] else f", {job['left']} to do"
         console.print(
-            f"job {job['job']} of {job['user']}{node}: {job['state']}; {job['cells']} cells{lost}: {job['block']}\n"
-            f"  log: {job['log']}",
+            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}{lost}: "
+            f"{job['block']}\n  log: {job['log']}",
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
     if status.checkpoints:
-        console.print(f"{status.checkpoints} batches have a checkpoint to go on from", highlight=False)
+        console.print(f"checkpoints to go on from: {counted(status.checkpoints, 'batch')}", highlight=False)
     if status.packed:
-        console.print(f"{status.packed} records lie in packs ({PATTERN}) in {status.results}", highlight=False)
+        console.print(f"in packs ({PATTERN}) in {status.results}: {counted(status.packed, 'record')}", highlight=False)
     if status.set_aside:
-        console.print(f"{status.set_aside} unsound files were set aside in {status.results}/set-aside", highlight=False)
+        console.print(
+            f"unsound and set aside in {status.results}/set-aside: {counted(status.set_aside, 'file')}", highlight=False
+        )
     for e in status.experiments:
         for failure in e.failures if args.failed else ():
             console.print(

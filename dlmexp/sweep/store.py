@@ -1,7 +1,7 @@
 """Records on disk: one small JSON per cell, arrays beside it, safe with many writers and torn files.
 
 Who reads records (`read`, `all`, `arrays`) skips what is unsound and leaves it alone. Who runs cells (`find`, `base`)
-moves it to `set-aside`, so that the cell is run again.
+moves it to `set-aside`, so that the cell is run again; a store that `only_reads` (of a plan) just counts it as missing.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ class Store:
     """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`. The
     arrays' name has their checksum in it: of two writers of one cell, neither changes the other's arrays."""
 
-    def __init__(self, root: str | os.PathLike[str]):
-        self.root = Path(root)
+    def __init__(self, root: str | os.PathLike[str], only_reads: bool = False):
+        self.root, self.only_reads = Path(root), only_reads
         self.records = self.root / "records"
         self._told: set[Path] = set()
 
@@ -185,6 +185,8 @@ class Store:
 
     def set_aside(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts what lies in `set-aside`."""
+        if self.only_reads:
+            return
         target = self.root / "set-aside" / f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:8]}-{path.name}"
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):

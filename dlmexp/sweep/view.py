@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from dlmexp.sweep.cell import Cell
-from dlmexp.sweep.show import duration
+from dlmexp.sweep.show import counted, duration
 
 
 class View(ABC):
@@ -56,7 +56,8 @@ class View(ABC):
         how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
         seeds = len({cell.seed for cell in cells})
         self.current = (
-            f"{first.dataset} n={first.n} {name}{how}: {len(cells)} cells ({seeds} seeds, {len(betas)} betas)"
+            f"{first.dataset} n={first.n} {name}{how}: {counted(len(cells), 'cell')} "
+            f"({counted(seeds, 'seed')}, {counted(len(betas), 'beta')})"
         )
         self.show(f"batch {self.batch}/{self.batches}  {self.current}")
 

@@ -59,6 +59,7 @@ def test_does_not_load_torch(here):
     ("words", "says"),
     [
         (["--light"], "--light is about a pack"),
+        (["mine", "--pack", "records.tar.xz"], "--pack takes all records of a results folder: leave out mine"),
         (["--pack", ""], "choose one like records.tar.xz"),
         (["--pack", "afile/records.tar.xz"], "can't write to 'afile/records.tar.xz': choose another place with --pack"),
         (["--pack", "records.tar.xz", "--results", "nowhere"], "--results nowhere: there are no records"),

@@ -84,6 +84,17 @@ def test_plan(here, capsys):
     assert list(here.iterdir()) == []
 
 
+def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, capsys):
+    assert main(["run", *TINY, "method=[elbo]"]) == 0
+    torn = next((here / "results" / "records").rglob("*.json"))
+    torn.write_text("torn")
+    before = sorted(here.rglob("*"))
+    capsys.readouterr()
+    assert main(["run", *TINY, "method=[elbo]", "plan=true"]) == 0
+    assert "1 to run in 1 batch" in capsys.readouterr().out
+    assert sorted(here.rglob("*")) == before
+
+
 def test_default_job_as_planned(here, capsys):
     assert main(["run", "plan=true", "device=cpu"]) == 0
     said = capsys.readouterr().out
@@ -109,7 +120,7 @@ def test_multirun(here, capfd):
 def test_multirun_plan_writes_nothing(here, capfd):
     assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]", "plan=true"]) == 0
     said = capfd.readouterr().out
-    assert "1 cells: 0 done" in said
+    assert "1 cell: 0 done" in said
     assert "2 cells: 0 done" in said
     assert list(here.iterdir()) == []
 

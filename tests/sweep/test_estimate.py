@@ -41,7 +41,7 @@ def test_epochs_are_always_run_to_the_end_and_closed_forms_take_one_step():
 def test_evaluations_on_the_way_take_time():
     pace = Pace(1e-3, 1e-12)
     end, often, seldom = (estimate(batches(replace(PLAIN, evaluate=e), 2), pace).most for e in ("end", "10", "1000"))
-    assert end < seldom < often == pytest.approx(end + 0.4e-3 * PLAIN.max_iterations)
+    assert end < seldom < often == pytest.approx(end + 0.4e-3 * PLAIN.iterations)
 
 
 def test_a_long_run_is_foretold_once_and_a_short_one_not_at_all(monkeypatch):
@@ -50,7 +50,7 @@ def test_a_long_run_is_foretold_once_and_a_short_one_not_at_all(monkeypatch):
     assert foretold(short, "cpu", 1) is None
     said = foretold(long, "cpu", 1)
     assert said is not None
-    assert said.startswith("1 cells in 1 batches: about ")
+    assert said.startswith("1 cell in 1 batch: about ")
     monkeypatch.setenv(COLLEAGUE, "1")
     assert foretold(long, "cpu", 2) is None
 
