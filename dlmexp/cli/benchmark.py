@@ -7,6 +7,7 @@ SUITES = {
     "core": "a training step against GPyTorch, uPS against bMC, memory of a step",
     "engine": "a sweep against GPyTorch models one by one, overhead of the engine, planning",
     "gpu": "what the batch dimension is worth on a GPU: steps, and a figure's block",
+    "agreement": "how closely the same cells came out in two results folders",
     "data": "parsing and reading full-size files",
     "figures": "figures and claims from 20 000 records",
 }

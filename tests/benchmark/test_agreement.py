@@ -1,0 +1,54 @@
+"""Two results folders side by side."""
+
+from dataclasses import replace
+
+import pytest
+
+from dlmexp.benchmark.agreement import agreement, fits, main
+from dlmexp.benchmark.made_up import cell, failed, fit
+from dlmexp.cli import main as dlmexp
+from dlmexp.sweep.store import Store
+
+CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
+
+
+def folder(path, nlls, more=()):
+    """Validation and test NLL of CELLS, in their order."""
+    store = Store(path)
+    for each, nll in zip(CELLS, nlls, strict=True):
+        store.write(fit(each, nll=nll, error=0.1))
+    for record in more:
+        store.write(record)
+    return str(path)
+
+
+def values(one, other):
+    return {line.what: line.value for line in agreement(fits(one), fits(other))}
+
+
+def test_what_is_counted(tmp_path, capsys):
+    alone = replace(CELLS[0], seed=7)
+    one = folder(tmp_path / "one", [0.5, 0.4, 0.5, 0.4], [fit(alone, nll=0.1, error=0.1)])
+    other = folder(tmp_path / "other", [0.5, 0.40005, 0.5, 0.503], [failed(alone)])
+    found = values(one, other)
+    assert found["cells in both"] == 4
+    assert found["test NLL the same to the last bit"] == 50
+    assert found["test NLL within 0.0001"] == 75
+    assert found["test NLL within 0.01"] == 75
+    assert found["largest difference in test NLL"] == pytest.approx(0.103)
+    # beta = 0.3 has the lowest validation NLL everywhere but with the second seed of the other folder.
+    assert found["the same beta selected, of 2 times"] == 50
+    assert main([one, other]) == 1
+    assert capsys.readouterr().out.count("NOT KEPT") == 2
+    assert main([one, one]) == 0
+
+
+@pytest.mark.parametrize("other", ["nowhere", "strangers"])
+def test_nothing_to_compare(tmp_path, monkeypatch, capsys, other):
+    monkeypatch.chdir(tmp_path)
+    one = folder("one", [0.5, 0.4, 0.5, 0.4])
+    Store("strangers").write(fit(replace(CELLS[0], seed=7), nll=0.1, error=0.1))
+    assert dlmexp(["benchmark", "agreement", one, other]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "no finished cells" in said or "no cell in common" in said
