@@ -184,11 +184,21 @@ def memory(device: str, seconds: float) -> list[Line]:
     from dlmexp.training.trial import joint_step
 
     lines = []
-    for objective, estimator in (("log_dlm", Exact()), ("elbo", Exact()), ("log_dlm", UPS(10))):
-        one = joint_step(4, objective=objective, estimator=estimator, device=device, captured=False)
+    for likelihood, objective, estimator in (
+        ("probit", "log_dlm", Exact()), ("probit", "elbo", Exact()), ("probit", "log_dlm", UPS(10)),
+        ("poisson", "log_dlm", UPS(10)),
+    ):  # fmt: skip
+        one = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
         one()
         arrays = peak_bytes(one, device) / (4 * M * N * 8)
-        lines.append(Line(f"{objective}, {estimator.name}: peak memory of a step, in [B, M, n]", arrays, "arrays", 8.0))
+        lines.append(
+            Line(
+                f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]",
+                arrays,
+                "arrays",
+                8.0,
+            )
+        )
     return lines
 
 

@@ -12,7 +12,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "(every beta), in results/EXPERIMENT/. With --pack: one file with every record, which "
         "counts as a results folder's own once it lies there.",
     )
-    parser.add_argument("experiment", nargs="*", help="experiments (default: all)")
+    parser.add_argument("experiment", nargs="*", help="experiments (default: all); not with --pack")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--pack", metavar="FILE", help="write all records as one file instead (records*.tar.xz)")
     parser.add_argument("--light", action="store_true", help="with --pack: only what figures and claims need")

@@ -214,7 +214,7 @@ def _frame(ax: Axes, points: pd.DataFrame, error: str) -> None:
 
 
 def _scale_y(ax: Axes, means: np.ndarray, may_be_log: bool) -> None:
-    """A curve that goes down towards 0 and perhaps below it (the NLL of a density) is not for a log axis."""
+    """Linear, log or symlog. A curve that goes down towards 0, and perhaps below it, is never on a plain log axis."""
     scale = scale_of(means)
     if scale == "linear" or (scale == "log" and not may_be_log):
         ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))

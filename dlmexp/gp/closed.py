@@ -19,7 +19,7 @@ class Closed(NamedTuple):
     m: Float[Tensor, "B M"]
     L: Float[Tensor, "B M M"]
     ok: Bool[Tensor, "B"]
-    """which cells' Kuu factorised"""
+    """which cells could be factorised"""
 
 
 class Collapsed(Protocol):

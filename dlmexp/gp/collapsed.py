@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
@@ -29,11 +29,11 @@ def collapsed_elbo(
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
     t = beta * hyper["noise"]
     H, b = s.AA / t[..., None, None], s.Ay / t[..., None]
-    m, L = gaussian_posterior(H, b)
+    m, L, ok = gaussian_posterior(H, b)
     log_det = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     misfit = (s.yy + s.residual) / t - (L.mT @ b[..., None]).square().sum((-2, -1))
     loss = 0.5 * s.n * torch.log(2 * math.pi * hyper["noise"]) + 0.5 * beta * (log_det + misfit)
-    return Closed(loss, m.detach(), L.detach(), s.ok)
+    return Closed(loss, m.detach(), L.detach(), s.ok & ok)
 
 
 COLLAPSED_ELBO: Collapsed = collapsed_elbo
@@ -41,10 +41,11 @@ COLLAPSED_ELBO: Collapsed = collapsed_elbo
 
 def gaussian_posterior(
     H: Float[Tensor, "B M M"], b: Float[Tensor, "B M"]
-) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """m and lower-triangular L of N((I + H)^-1 b, (I + H)^-1). Factorised from the last row up, `I + H = U U^T` with U
-    upper triangular, so that `L = U^-T` is lower triangular without a second factorisation."""
+) -> tuple[Float[Tensor, "B M"], Float[Tensor, "B M M"], Bool[Tensor, "B"]]:
+    """m and lower-triangular L of N((I + H)^-1 b, (I + H)^-1), and which cells factorised. That is done from the last
+    row up, `I + H = U U^T` with U upper triangular: then `L = U^-T` is lower triangular without a second factor."""
     eye = torch.eye(H.shape[-1], dtype=H.dtype, device=H.device)
-    # H is positive semi-definite, so I + H needs no jitter.
-    L = factorise(H.flip(-2, -1) + eye, torch.zeros_like(b[..., 0])).inverse.flip(-2, -1).mT
-    return (L @ (L.mT @ b[..., None])).squeeze(-1), L
+    # H is positive semi-definite, so I + H needs no jitter, unless H is so large that the I is lost to rounding.
+    factor = factorise(H.flip(-2, -1) + eye, torch.zeros_like(b[..., 0]))
+    L = factor.inverse.flip(-2, -1).mT
+    return (L @ (L.mT @ b[..., None])).squeeze(-1), L, factor.ok

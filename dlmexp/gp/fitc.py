@@ -38,11 +38,13 @@ def fitc(
         return scaled @ scaled.mT, b.squeeze(-1), (y.square() / d).sum(-1), d.log().sum(-1)
 
     H, b, yy, log_d = sum_over_rows(piece, X, y - hyper["mean"][..., None], rows_at_once)
-    m, L = gaussian_posterior(H, b)
-    # (I + H)^-1 = L L^T, so log|I + H| = -2 sum log L_jj and b^T (I + H)^-1 b = b . m.
+    m, L, ok = gaussian_posterior(H, b)
+    # (I + H)^-1 = L L^T, so log|I + H| = -2 sum log L_jj and b^T (I + H)^-1 b = |L^T b|^2.
     log_h = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    loss = 0.5 * (X.shape[-2] * math.log(2 * math.pi) + log_d + log_h + yy - (b * m).sum(-1))
-    return Closed(loss, m.detach(), L.detach(), Kuu.ok)
+    loss = 0.5 * (
+        X.shape[-2] * math.log(2 * math.pi) + log_d + log_h + yy - (L.mT @ b[..., None]).square().sum((-2, -1))
+    )
+    return Closed(loss, m.detach(), L.detach(), Kuu.ok & ok)
 
 
 COLLAPSED_FITC: Collapsed = fitc

@@ -1,7 +1,7 @@
 """Square-loss DLM in closed form, and its whole path over beta from one eigendecomposition (SPEC section 2)."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
@@ -22,18 +22,19 @@ def collapsed_square(
     """min over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2 = 1/2 (y.y - y.A^T m)`, of the hyperparameters (see `Collapsed`).
     Square loss says nothing about q's covariance: L is 0."""
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
-    m = square_mean(s, beta)
-    return Closed(0.5 * (s.yy - (s.Ay * m).sum(-1)), m.detach(), torch.zeros_like(s.AA), s.ok)
+    m, ok = square_mean(s, beta)
+    return Closed(0.5 * (s.yy - (s.Ay * m).sum(-1)), m.detach(), torch.zeros_like(s.AA), s.ok & ok)
 
 
 COLLAPSED_SQUARE: Collapsed = collapsed_square
 
 
-def square_mean(s: Moments, beta: Float[Tensor, "B"]) -> Float[Tensor, "B M"]:
-    """`m = (A A^T + beta I)^-1 A y`."""
+def square_mean(s: Moments, beta: Float[Tensor, "B"]) -> tuple[Float[Tensor, "B M"], Bool[Tensor, "B"]]:
+    """`m = (A A^T + beta I)^-1 A y`, and which cells factorised."""
     eye = torch.eye(s.AA.shape[-1], dtype=s.AA.dtype, device=s.AA.device)
-    R = factorise(s.AA + beta[..., None, None] * eye, torch.zeros_like(beta)).inverse
-    return (R.mT @ (R @ s.Ay[..., None])).squeeze(-1)
+    factor = factorise(s.AA + beta[..., None, None] * eye, torch.zeros_like(beta))
+    R = factor.inverse
+    return (R.mT @ (R @ s.Ay[..., None])).squeeze(-1), factor.ok
 
 
 def square_path(s: Moments, betas: Float[Tensor, "K"]) -> tuple[Float[Tensor, "B K M"], Float[Tensor, "B K"]]:

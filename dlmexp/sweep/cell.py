@@ -69,7 +69,7 @@ class Cell:
 
     @property
     def iterations(self) -> int:
-        """At most so many."""
+        """The limit; 0 where nothing is trained."""
         return self.epochs * self.per_epoch if self.epochs else self.max_iterations or 0
 
     @property

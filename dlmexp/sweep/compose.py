@@ -119,8 +119,9 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def parts(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and its `parts`."""
-    return [*([cfg] if cfg.dataset else []), *(compose(part, config_dirs) for part in cfg.parts)]
+    """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
+    own = [cfg] if cfg.dataset else []
+    return own + [one for part in cfg.parts for one in parts(compose(part, config_dirs), config_dirs)]
 
 
 def sentence(error: Exception, config_dirs: Sequence[str] = ()) -> str:

@@ -41,8 +41,8 @@ def foretold(plan: Plan, device: str, workers: int) -> str | None:
         return None
     likely, most = estimate(plan.batches, measured(device), workers)
     what = f"{counted(plan.pending, 'cell')} in {counted(len(plan.batches), 'batch')}"
-    times = f"about {duration(likely)} at the pace of a short trial, {duration(most)} if no cell converges"
-    return f"{what}: {times} before its limit"
+    otherwise = f"{duration(most)} if no cell converges before its limit"
+    return f"{what}: about {duration(likely)} at the pace of a short trial, {otherwise}"
 
 
 def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) -> Estimate:
@@ -50,9 +50,8 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
     likely = most = 0.0
     for batch in batches:
         limit = _iterations(batch[0])
-        seconds = pace.step * (1 + EVALUATION / (batch[0].evaluate_every or math.inf)) / workers + pace.unit * _units(
-            batch
-        )
+        overhead = pace.step * (1 + EVALUATION / (batch[0].evaluate_every or math.inf)) / workers
+        seconds = overhead + pace.unit * _units(batch)
         most += seconds * limit
         until = UNTIL[batch[0].task]
         likely += seconds * (limit if batch[0].epochs else until * -math.expm1(-limit / until))

@@ -57,7 +57,7 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
         sums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
     if jobs[0].plan:
         for found in checked:
-            show_plan(planned(found, Store(found.cfg.results), *device_of(found.cfg)), found.missing)
+            show_plan(planned(found, Store(found.cfg.results, only_reads=True), *device_of(found.cfg)), found.missing)
         return 0
     if on_cluster and not scheduler.at_hand():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")

@@ -130,13 +130,11 @@ def show(status: Status, args: argparse.Namespace) -> None:
             soft_wrap=True,
         )
     if status.checkpoints:
-        console.print(f"checkpoints to go on from: {counted(status.checkpoints, 'batch')}", highlight=False)
+        console.print(f"to go on from a checkpoint: {counted(status.checkpoints, 'batch')}", highlight=False)
     if status.packed:
-        console.print(f"in packs ({PATTERN}) in {status.results}: {counted(status.packed, 'record')}", highlight=False)
+        console.print(f"packed in {status.results}/{PATTERN}: {counted(status.packed, 'record')}", highlight=False)
     if status.set_aside:
-        console.print(
-            f"unsound and set aside in {status.results}/set-aside: {counted(status.set_aside, 'file')}", highlight=False
-        )
+        console.print(f"set aside in {status.results}/set-aside: {counted(status.set_aside, 'file')}", highlight=False)
     for e in status.experiments:
         for failure in e.failures if args.failed else ():
             console.print(

@@ -77,7 +77,7 @@ class Program(ABC):
     def __post_init__(self) -> None:
         self.n, size = self.split.X.shape[1], self.model.minibatch
         self._minibatches = Minibatches(self.split, size) if size else None
-        self._rows = None if self._minibatches is None else self._minibatches.rows(0).clone()
+        self._rows: Tensor | None = None
 
     @property
     def minibatched(self) -> bool:
@@ -122,13 +122,19 @@ class Program(ABC):
 
     def lay_out(self, iteration: int) -> None:
         """Put the rows of this iteration's minibatch where `objective` finds them."""
-        if self._minibatches is not None and self._rows is not None:
-            self._rows.copy_(self._minibatches.rows(iteration))
+        if self._minibatches is None:
+            return
+        rows = self._minibatches.rows(iteration)
+        if self._rows is None:
+            self._rows = rows.clone()
+        else:  # where a captured graph reads them
+            self._rows.copy_(rows)
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
         """Inputs and targets of this step, by repetition."""
-        if self._rows is None:
+        if self._minibatches is None:
             return self.split.X, self.split.y
+        assert self._rows is not None, "laid out before"
         lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]
         return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
 

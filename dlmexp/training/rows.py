@@ -1,5 +1,6 @@
 """Which rows a step sees: all of them, or a minibatch that depends on (seed, iteration) alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,12 +28,12 @@ class Split:
         return Split(self.X[used], self.y[used], parts, self.seeds[used], index)
 
 
-def shuffled(seeds: Int[Tensor, "S"], epoch: int, n: int) -> Int[Tensor, "S n"]:
+def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu") -> Int[Tensor, "S n"]:
     """The order of n rows in an epoch, one line per seed: that of the raw words of a bit generator which numpy promises
-    for good. They are sorted on the device of `seeds`: on a CPU the sorting took longer than a GPU's steps."""
-    words = np.stack([np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds.tolist()])
+    for good. They are sorted on the device: on a CPU the sorting took longer than a GPU's steps."""
+    words = np.stack([np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds])
     signed = (words ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
-    return torch.from_numpy(signed).to(seeds.device).argsort(dim=-1, stable=True)
+    return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)
 
 
 @dataclass
@@ -41,8 +42,12 @@ class Minibatches:
 
     split: Split
     size: int
+    _seeds: list[int] = field(init=False)
     _epoch: int = field(default=-1, init=False)
     _order: Tensor | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._seeds = self.split.seeds.tolist()  # once: on a GPU it waits for all that is under way
 
     @property
     def per_epoch(self) -> int:
@@ -52,6 +57,6 @@ class Minibatches:
         """Row numbers of this iteration, one line per repetition."""
         epoch, step = divmod(iteration, self.per_epoch)
         if self._order is None or epoch != self._epoch:
-            self._order = shuffled(self.split.seeds, epoch, self.split.X.shape[1])
+            self._order = shuffled(self._seeds, epoch, self.split.X.shape[1], self.split.X.device)
             self._epoch = epoch
         return self._order[:, step * self.size : (step + 1) * self.size]

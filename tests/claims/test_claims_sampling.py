@@ -88,8 +88,9 @@ def test_19_cost(judged) -> None:
     assert judged(19, bmc + failures).verdict is NOT_RUN
 
 
-def test_19_only_the_same_machine_is_compared(judged) -> None:
+@pytest.mark.parametrize("what", ["host", "device", "commit"])
+def test_19_only_the_same_machine_and_version_are_compared(judged, what) -> None:
     ours = sampled(1.0, "auto", 0.5)
     for one in ours:
-        one["made"] = one["made"] | {"host": "elsewhere"}
+        one["made"] = one["made"] | {what: "another"}
     assert judged(19, sampled(None, "none", 1.0, "bmc") + ours).verdict is NOT_RUN

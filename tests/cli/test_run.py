@@ -84,14 +84,15 @@ def test_plan(here, capsys):
     assert list(here.iterdir()) == []
 
 
-def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, capsys):
+@pytest.mark.parametrize("words", [[], ["-m"]])
+def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, capsys, words):
     assert main(["run", *TINY, "method=[elbo]"]) == 0
     torn = next((here / "results" / "records").rglob("*.json"))
     torn.write_text("torn")
     before = sorted(here.rglob("*"))
     capsys.readouterr()
-    assert main(["run", *TINY, "method=[elbo]", "plan=true"]) == 0
-    assert "1 to run in 1 batch" in capsys.readouterr().out
+    assert main(["run", *words, *TINY, "method=[elbo]", "plan=true"]) == 0
+    assert "1 to run in 1 batch\n" in capsys.readouterr().out
     assert sorted(here.rglob("*")) == before
 
 

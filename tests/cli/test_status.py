@@ -67,7 +67,7 @@ def test_loads_neither_torch_nor_pandas(here):
 def test_records_in_packs(here, capsys):
     main(["collect", "--pack", "other/records.tar.xz"])
     assert main(["status", "--results", "other"]) == 0
-    assert "in packs (records*.tar.xz) in other: 3 records" in capsys.readouterr().out
+    assert "packed in other/records*.tar.xz: 3 records" in capsys.readouterr().out
 
 
 def test_a_list_of_cells_in_another_encoding_is_none_of_ours(here, capsys):

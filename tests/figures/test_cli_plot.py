@@ -148,7 +148,8 @@ def test_a_place_that_cannot_be_written_is_refused_before_drawing(folder: Path, 
 def test_an_interrupt_while_processes_draw_is_one_line(folder: Path) -> None:
     """Ctrl-C goes to every process of a terminal's group; only the first may speak."""
     code = (
-        "import os, sys; from dlmexp.cli import main\n"
+        "import os, signal, sys; from dlmexp.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's background job\n"
         "if __name__ == '__main__':\n"
         "    os.cpu_count = lambda: 4; sys.exit(main(sys.argv[1:]))\n"
     )

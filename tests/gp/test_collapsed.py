@@ -8,8 +8,10 @@ from torch.distributions import MultivariateNormal
 
 from dlmexp.benchmark.memory import peak_bytes
 from dlmexp.gp.collapsed import collapsed_elbo, gaussian_posterior
+from dlmexp.gp.fitc import fitc
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import kl, marginals, projection
+from dlmexp.gp.square import collapsed_square
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
@@ -90,8 +92,30 @@ def test_memory_is_bounded_by_the_piece(cells):
 def test_gaussian_posterior_inverts_its_precision(cells):
     R = cells(2, 5, 1, 1)["L"]
     H, b = R @ R.mT, cells(2, 5, 1, 1)["m"]
-    m, L = gaussian_posterior(H, b)
+    m, L, ok = gaussian_posterior(H, b)
+    assert ok.all()
     eye = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
     torch.testing.assert_close(L @ L.mT @ (H + eye), eye, rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(((H + eye) @ m[..., None])[..., 0], b, rtol=1e-11, atol=1e-11)
     assert torch.equal(L, L.tril())
+
+
+def test_a_cell_whose_precision_does_not_factorise_is_marked(cells):
+    R = cells(2, 5, 1, 1)["L"]
+    H = R @ R.mT
+    H[1] = float("inf")
+    _, _, ok = gaussian_posterior(H, cells(2, 5, 1, 1)["m"])
+    assert ok.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("collapsed", [collapsed_elbo, collapsed_square, fitc])
+def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
+    """Where A A^T is not finite, the cell is marked; its neighbour is as it is alone."""
+    c = cells(2, 6, 30, 2)
+    c["X"][1, 0] = float("nan")
+    found = collapsed(rbf, c, c["X"], c["y"], BETA[:2], c["jitter"])
+    assert found.ok.tolist() == [True, False]
+    alone = {name: value[:1] for name, value in c.items()}
+    assert torch.allclose(
+        found.loss[:1], collapsed(rbf, alone, alone["X"], alone["y"], BETA[:1], alone["jitter"]).loss, rtol=1e-12
+    )

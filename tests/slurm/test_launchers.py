@@ -61,7 +61,7 @@ def test_missing_data_is_noticed_before_anything_is_queued(
 def test_a_plan_is_shown_and_nothing_is_queued(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "-m", "hydra/launcher=slurm", "seeds=[0],[1]", "plan=true", *TINY]) == 0
-    assert capsys.readouterr().out.count("1 to run in 1 batch") == 2
+    assert capsys.readouterr().out.count("1 to run in 1 batch\n") == 2
     assert not list(tmp_path.iterdir())
 
 

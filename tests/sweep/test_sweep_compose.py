@@ -27,6 +27,13 @@ def test_several_datasets_and_methods():
     assert cfg.dataset["cadata"].M == 206
 
 
+def test_parts_have_parts():
+    """The paper has `sampler` among its parts, and that has the rejection sampler among its own."""
+    found = parts(compose(["experiment=paper", 'parts=[["experiment=sampler"]]']))
+    assert [list(cfg.estimator) for cfg in found] == [["bmc", "ups"], ["ups"]]
+    assert found[1].estimator["ups"].sampler == "rejection"
+
+
 def test_what_is_typed_holds_for_all_parts():
     found = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu"]))
     assert len(found) > 3
