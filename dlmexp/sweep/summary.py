@@ -20,9 +20,9 @@ def summary(plan: Plan, store: Store) -> int:
     sound = [record for record in records if record is not None and record["cell"]["kind"] == "fit"]
     if sound:
         lines = _lines(select(table(sound), methods()))
-        if lines.row_count <= MOST_LINES:
+        if 0 < lines.row_count <= MOST_LINES:
             console.print(lines)
-        else:
+        elif lines.row_count:
             console.print(f"{lines.row_count} results: 'dlmexp collect' writes them as a table", highlight=False)
     done, failed = store.keys()
     ours = {cell.key for cell in plan.cells}
@@ -43,20 +43,27 @@ def _lines(chosen: pd.DataFrame) -> Table:
     shown = [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
     names = ("dataset", "n", "method", "estimator", "q", "seeds", "beta", *(f"test {m}" for m in shown))
     lines = Table(*names, box=SIMPLE, pad_edge=False)
-    by = ["dataset", "n", "method", "estimator", "samples", "parameterisation"]
+    by = ["dataset", "n", "method", "estimator", "samples", "sampler", "parameterisation"]
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
         lines.add_row(
             str(first["dataset"]),
             str(first["n"]),
             str(first["method"]),
-            str(first["estimator"]) if pd.isna(first["samples"]) else f"{first['estimator']}-{first['samples']:g}",
+            _estimator(first),
             str(first["parameterisation"]),
             str(len(rows)),
             "" if rows["beta"].isna().all() else f"{rows['beta'].median():.3g}",
             *(_mean(rows[f"test_{metric}"]) for metric in shown),
         )
     return lines
+
+
+def _estimator(row: pd.Series) -> str:
+    if pd.isna(row["samples"]):
+        return str(row["estimator"])
+    usual = pd.isna(row["sampler"]) or row["sampler"] == "auto"
+    return f"{row['estimator']}-{row['samples']:g}" + ("" if usual else f" {row['sampler']}")
 
 
 def _mean(values: pd.Series) -> str:

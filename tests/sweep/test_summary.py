@@ -60,3 +60,23 @@ def test_nothing_but_failures(tmp_path, capsys):
     code, said = _said(tmp_path, capsys, ["failed"] * 4)
     assert code == 1
     assert "0 of 4 cells done, 4 failed" in said
+
+
+def test_samplers_are_told_apart(tmp_path, capsys):
+    store = Store(tmp_path)
+    cells = [replace(PLAIN, estimator="ups", sampler=sampler) for sampler in ("auto", "rejection")]
+    for cell, nll in zip(cells, (0.5, 0.7), strict=True):
+        store.write(record(cell, nll=nll))
+    assert summary(plan(cells, *store.keys(), lambda _: 4), store) == 0
+    lines = [line.split()[3:6] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
+    assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
+
+
+def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
+    """Data with the airline split has no validation rows."""
+    store = Store(tmp_path)
+    made = record(PLAIN, nll=0.5)
+    made["result"]["validation"] = {}
+    store.write(made)
+    assert summary(plan([PLAIN], *store.keys(), lambda _: 4), store) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cells done")
