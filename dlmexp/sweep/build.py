@@ -1,6 +1,6 @@
 """From cells of one batch to the program that trains them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from dlmexp.training.rows import Split
 from dlmexp.training.settings import Settings
 
 Hyperparameters = dict[str, np.ndarray]
+PARTS = ("validation", "test")
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,11 @@ def program(
     """The batch's program; `prepared` gives a cell's data, `base` the hyperparameters a fixed variant starts from."""
     firsts = {cell.seed: cell for cell in reversed(cells)}
     seeds = sorted(firsts)
-    by_seed = [prepared(firsts[seed]) for seed in seeds]
+    data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), place)
     split = Split(
-        X=_stack([p.X_train for p in by_seed], place),
-        y=_stack([p.y_train for p in by_seed], place),
-        parts={
-            name: (_stack([x for x, _ in pairs], place), _stack([y for _, y in pairs], place))
-            for name, pairs in (
-                ("validation", [(p.X_val, p.y_val) for p in by_seed]),
-                ("test", [(p.X_test, p.y_test) for p in by_seed]),
-            )
-            if len(pairs[0][1])
-        },
+        X=data["X"],
+        y=data["y"],
+        parts={name: (data[f"X {name}"], data[f"y {name}"]) for name in PARTS if data[f"y {name}"].shape[1]},
         seeds=torch.tensor(seeds, device=place.device),
         index=torch.tensor([seeds.index(cell.seed) for cell in cells], device=place.device),
     )
@@ -101,14 +95,25 @@ def program(
     shared = model(cells[0])
     if cells[0].variant == "fixed":
         assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "one start per seed"
-        bases = [base(firsts[seed]) for seed in seeds]
-        hyper = {name: _stack([b[name] for b in bases], place) for name in bases[0]}
-        return Fixed(shared, split, beta, hyper)
+        return Fixed(shared, split, beta, _stack((base(firsts[seed]) for seed in seeds), len(seeds), place))
     return (Collapsed if cells[0].form == "collapsed" else Joint)(shared, split, beta)
 
 
-def _stack(arrays: list[np.ndarray], place: Place) -> torch.Tensor:
-    out = torch.empty(len(arrays), *arrays[0].shape, dtype=place.dtype, device=place.device)
-    for line, array in zip(out, arrays, strict=True):
-        line.copy_(torch.from_numpy(np.array(array)))
+def _arrays(data: Prepared) -> dict[str, np.ndarray]:
+    validation, test = PARTS
+    return {
+        "X": data.X_train, "y": data.y_train,
+        f"X {validation}": data.X_val, f"y {validation}": data.y_val,
+        f"X {test}": data.X_test, f"y {test}": data.y_test,
+    }  # fmt: skip
+
+
+def _stack(by_seed: Iterable[dict[str, np.ndarray]], count: int, place: Place) -> dict[str, torch.Tensor]:
+    """One line per seed under each name. A seed's arrays are let go before the next seed's are asked for."""
+    out: dict[str, torch.Tensor] = {}
+    for i, arrays in enumerate(by_seed):
+        for name, array in arrays.items():
+            if i == 0:
+                out[name] = torch.empty(count, *array.shape, dtype=place.dtype, device=place.device)
+            out[name][i].copy_(torch.from_numpy(np.array(array)))
     return out

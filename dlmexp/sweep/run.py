@@ -31,6 +31,7 @@ from dlmexp.sweep.store import Store
 from dlmexp.sweep.summary import summary
 
 RESERVED = ("records", "data", "running", "checkpoints", "set-aside", "multirun", "figures")
+KEPT_BYTES = 1e8  # of features: repetitions of larger data are prepared again for each batch, not kept
 SHARED = stat.S_ISGID | stat.S_IWGRP  # `chmod g+ws`: how a folder is made a group's
 
 
@@ -197,7 +198,9 @@ def train(work: Work, plan: Plan, store: Store, again: Sequence[str]) -> int:
 
     cfg = work.cfg
 
-    @lru_cache(maxsize=16)
+    largest = max(data.X.nbytes for _, data in work.datasets.values())
+
+    @lru_cache(maxsize=16 if largest < KEPT_BYTES else 0)
     def split(dataset: str, seed: int, n: int) -> Prepared:
         spec, data = work.datasets[dataset]
         return prepare(data, spec, seed, n)

@@ -8,7 +8,7 @@ from dlmexp.benchmark.core import Line, main
 def test_memory_of_a_step_keeps_its_promise(capsys):
     assert main(["memory", "--device", "cpu"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "peak memory" in line]
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert all(line.endswith("kept") and "NOT" not in line for line in lines)
 
 
