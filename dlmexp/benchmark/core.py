@@ -191,14 +191,8 @@ def memory(device: str, seconds: float) -> list[Line]:
         one = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
         one()
         arrays = peak_bytes(one, device) / (4 * M * N * 8)
-        lines.append(
-            Line(
-                f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]",
-                arrays,
-                "arrays",
-                8.0,
-            )
-        )
+        what = f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]"
+        lines.append(Line(what, arrays, "arrays", 8.0))
     return lines
 
 

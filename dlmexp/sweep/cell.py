@@ -63,6 +63,11 @@ class Cell:
         return self.objective if self.objective in ("elbo", "fitc") else f"{self.variant}_{self.objective}"
 
     @property
+    def sampled(self) -> str:
+        """The estimator, with its number of samples where it has one: `exact`, `bmc-10`."""
+        return self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"
+
+    @property
     def per_epoch(self) -> int:
         """Iterations of an epoch."""
         return self.n // self.minibatch if self.minibatch else 1
@@ -81,10 +86,9 @@ class Cell:
 
     def describe(self) -> str:
         """One line for people: what is trained on what."""
-        estimator = self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         how = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {estimator}{how}{beta}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.sampled}{how}{beta}"
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:

@@ -123,7 +123,7 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
             first.dataset,
             str(first.n),
             first.method,
-            first.estimator if first.samples is None else f"{first.estimator}-{first.samples}",
+            first.sampled,
             first.parameterisation if first.form == "explicit" else "collapsed",
             str(len({cell.seed for cell in cells})),
             str(len({cell.beta for cell in cells})),

@@ -52,7 +52,7 @@ class View(ABC):
         self.batch += 1
         self._seen, self.idle, first = None, False, cells[0]
         betas = {cell.beta for cell in cells}
-        name = first.method if first.samples is None else f"{first.method} {first.estimator}-{first.samples}"
+        name = first.method if first.samples is None else f"{first.method} {first.sampled}"
         how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
         seeds = len({cell.seed for cell in cells})
         self.current = (
