@@ -1,0 +1,64 @@
+"""Things by name: ours, and those that other packages add.
+
+A registry knows the modules of ours that register something in it, and imports them when it is first asked. Another
+package adds to it through an entry point of the group `dlmexp.<kind>s` (for instance `dlmexp.objectives`) that names a
+module, or the user names the module with `plugins=[module]`; importing it is what registers.
+"""
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+from dlmexp.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Objects of one kind (`objective`, `kernel`, ...) by name."""
+
+    def __init__(self, kind: str, *modules: str):
+        self.kind = kind
+        self._modules = modules
+        self._found: dict[str, T] = {}
+        self._complete = False
+
+    def add(self, name: str, thing: T) -> T:
+        """Register `thing`; a name that is taken by something else is refused."""
+        if self._found.get(name, thing) is not thing:
+            raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
+        self._found[name] = thing
+        return thing
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """`add` as a decorator."""
+        return lambda thing: self.add(name, thing)
+
+    def names(self) -> list[str]:
+        """All names, ours first."""
+        self._load()
+        return list(self._found)
+
+    def __getitem__(self, name: str) -> T:
+        """The thing of that name; an unknown name is a sentence for the user."""
+        self._load()
+        if name not in self._found:
+            raise UserError(f"there is no {self.kind} '{name}': {nearest(name, self.names())}")
+        return self._found[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _load(self) -> None:
+        if self._complete:
+            return
+        self._complete = True  # first: a module that is being imported may ask for names itself
+        for module in self._modules:
+            import_module(module)
+        for point in entry_points(group=f"dlmexp.{self.kind}s"):
+            point.load()
