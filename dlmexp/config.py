@@ -1,9 +1,7 @@
-"""The schema of `conf/`: what can be configured, its types and its defaults (SPEC sections 5 and 6)."""
+"""The schema of `conf/`: what can be configured, its types and its defaults (docs/SPEC.md, sections 5 and 6)."""
 
 from dataclasses import dataclass, field
 from typing import Any
-
-from hydra.core.config_store import ConfigStore
 
 
 @dataclass
@@ -55,6 +53,13 @@ class BetaConfig:
     ratio: float | None = None
     smallest: float | None = None
     values: list[float] | None = None
+
+    @property
+    def rule(self) -> str:
+        """In words: 'n, n/2, ... >= 0.01', or the values, the largest first."""
+        if self.values is not None:
+            return ", ".join(f"{value:g}" for value in sorted(set(self.values), reverse=True))
+        return f"n, n/{self.ratio:g}, ... >= {self.smallest:g}"
 
 
 @dataclass
@@ -114,4 +119,6 @@ class RunConfig:
 
 def register() -> None:
     """Make the schema known to Hydra under the name that `conf/run.yaml` starts from."""
+    from hydra.core.config_store import ConfigStore
+
     ConfigStore.instance().store(name="schema", node=RunConfig)

@@ -19,7 +19,7 @@ else:
         """Jobs are submitted as arrays that the cluster accepts; who waits for them, and how, is not decided here."""
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-            from dlmexp.sweep.cluster import submit
+            from dlmexp.cluster.submission import submit
 
             # Sites may start jobs with an empty environment.
             self.environment = {name: value for name, value in os.environ.items() if name.startswith("DLMEXP_")}

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.support.processes", "tests.support.results"]
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

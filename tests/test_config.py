@@ -3,7 +3,7 @@
 import pytest
 
 from dlmexp.paths import conf_dir
-from dlmexp.sweep.compose import compose
+from dlmexp.plan.compose import compose
 
 DATASETS = sorted(path.stem for path in (conf_dir() / "dataset").glob("*.yaml") if path.stem != "csv")
 PAPER = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from dlmexp.benchmark.core import Line
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from dlmexp.records.results import Results
 
 ENOUGH = 95.0  # per cent
 
@@ -15,54 +15,46 @@ ENOUGH = 95.0  # per cent
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per quantity; exit code 1 if one is not what was promised."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark agreement", description=__doc__)
+    from dlmexp.records.results import load
+
     parser.add_argument("folders", nargs=2, metavar="RESULTS", help="a results folder")
-    lines = agreement(*(fits(folder) for folder in parser.parse_args(argv).folders))
+    lines = agreement(*(load(folder) for folder in parser.parse_args(argv).folders))
     for line in lines:
         print(line)
     return 0 if all(line.kept for line in lines) else 1
 
 
-def fits(folder: str) -> "pd.DataFrame":
-    """The finished fits with a test NLL."""
+def agreement(one: "Results", other: "Results") -> list[Line]:
+    """Differences of the fits that are in both, and of the betas that validation chooses among them."""
+    import numpy as np
+
     from dlmexp.errors import UserError
-    from dlmexp.sweep.store import Store
-    from dlmexp.sweep.table import table
+    from dlmexp.records.selection import choices, on_test
 
-    found = [r for r in Store(folder).all() if r["status"] == "done" and "nll" in r["result"].get("test", {})]
-    if not found:
-        raise UserError(f"'{folder}' has no finished cells with a test NLL: give a results folder of 'dlmexp run'")
-    return table(found)
-
-
-def agreement(one: "pd.DataFrame", other: "pd.DataFrame") -> list[Line]:
-    """Differences of the cells that are in both, and of the betas that validation chooses among them."""
-    from dlmexp.errors import UserError
-    from dlmexp.sweep.methods import methods
-    from dlmexp.sweep.table import IDENTITY, select
-
-    one, other = (frame[frame["key"].isin(of["key"])] for frame, of in ((one, other), (other, one)))
-    if one.empty:
+    for results in (one, other):
+        if not any(np.isfinite(on_test(record, "nll")) for record in results.records.values()):
+            raise UserError(f"'{results.store.root}' has no finished cells with a test NLL: run some of them first")
+    keys = [k for k in one.records if k in other.records and np.isfinite(on_test(one.records[k], "nll"))]
+    if not keys:
         raise UserError("the two folders have no cell in common: give two of the same 'dlmexp run' command")
-    both = one.merge(other, on="key", suffixes=("", "_other"))
-    difference = (both["test_nll"] - both["test_nll_other"]).abs()
+    difference = np.array([abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll")) for key in keys])
+    difference = difference[np.isfinite(difference)]
     lines = [
-        Line("cells in both", len(both), ""),
-        Line("test NLL the same to the last bit", _share(difference == 0), "%"),
+        Line("cells in both", len(difference), ""),
+        Line("test NLL the same to the last bit", 100 * float((difference == 0).mean()), "%"),
     ]
     for within in (1e-4, 1e-3, 1e-2):
         promised = ENOUGH if within == 1e-4 else None
-        lines.append(Line(f"test NLL within {within:g}", _share(difference <= within), "%", promised, at_least=True))
+        share = 100 * float((difference <= within).mean())
+        lines.append(Line(f"test NLL within {within:g}", share, "%", promised, at_least=True))
     lines.append(Line("largest difference in test NLL", difference.max(), "nats"))
-    group = dict(zip(one["key"], one.groupby(IDENTITY, dropna=False).ngroup(), strict=True))
-    choosing = [name for name, method in methods().items() if method["select"]]
-    chosen = [rows[rows["method"].isin(choosing)] for rows in (select(frame, methods()) for frame in (one, other))]
-    chosen = [rows.assign(group=rows["key"].map(group))[["method", "group", "key"]] for rows in chosen]
-    pairs = chosen[0].merge(chosen[1], on=["method", "group"], suffixes=("", "_other"))
-    if len(pairs):
-        same = _share(pairs["key"] == pairs["key_other"])
-        lines.append(Line(f"the same beta selected, of {len(pairs)} times", same, "%", ENOUGH, at_least=True))
+    asked = [several for several in dict.fromkeys([*one.asked, *other.asked]) if len(several.keys) > 1]
+    picked = [
+        {(c.method, c.betas, c.cell.identity): c.selected() for c in choices(asked, r.records)} for r in (one, other)
+    ]
+    pairs = [(ours, picked[1].get(which)) for which, ours in picked[0].items()]
+    same = [ours.key == theirs.key for ours, theirs in pairs if ours is not None and theirs is not None]
+    if same:
+        share = 100 * sum(same) / len(same)
+        lines.append(Line(f"the same beta selected, of {len(same)} times", share, "%", ENOUGH, at_least=True))
     return lines
-
-
-def _share(which: "pd.Series") -> float:
-    return 100 * float(which.mean())

@@ -64,8 +64,8 @@ def sweep(args: argparse.Namespace) -> list[Line]:
 
     from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.data.splits import prepare
-    from dlmexp.sweep.compose import compose
-    from dlmexp.sweep.run import work
+    from dlmexp.plan.compose import compose
+    from dlmexp.running.run import work
 
     words = ["dataset=ringnorm_drawn", "sizes=[1000]", "method=[joint_log_dlm]", "device=cpu"]
     words += [f"training.binary.max_iterations={args.iterations}", "training.binary.tolerance=0.0"]
@@ -98,8 +98,8 @@ def sweep(args: argparse.Namespace) -> list[Line]:
 
 def overhead(args: argparse.Namespace) -> list[Line]:
     """The default job: everything that is neither a training step nor an evaluation nor the set-up of a batch."""
-    import dlmexp.sweep.build as build
-    import dlmexp.sweep.engine as engine
+    import dlmexp.running.engine as engine
+    import dlmexp.running.programs as build
     import dlmexp.training.graph as graph
     import dlmexp.training.train as train
 
@@ -117,9 +117,9 @@ def overhead(args: argparse.Namespace) -> list[Line]:
 
 def planning(args: argparse.Namespace) -> list[Line]:
     """From words to the batches of about 10 000 cells."""
-    from dlmexp.sweep.compose import compose
-    from dlmexp.sweep.run import planned, work
-    from dlmexp.sweep.store import Store
+    from dlmexp.plan.compose import compose
+    from dlmexp.records.store import Store
+    from dlmexp.running.run import planned, work
 
     with tempfile.TemporaryDirectory() as folder:
         seeds = ",".join(map(str, range(45)))
@@ -133,7 +133,7 @@ def planning(args: argparse.Namespace) -> list[Line]:
 def status(args: argparse.Namespace) -> list[Line]:
     """`dlmexp status` as a command of its own, on about 20 000 records."""
     from dlmexp.benchmark.made_up import fill, paper
-    from dlmexp.sweep.manifest import remember
+    from dlmexp.records.manifest import remember
 
     with tempfile.TemporaryDirectory() as folder:
         cells = list(paper(betas=14))
@@ -169,8 +169,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Line]]] = {
 
 def _run(words: Sequence[str]) -> Spent:
     """`dlmexp run` in this process, into a folder that goes away."""
-    from dlmexp.sweep.compose import compose
-    from dlmexp.sweep.run import execute
+    from dlmexp.plan.compose import compose
+    from dlmexp.running.run import execute
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         began = Spent.now()

@@ -103,9 +103,9 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
     cells of that size and method took.
     """
     from dlmexp.benchmark.rival import gpytorch_step
-    from dlmexp.sweep.compose import compose
-    from dlmexp.sweep.run import execute, work
-    from dlmexp.sweep.store import Store
+    from dlmexp.plan.compose import compose
+    from dlmexp.records.store import Store
+    from dlmexp.running.run import execute, work
     from dlmexp.training.trial import made_up
 
     with tempfile.TemporaryDirectory() as folder:
@@ -117,12 +117,12 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
         with contextlib.redirect_stdout(io.StringIO()):
             execute(config)
         ours = perf_counter() - began
-        records = [record for record in Store(folder).all() if record["status"] == "done"]
+        records = [record for record in Store(folder).all() if record.done]
     features = work(config).datasets[dataset][1].X.shape[1]
     steps: Counter[tuple[int, int, str, str]] = Counter()
     for record in records:
-        cell = record["cell"]
-        steps[cell["n"], cell["M"], cell["objective"], cell["variant"]] += record["result"]["iterations"]
+        cell = record.cell
+        steps[cell.n, cell.M, cell.objective, cell.variant] += record.result.iterations
     theirs = 0.0
     for (n, M, objective, variant), count in steps.items():
         X, y = (part[0] for part in made_up(1, n, features, "probit", device))

@@ -10,7 +10,7 @@ from scipy.special import gammaln, ndtr
 from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
 from dlmexp.claims.thresholds import BOUND_TOLERANCE
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
 
 Derivatives = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 GRID = np.linspace(-40.0, 40.0, 40_001)

@@ -3,10 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dlmexp import catalogue
 from dlmexp.claims.finding import Claim, Finding, made_by
 from dlmexp.claims.rules import Verdict, almost_all, combine
-from dlmexp.figures import conf
-from dlmexp.figures.results import Record, Results
+from dlmexp.records.results import Results
+from dlmexp.records.schema import Record
 
 
 def converged_share(results: Results) -> Iterator[Finding]:
@@ -16,18 +17,18 @@ def converged_share(results: Results) -> Iterator[Finding]:
     """
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in results.records.values():
-        cell = record["cell"]
-        known = cell["dataset"] in conf.PAPER or conf.stands_for(cell["dataset"])
-        if known and cell["kind"] == "fit" and cell["max_iterations"] is not None:
-            groups[cell["dataset"], cell["parameterisation"]].append(record)
+        cell = record.cell
+        known = cell.dataset in catalogue.PAPER or catalogue.stands_for(cell.dataset)
+        if known and cell.kind == "fit" and cell.max_iterations is not None:
+            groups[cell.dataset, cell.parameterisation].append(record)
     for (dataset, how), records in sorted(groups.items()):
-        converged = sum(bool(record["result"].get("converged")) for record in records)
-        failed = sum(record["status"] == "failed" for record in records)
+        converged = sum(bool(record.result.converged) for record in records)
+        failed = sum(not record.done for record in records)
         words = f"{converged} of {len(records)} runs converged" + (f", {failed} failed" if failed else "")
         yield Finding(
             "almost every run converges", almost_all(converged, len(records)), dataset, how, words=words,
             figures={"converged": converged, "runs": len(records)},
-            repetitions=len({record["cell"]["seed"] for record in records}), commands=made_by(records),
+            repetitions=len({record.cell.seed for record in records}), commands=made_by(records),
         )  # fmt: skip
 
 

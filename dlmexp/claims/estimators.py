@@ -6,7 +6,7 @@ from dlmexp.claims.evidence import Evidence, at_beta, compared, finding
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.rules import Verdict, comparable
 from dlmexp.claims.thresholds import MATCH_FLOOR, MATCH_SHARE
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
 
 Pairs = Sequence[tuple[str, int | None]]  # estimator and L
 

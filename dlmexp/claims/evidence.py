@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dlmexp import catalogue
 from dlmexp.claims.finding import Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.statistics import paired
 from dlmexp.claims.thresholds import MIN_REPETITIONS
-from dlmexp.figures import conf, style
-from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, on_test
-from dlmexp.figures.series import grouped
+from dlmexp.figures import style
 from dlmexp.figures.variants import PARAMETERISATIONS
-from dlmexp.sweep.whole import whole
+from dlmexp.records.results import Results, records_of
+from dlmexp.records.schema import Record
+from dlmexp.records.selection import Choice, on_test
+from dlmexp.records.settings import same_settings
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,13 @@ def selected(
     results: Results, dataset: str, method: str, metric: str, parameterisation: str = "whitened",
     estimator: str = "exact", samples: int | None = None,
 ) -> Evidence:  # fmt: skip
-    """A method with its beta chosen on validation, at every size and seed."""
-    if not method.endswith("log_dlm"):
-        estimator, samples = "exact", None
-    found = results.candidates("fits", dataset, method, estimator, samples)
-    records, _ = one_protocol([r for r in found if _usable(r, parameterisation)])
-    places = grouped(records, lambda r: (r["cell"]["n"], r["cell"]["seed"]))
-    # Where part of the beta grid is still to be run, nothing has been selected, and nothing lost.
-    records = [r for (n, _), cells in places.items() if whole(n, (r["cell"]["beta"] for r in cells)) for r in cells]
-    chosen = results.selected(metric)
-    return _evidence(
-        style.of_method(method).label, records, metric, [r for r in records if (method, r["key"]) in chosen]
-    )
+    """A method with its beta chosen on validation, at every size and seed. Where some candidates have no record yet,
+    nothing has been selected, and nothing lost."""
+    found = [one for one in results.line("fits", dataset, method, estimator, samples) if _usable(one, parameterisation)]
+    kept, _ = same_settings(found, catalogue.beta_rule("paper"))
+    complete = [one for one in kept if not one.missing]
+    chosen = [record for one in complete if (record := one.selected(metric)) is not None]
+    return _evidence(style.of_method(method).label, records_of(complete), metric, chosen)
 
 
 def at_beta(
@@ -51,24 +47,28 @@ def at_beta(
     samples: int | None = None, parameterisation: str = "whitened", by_estimator: bool = False,
 ) -> Evidence:  # fmt: skip
     """The end of learning curves at one beta, at the size with most records."""
-    found = results.candidates("curves", dataset, method, estimator, samples)
-    found = [r for r in found if _usable(r, parameterisation) and np.isclose(r["cell"]["beta"], beta)]
+    several = results.line("curves", dataset, method, estimator, samples)
+    found = [
+        Choice(method, f"{beta:g}", (record,), 0)
+        for record in records_of(one for one in several if _usable(one, parameterisation))
+        if record.cell.beta is not None and np.isclose(record.cell.beta, beta)
+    ]
     if found:
-        counts = Counter(r["cell"]["n"] for r in found)
+        counts = Counter(one.cell.n for one in found)
         n = max(counts, key=lambda size: (counts[size], size))
-        found = [r for r in found if r["cell"]["n"] == n]
-    records, _ = one_protocol(found)
+        found = [one for one in found if one.cell.n == n]
+    records = records_of(same_settings(found, "")[0])
     look = style.of_estimator(estimator, samples) if by_estimator else style.at_beta(style.of_method(method), beta)
     return _evidence(look.label, records, metric, records)
 
 
-def _usable(record: Record, parameterisation: str) -> bool:
-    return record["cell"]["parameterisation"] == parameterisation or record["cell"]["task"] == "regression"
+def _usable(one: Choice, parameterisation: str) -> bool:
+    return one.cell.parameterisation == parameterisation or one.cell.task == "regression"
 
 
 def _evidence(name: str, attempted: list[Record], metric: str, chosen: list[Record]) -> Evidence:
-    places = {(r["cell"]["n"], r["cell"]["seed"]) for r in attempted}
-    values = {(r["cell"]["n"], r["cell"]["seed"]): on_test(r, metric) for r in chosen}
+    places = {(r.cell.n, r.cell.seed) for r in attempted}
+    values = {(r.cell.n, r.cell.seed): on_test(r, metric) for r in chosen}
     finite = {place: value for place, value in values.items() if np.isfinite(value)}
     return Evidence(name, finite, attempted, len(places) - len(finite))
 
@@ -102,13 +102,13 @@ def places(results: Results, *datasets: str) -> Iterator[str]:
     """The paper's datasets named, each followed by the stand-ins of it that have records."""
     names = dict.fromkeys(datasets)
     for dataset in datasets:
-        names |= dict.fromkeys(name for name in conf.stand_ins(dataset) if name in results.tasks)
+        names |= dict.fromkeys(name for name in catalogue.stand_ins(dataset) if name in results.tasks)
     yield from names
 
 
 def parameterisations(results: Results, dataset: str) -> Iterator[str]:
     """Under which q to judge: both, for binary and count data."""
-    if results.tasks.get(dataset, conf.datasets().get(dataset, {}).get("task")) == "regression":
+    if results.tasks.get(dataset, catalogue.datasets().get(dataset, {}).get("task")) == "regression":
         yield "whitened"
     else:
         yield from PARAMETERISATIONS

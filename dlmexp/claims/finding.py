@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from dlmexp import catalogue
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.statistics import Comparison
-from dlmexp.figures import conf
-from dlmexp.figures.results import Record, Results
+from dlmexp.records.results import Results
+from dlmexp.records.schema import Record
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Finding:
 
     @property
     def stands_for(self) -> str | None:
-        return conf.stands_for(self.dataset) if self.dataset else None
+        return catalogue.stands_for(self.dataset) if self.dataset else None
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,5 @@ def made_by(records: Iterable[Record], most: int = 3) -> list[str]:
     """The commands that made these records, the most frequent first."""
     from collections import Counter
 
-    counts = Counter(record["made"].get("command") or "unknown" for record in records)
+    counts = Counter(record.made.command or "unknown" for record in records)
     return [command for command, _ in counts.most_common(most)]

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from importlib import import_module
 
+from dlmexp import catalogue
 from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
-from dlmexp.figures import conf
-from dlmexp.figures.results import Results
 from dlmexp.figures.variants import PARAMETERISATIONS
+from dlmexp.records.results import Results
 
 FAMILIES = ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")
 PAPER, STAND_IN = "the paper's data", "stand-in data"
@@ -44,7 +44,7 @@ class Judgement:
     def data(self) -> list[str]:
         """What it was judged on, stand-ins labelled as such."""
         names = dict.fromkeys(found.dataset for found in self.judged if found.dataset)
-        return [f"{name} (stand-in for {conf.family(of)})" if (of := conf.stands_for(name)) else name for name in names]
+        return [catalogue.labelled(name) for name in names]
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -76,7 +76,7 @@ class Judgement:
             panel.experiment for figure in figures().values() for panel in figure.panels if panel.dataset == dataset
         }
         fitting = [name for name in self.claim.experiments if name in computing or name == "sampler"]
-        return [conf.run_command(name, dataset) for name in fitting]
+        return [catalogue.run_command(name, dataset) for name in fitting]
 
     @property
     def difference(self) -> str:

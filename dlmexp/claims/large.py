@@ -7,7 +7,7 @@ from dlmexp.claims.evidence import at_beta, compared, finding, parameterisations
 from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, better, combine, opposite
 from dlmexp.figures.families.airline import BETAS
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
 
 
 def dlm_beats_elbo(results: Results) -> Iterator[Finding]:

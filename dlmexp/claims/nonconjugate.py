@@ -7,16 +7,17 @@ from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, better, combine, comparable, lowest, no_worse
 from dlmexp.claims.thresholds import ERROR_MARGIN, MRE_MARGIN, NLL_MARGIN
 from dlmexp.figures.families import classification, counts
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
 
 BASELINES = ("elbo", "beta_elbo")
 DLM = ("joint_log_dlm", "fixed_log_dlm")
 
 
 def _evidence(results: Results, dataset: str, metric: str, how: str) -> dict[str, Evidence]:
-    task = results.tasks.get(dataset)
-    sampled = {"estimator": "bmc", "samples": 10} if task == "count" else {}
-    return {name: selected(results, dataset, name, metric, how, **sampled) for name in (*BASELINES, *DLM)}
+    count = results.tasks.get(dataset) == "count"
+    sampled = {"estimator": "bmc", "samples": 10} if count else {}
+    found = {name: selected(results, dataset, name, metric, how) for name in BASELINES}
+    return found | {name: selected(results, dataset, name, metric, how, **sampled) for name in DLM}
 
 
 def ringnorm_and_others(results: Results) -> Iterator[Finding]:

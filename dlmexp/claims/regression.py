@@ -4,15 +4,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from dlmexp import catalogue
 from dlmexp.claims.estimators import estimator_evidence, matches
 from dlmexp.claims.evidence import compared, finding, places, selected
 from dlmexp.claims.finding import Claim, Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict, agreeing, better, combine, lowest, opposite
 from dlmexp.claims.statistics import paired
-from dlmexp.figures import conf, style
+from dlmexp.figures import style
 from dlmexp.figures.families.regression import LOG, SQUARE
-from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, on_test, on_validation
+from dlmexp.records.results import Results, records_of
+from dlmexp.records.selection import lowest as lowest_validation
+from dlmexp.records.selection import on_test
+from dlmexp.records.settings import same_settings
 
 LOG_METHODS = [line.method for line in LOG]
 ALL_METHODS = [line.method for line in SQUARE]
@@ -78,31 +81,26 @@ def best_beta(results: Results) -> Iterator[Finding]:
 
 def _beta_side(results: Results, method: str, share: str, above: bool) -> Finding:
     """Whether validation selects beta above (below) 1, and what that side gains over the other in test NLL."""
-    wanted = conf.size_in_rows(share, conf.training_pool("cadata") or 1)
-    records, _ = one_protocol(results.candidates("fits", "cadata", method))
-    records = [r for r in records if abs(r["cell"]["n"] - wanted) <= 0.02 * wanted and r["cell"]["beta"] != 1.0]
+    wanted = catalogue.size_in_rows(share, catalogue.training_pool("cadata") or 1)
+    kept, _ = same_settings(results.line("fits", "cadata", method), catalogue.beta_rule("paper"))
+    near = [one for one in kept if abs(one.cell.n - wanted) <= 0.02 * wanted]
+    records = records_of(near)
     label = style.of_method(method).label
     about = f"{label} at {share} (n = {wanted}) selects β {'> 1' if above else '< 1'}"
-    seeds = sorted({r["cell"]["seed"] for r in records})
-    chosen = {seed: _lowest_validation([r for r in records if r["cell"]["seed"] == seed]) for seed in seeds}
-    betas = [r["cell"]["beta"] for r in chosen.values() if r is not None]
+    near = sorted(near, key=lambda one: one.cell.seed)
+    betas = [r.cell.beta for one in near if (r := lowest_validation(one.records, "nll")) and r.cell.beta is not None]
     over = sum(beta > 1 for beta in betas)
     # 'Other methods do not select beta < 1' is as good with 1 or more.
     verdict = agreeing(over, len(betas)) if above else opposite(agreeing(over, len(betas)))
-    sides = [
+    over_one, under_one = (
         {
-            (wanted, seed): on_test(best, "nll")
-            for seed in seeds
-            if (
-                best := _lowest_validation(
-                    [r for r in records if r["cell"]["seed"] == seed and side(r["cell"]["beta"])]
-                )
-            )
+            (wanted, one.cell.seed): on_test(best, "nll")
+            for one in near
+            if (best := lowest_validation([r for r in one.records if side(r.cell.beta or 1.0)], "nll"))
         }
         for side in (lambda beta: beta > 1, lambda beta: beta < 1)
-    ]
-    ours, rival = sides if above else sides[::-1]
-    comparison = paired(ours, rival)
+    )
+    comparison = paired(over_one, under_one) if above else paired(under_one, over_one)
     names = ("best β > 1", "best β < 1") if above else ("best β < 1", "best β > 1")
     found = Finding(about, verdict, "cadata", repetitions=len(betas), commands=made_by(records))
     found.measured = [Measured(f"{label}: {names[0]} vs {names[1]}", comparison)] if comparison else []
@@ -110,11 +108,6 @@ def _beta_side(results: Results, method: str, share: str, above: bool) -> Findin
         found.figures = {"median_beta": float(np.median(betas)), "share_above_1": over / len(betas)}
         found.words = f"selected: {', '.join(f'{beta:.3g}' for beta in betas)}"
     return found
-
-
-def _lowest_validation(records: list[Record]) -> Record | None:
-    usable = [r for r in records if np.isfinite(on_validation(r, "nll")) and np.isfinite(on_test(r, "nll"))]
-    return min(usable, key=lambda r: (on_validation(r, "nll"), -r["cell"]["beta"]), default=None)
 
 
 def sampled_gradients(results: Results) -> Iterator[Finding]:

@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
+from dlmexp import catalogue
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.judge import PAPER, STAND_IN, Judgement
 from dlmexp.claims.rules import Verdict
-from dlmexp.figures import conf
 
 
 def evidence_words(found: Finding) -> str:
@@ -32,7 +32,7 @@ def as_text(judgements: list[Judgement]) -> str:
         lines.append(f"{one.claim.number:2}. {one.verdict.upper()}{basis}: {one.claim.says}")
         for found in one.judged:
             how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
-            where = f"{_place(found)}{how}: " if found.dataset else ""
+            where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
             lines.append(f"      {found.verdict}: {where}{found.about}. {evidence_words(found)}".rstrip())
         if one.difference:
             lines.append(f"      {one.difference}")
@@ -53,10 +53,6 @@ def summary_words(judgements: list[Judgement]) -> str:
     return text + (f" ({stand_ins} judged on stand-in data only)" if stand_ins else "")
 
 
-def _place(found: Finding) -> str:
-    return f"{found.dataset} (stand-in for {conf.family(found.stands_for)})" if found.stands_for else f"{found.dataset}"
-
-
 def as_markdown(judgements: list[Judgement]) -> str:
     """A table, then the parts of each claim."""
     lines = ["| # | claim | the paper's data | stand-ins | judged on | repetitions |", "|---|---|---|---|---|---|"]
@@ -72,7 +68,7 @@ def as_markdown(judgements: list[Judgement]) -> str:
         lines += ["", f"## {one.claim.number}. {one.claim.says}", ""]
         for found in one.judged:
             how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
-            where = f"{_place(found)}{how}: " if found.dataset else ""
+            where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
             lines.append(f"- **{found.verdict}**: {_cell(f'{where}{found.about}. {evidence_words(found)}')}")
         if one.difference:
             lines += ["", _cell(one.difference)]

@@ -14,7 +14,8 @@ from dlmexp.claims.statistics import Values, paired
 from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO, COST_MARGIN, NLL_MARGIN
 from dlmexp.figures import style
 from dlmexp.figures.families import counts
-from dlmexp.figures.results import Record, Results
+from dlmexp.records.results import Results, records_of
+from dlmexp.records.schema import Record
 
 SAMPLES = (1, 10, 100)
 
@@ -39,8 +40,8 @@ def gradient_statistics(results: Results) -> Iterator[Finding]:
         records = {
             (name, samples): [
                 record
-                for record in results.candidates("gradients", "abalone", "fixed_log_dlm", name, samples)
-                if record["status"] == "done" and record["cell"]["parameterisation"] == how
+                for record in records_of(results.line("gradients", "abalone", "fixed_log_dlm", name, samples))
+                if record.done and record.cell.parameterisation == how
             ]
             for name in style.ESTIMATORS
             for samples in SAMPLES
@@ -56,7 +57,7 @@ def gradient_statistics(results: Results) -> Iterator[Finding]:
 
 def _by_seed(records: list[Record], value: str) -> Values:
     """log of a positive figure, so that a difference is a ratio."""
-    found = {(0, r["cell"]["seed"]): r["result"].get(value) for r in records}
+    found = {(0, r.cell.seed): getattr(r.result, value) for r in records}
     return {place: math.log(bias) for place, bias in found.items() if bias is not None and 0 < bias < math.inf}
 
 
@@ -77,7 +78,7 @@ def _noisiest(results: Results, records: dict[tuple[str, int], list[Record]], ho
     """The scatter of condition (i) over the draws of a repetition, in logs."""
     scatter: dict[tuple[str, int], Values] = {}
     for kind, several in records.items():
-        values = {(0, r["cell"]["seed"]): results.arrays(r).get("condition_i") for r in several}
+        values = {(0, r.cell.seed): results.arrays(r).get("condition_i") for r in several}
         scatter[kind] = {
             place: math.log(max(float(np.std(draws)), 1e-300)) for place, draws in values.items() if draws is not None
         }
@@ -113,14 +114,14 @@ def rejections(results: Results) -> Iterator[Finding]:
     """The paper's sampler: tries rejected per accepted sample."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in results.records.values():
-        cell, rate = record["cell"], record["result"].get("acceptance")
-        if cell["estimator"] == "ups" and cell["sampler"] == "rejection" and cell["kind"] == "fit" and rate:
-            groups[cell["dataset"], cell["parameterisation"]].append(record)
+        cell, rate = record.cell, record.result.acceptance
+        if cell.estimator == "ups" and cell.options.get("sampler") == "rejection" and cell.kind == "fit" and rate:
+            groups[cell.dataset, cell.parameterisation].append(record)
     if not groups:
         yield Finding("the rejection sampler rejects about 2 tries per sample", Verdict.NOT_RUN, "abalone", "whitened")
     for (dataset, how), records in sorted(groups.items()):
-        rejected = [1 / record["result"]["acceptance"] - 1 for record in records]
-        mean, seeds = float(np.mean(rejected)), len({record["cell"]["seed"] for record in records})
+        rejected = [1 / (record.result.acceptance or 1.0) - 1 for record in records]
+        mean, seeds = float(np.mean(rejected)), len({record.cell.seed for record in records})
         yield Finding(
             "the rejection sampler rejects about 2 tries per sample", between(mean, *ABOUT_TWO, seeds), dataset, how,
             figures={"rejected_per_accepted": mean}, repetitions=seeds, commands=made_by(records),
@@ -137,16 +138,16 @@ def cost(results: Results) -> Iterator[Finding]:
     )
     records: dict[tuple[str, str, int], list[Record]] = defaultdict(list)
     for record in results.records.values():
-        cell, result = record["cell"], record["result"]
-        ours = cell["estimator"] == "ups" and cell["sampler"] != "rejection"
-        if cell["kind"] != "fit" or record["status"] != "done" or not (ours or cell["estimator"] == "bmc"):
+        cell, result = record.cell, record.result
+        ours = cell.estimator == "ups" and cell.options.get("sampler") != "rejection"
+        if cell.kind != "fit" or not record.done or not (ours or cell.estimator == "bmc"):
             continue
-        if not result.get("iterations") or not result.get("seconds"):
+        if not result.iterations or not result.seconds:
             continue
-        group = (cell["dataset"], cell["parameterisation"], cell["samples"])
-        made = (record["made"].get(what) for what in ("device", "host", "commit"))
-        setting = (cell["n"], cell["variant"], cell["beta"], cell["evaluate"], *made)
-        times[group][cell["estimator"]][setting, cell["seed"]] = math.log(result["seconds"] / result["iterations"])
+        group = (cell.dataset, cell.parameterisation, cell.samples or 0)
+        made = (record.made.device, record.made.host, record.made.commit)
+        setting = (cell.n, cell.variant, cell.beta, cell.evaluate, *made)
+        times[group][cell.estimator][setting, cell.seed] = math.log(result.seconds / result.iterations)
         records[group].append(record)
     for (dataset, how, samples), both in sorted(times.items()):
         if comparison := paired(both["ups"], both["bmc"]):

@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from dlmexp.claims.judge import judge
     from dlmexp.claims.render import as_json, as_markdown, as_text
-    from dlmexp.figures.results import load
+    from dlmexp.records.results import load
 
     judgements = judge(load(args.results))
     if args.json:

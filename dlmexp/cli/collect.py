@@ -21,7 +21,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.errors import UserError
-    from dlmexp.sweep.collect import collect
+    from dlmexp.records.collect import collect
 
     if args.pack is not None:
         if args.experiment:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_output
-    from dlmexp.sweep.collect import collect_pack
+    from dlmexp.records.collect import collect_pack
 
     check_output(Path(args.pack), Path(args.pack).parent, "--pack")
     print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")

@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_output
     from dlmexp.figures.plot import left_out, plot
     from dlmexp.figures.registry import find
-    from dlmexp.figures.results import load, load_several
     from dlmexp.figures.save import parse_formats
     from dlmexp.figures.variants import parse_by
+    from dlmexp.records.results import load, load_several
 
     find(args.ids)
     formats, _ = parse_formats(args.format), parse_by(args.by)
@@ -84,11 +84,9 @@ def _list(args: argparse.Namespace) -> int:
     """Works without any results too: the figures are then all `not run`."""
     from dlmexp.figures.plot import measured
     from dlmexp.figures.registry import figures
-    from dlmexp.figures.results import Results
-    from dlmexp.sweep.store import Store
+    from dlmexp.records.results import read_results
 
-    store = Store(args.results)
-    results = Results(store, store.all())
+    results = read_results(args.results)
     if not results.records:
         for figure in figures().values():
             print(f"{figure.id:28} not run       {figure.caption}")

@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_output
     from dlmexp.errors import UserError
-    from dlmexp.figures.results import load
+    from dlmexp.records.results import load
     from dlmexp.report.page import page
 
     out = Path(args.out) if args.out else Path(args.results) / "report.html"

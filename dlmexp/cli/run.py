@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     """`words` are Hydra's: overrides and its flags."""
     from hydra._internal.utils import get_args_parser
 
-    from dlmexp.sweep.compose import all_is_read, compose, expand, launcher, with_default
+    from dlmexp.plan.compose import all_is_read, compose, expand, launcher, with_default
 
     args = _refusing_unknown(get_args_parser(), words)
     config_dirs = [args.config_dir] if args.config_dir else []
@@ -72,14 +72,14 @@ def run(words: Sequence[str]) -> int:
     if not args.multirun and any(word.startswith("hydra/launcher=") for word in args.overrides):
         raise UserError("hydra/launcher= starts the jobs of a multirun: add -m")
     if args.multirun:
-        from dlmexp.sweep.multirun import multirun
+        from dlmexp.cluster.multirun import multirun
 
         expanded = expand(with_default(args.overrides))
         jobs = [compose(job, config_dirs) for job in expanded]
         all_is_read(args.overrides, jobs)
         launched_by = launcher(expanded[0], config_dirs)
         return multirun(jobs, config_dirs, launched_by, lambda: _through_hydra(words, with_default(args.overrides)))
-    from dlmexp.sweep.run import execute
+    from dlmexp.running.run import execute
 
     cfg = compose(with_default(args.overrides), config_dirs)
     all_is_read(args.overrides, [cfg])
@@ -111,9 +111,9 @@ def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
     """Hand over to Hydra, with the default job added if need be; overrides behind the flags, as it wants them."""
     import hydra
 
+    from dlmexp.cluster.multirun import job
     from dlmexp.config import register
     from dlmexp.paths import conf_dir
-    from dlmexp.sweep.multirun import job
 
     register()
     flags = [word for word in words if word not in overrides]

@@ -19,8 +19,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
+    from dlmexp.cluster.status import show, status
     from dlmexp.errors import UserError
-    from dlmexp.sweep.status import show, status
 
     if not Path(args.results).is_dir():
         raise UserError(f"--results {args.results}: there is no such folder; 'dlmexp run' makes one")

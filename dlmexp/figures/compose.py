@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from dlmexp.figures import axes, conf, style
+from dlmexp import catalogue
+from dlmexp.figures import axes, style
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.results import Results
 from dlmexp.figures.series import Series, panel_series
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
+from dlmexp.records.results import Results
 
 PANEL_HEIGHT = 1.55  # inches
 NOWHERE = "#cccccc"  # legend entries of what was not run at all
@@ -214,7 +215,9 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append("The first twentieth of a learning curve may leave the frame.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL.")
-    notes += [f"{name} stands in for the paper's {conf.family(of)}." for name, of in drawn.drawing.stand_ins.items()]
+    notes += [
+        f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
+    ]
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
     return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.figure.columns == 1 else 175)

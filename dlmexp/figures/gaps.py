@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dlmexp.figures import conf
+from dlmexp import catalogue
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.series import Series
 
@@ -23,21 +23,21 @@ def missing_lines(series: list[Series]) -> list[str]:
 
 def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     """Lines, sizes and repetitions of a panel that no record covers (failed cells are covered: they were run)."""
-    command = conf.run_command(panel.experiment, panel.dataset)
+    command = catalogue.run_command(panel.experiment, panel.dataset)
     if all(one.empty for one in series):
         return [Gap(panel.dataset, "nothing run", command)]
     absent = missing_lines(series)
     what = [f"no {', '.join(absent)}"] if absent else []
     drawn = [one for one in series if not one.empty]
     if panel.kind == "sizes":
-        wanted = set() if panel.experiment == "default" else set(conf.training_sizes(panel.dataset))
+        wanted = set() if panel.experiment == "default" else set(catalogue.training_sizes(panel.dataset))
         wanted |= {int(x) for one in drawn for x in one.points["x"]}
         lacking: dict[str, list[str]] = {}
         for one in drawn:
             if sizes := sorted(wanted - {int(x) for x in one.points["x"]}):
                 lacking.setdefault(", ".join(map(str, sizes)), []).append(one.line.look.label)
         what += [f"no n = {sizes} for {', '.join(labels)}" for sizes, labels in lacking.items()]
-    expected = conf.repetitions(panel.experiment)
+    expected = catalogue.repetitions(panel.experiment)
     run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
     if min(run) < expected:
         what.append(

@@ -12,9 +12,9 @@ from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import figures, find
-from dlmexp.figures.results import Results
 from dlmexp.figures.save import save
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
+from dlmexp.records.results import Results
 
 WORTH_PROCESSES = 8  # with fewer figures, starting interpreters takes longer than drawing
 

@@ -5,18 +5,19 @@ mean and deviation and counted in `failed`; it is never averaged in silence.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dlmexp.figures import conf
+from dlmexp import catalogue
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.protocol import one_protocol
-from dlmexp.figures.results import Record, Results, on_test, on_validation
-from dlmexp.sweep.whole import whole
+from dlmexp.records.results import Results, records_of
+from dlmexp.records.schema import Record
+from dlmexp.records.selection import Choice, on_test, on_validation
+from dlmexp.records.settings import same_settings
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients"}
@@ -51,91 +52,106 @@ def summary(x: float, values: Iterable[float], attempted: int) -> dict[str, Any]
 def panel_series(panel: Panel, results: Results, parameterisation: str = "whitened") -> list[Series]:
     """The lines of a panel in their order; a line without records has no points."""
     make = {"sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram}[panel.kind]
-    candidates = [line_records(panel, line, results, parameterisation) for line in panel.lines]
-    n = None if panel.kind == "sizes" else _one_size(panel, [record for several in candidates for record in several])
+    candidates = [line_choices(panel, line, results, parameterisation) for line in panel.lines]
+    n = None if panel.kind == "sizes" else _one_size(panel, [one for several in candidates for one in several])
+    preferred = catalogue.beta_rule(panel.experiment)
     found = []
     for line, several in zip(panel.lines, candidates, strict=True):
-        chosen, note = one_protocol([r for r in several if panel.kind == "sizes" or r["cell"]["n"] == n])
+        at_size = [one for one in several if panel.kind == "sizes" or one.cell.n == n]
+        chosen, notes = same_settings(at_size, preferred)
         series = make(panel, line, chosen, results) if chosen else Series(line, pd.DataFrame(columns=list(STATISTICS)))
         series.n, series.folder = n, results.label
-        if note:
-            series.notes.append(f"{line.look.label}: {note}")
+        series.notes += [f"{line.look.label}: {note}" for note in notes]
         found.append(series)
     return found
 
 
-def line_records(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Record]:
-    """All records that could be part of `line`: every beta and seed, failed ones included."""
-    found = results.candidates(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
-
-    def fits(cell: dict[str, Any]) -> bool:
+def line_choices(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Choice]:
+    """All that could be part of `line`, every size and seed: candidates of a selection, or single records at the line's
+    own beta."""
+    found = [
+        one
+        for one in results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
         # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
-        usable = cell["parameterisation"] == parameterisation or cell["task"] == "regression"
-        return usable and (line.beta is None or np.isclose(cell["beta"], line.beta))
+        if one.cell.parameterisation == parameterisation or one.cell.task == "regression"
+    ]
+    if line.beta is None:
+        return found
+    return [
+        Choice(line.method, f"{line.beta:g}", (record,), 0)
+        for record in records_of(found)
+        if record.cell.beta is not None and np.isclose(record.cell.beta, line.beta)
+    ]
 
-    return [record for record in found if fits(record["cell"])]
 
-
-def _one_size(panel: Panel, records: list[Record]) -> int | None:
+def _one_size(panel: Panel, several: list[Choice]) -> int | None:
     """The size a panel is drawn at: the share it names, else the one with most records (the larger of equals)."""
-    counts = Counter(record["cell"]["n"] for record in records)
+    counts: Counter[int] = Counter()
+    for one in several:
+        counts[one.cell.n] += len(one.records)
     if not counts:
         return None
     if panel.n is None:
         return max(counts, key=lambda n: (counts[n], n))
-    wanted = conf.size_in_rows(panel.n, conf.training_pool(panel.dataset) or max(counts))
+    wanted = catalogue.size_in_rows(panel.n, catalogue.training_pool(panel.dataset) or max(counts))
     closest = min(counts, key=lambda n: abs(n - wanted))
     return closest if abs(closest - wanted) <= 0.02 * wanted else None
 
 
-def grouped(records: list[Record], by: Callable[[Record], Any]) -> dict[Any, list[Record]]:
-    """Records by a property, in its order (None last)."""
-    groups: dict[Any, list[Record]] = defaultdict(list)
-    for record in records:
-        groups[by(record)].append(record)
-    return {key: groups[key] for key in sorted(groups, key=lambda key: (key is None, key or 0))}
+def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
+    """Test metric against n, beta selected on validation for every repetition.
 
-
-def _sizes(panel: Panel, line: Line, records: list[Record], results: Results) -> Series:
-    """Test metric against n, beta selected on validation for every repetition."""
-    selected = results.selected(panel.metric)
-    points = []
-    for n, attempts in grouped(records, lambda record: record["cell"]["n"]).items():
-        per_seed = grouped(attempts, lambda record: record["cell"]["seed"])
-        # A repetition whose beta grid is not whole yet has not been run, whatever its cells say so far.
-        per_seed = {seed: cells for seed, cells in per_seed.items() if whole(n, (r["cell"]["beta"] for r in cells))}
-        if not per_seed:
+    A repetition with candidates that have no record yet has not been run; it is counted in `incomplete`.
+    """
+    sizes: dict[int, list[Choice]] = defaultdict(list)
+    for one in sorted(several, key=lambda one: one.cell.seed):
+        sizes[one.cell.n].append(one)
+    points, notes = [], []
+    for n, attempts in sorted(sizes.items()):
+        complete = [one for one in attempts if not one.missing]
+        if lacking := [one.missing for one in attempts if one.missing]:
+            notes.append(_incomplete(line, n, lacking))
+        if not complete:
             continue
-        chosen = [
-            record for several in per_seed.values() for record in several if (line.method, record["key"]) in selected
-        ]
-        betas = [record["cell"]["beta"] for record in chosen]
-        point = summary(n, (on_test(record, panel.metric) for record in chosen), len(per_seed))
+        chosen = [record for one in complete if (record := one.selected(panel.metric)) is not None]
+        point = summary(n, (on_test(record, panel.metric) for record in chosen), len(complete))
         points.append(
             point
             | {
-                "betas": " ".join(f"{beta:.4g}" for beta in betas if beta is not None),
-                "fewest_candidates": min(map(len, per_seed.values())),
-                "most_candidates": max(map(len, per_seed.values())),
-                "failed_candidates": sum(record["status"] == "failed" for record in attempts),
+                "betas": " ".join(f"{record.cell.beta:.4g}" for record in chosen if record.cell.beta is not None),
+                "fewest_candidates": min(len(one.records) for one in complete),
+                "most_candidates": max(len(one.records) for one in complete),
+                "failed_candidates": sum(one.failed for one in attempts),
             }
         )
-    return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)))
+    return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)), notes=notes)
 
 
-def _betas(panel: Panel, line: Line, records: list[Record], results: Results) -> Series:
+def _incomplete(line: Line, n: int, lacking: list[int]) -> str:
+    span = f"{min(lacking)}" if min(lacking) == max(lacking) else f"{min(lacking)} to {max(lacking)}"
+    one = len(lacking) == 1
+    return (
+        f"{line.look.label}, n = {n}: {span} betas have no record yet in {len(lacking)} "
+        f"{'repetition' if one else 'repetitions'}, which {'is' if one else 'are'} not drawn"
+    )
+
+
+def _betas(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
     """Test metric against beta at one size; the mean validation metric beside it. A method without beta has x = NaN."""
+    cells: dict[float, list[Record]] = defaultdict(list)
+    for record in records_of(several):
+        cells[np.inf if record.cell.beta is None else record.cell.beta].append(record)
     points = []
-    for beta, cells in grouped(records, lambda record: record["cell"]["beta"]).items():
-        point = summary(np.nan if beta is None else beta, (on_test(r, panel.metric) for r in cells), len(cells))
-        beside = summary(0, (on_validation(r, panel.metric) for r in cells), len(cells))
+    for beta, records in sorted(cells.items()):
+        point = summary(np.nan if beta == np.inf else beta, (on_test(r, panel.metric) for r in records), len(records))
+        beside = summary(0, (on_validation(r, panel.metric) for r in records), len(records))
         points.append(point | {"validation": beside["mean"]})
     return Series(line, pd.DataFrame(points))
 
 
-def _curve(panel: Panel, line: Line, records: list[Record], results: Results) -> Series:
+def _curve(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
     """Test metric against epochs or iterations; a repetition that has stopped keeps its last value."""
-    curves = []
+    records, curves = records_of(several), []
     for record in records:
         arrays = results.arrays(record)
         x, y = arrays.get("epochs" if panel.x == "epochs" else "evaluated_at"), arrays.get(f"test_{panel.metric}")
@@ -154,12 +170,13 @@ def _held(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(index >= 0, y[np.maximum(index, 0)], np.nan)
 
 
-def _histogram(panel: Panel, line: Line, records: list[Record], results: Results) -> Series:
+def _histogram(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
     """The draws of all repetitions together, and their statistics; x is L."""
+    records = records_of(several)
     draws = [np.asarray(results.arrays(record).get(panel.metric, []), dtype=float) for record in records]
     usable = [values[np.isfinite(values)] for values in draws]
     pooled = np.concatenate(usable)
     empty = sum(len(values) == 0 for values in usable)
     point = summary(line.samples or 0, pooled, len(pooled)) | {"repetitions": len(records) - empty, "failed": empty}
-    bias = summary(0, (float(record["result"].get("bias") or np.nan) for record in records), len(records))["mean"]
+    bias = summary(0, (record.result.bias or np.nan for record in records), len(records))["mean"]
     return Series(line, pd.DataFrame([point | {"draws": len(pooled), "bias": bias}]), draws=pooled)

@@ -1,13 +1,13 @@
 """Which drawings to make of a figure: on the paper's data, on stand-ins under their own names, under either q."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
+from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures import conf
 from dlmexp.figures.panels import Figure, Panel
-from dlmexp.figures.results import Results
-from dlmexp.sweep.cell import Cell
+from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
+from dlmexp.records.results import Results
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
 
@@ -26,12 +26,12 @@ class Drawing:
         """Stand-in -> the paper's dataset, as far as this drawing uses any."""
         own = {panel.dataset for panel in self.figure.panels}
         used = dict.fromkeys(panel.dataset for panel in self.panels if panel.dataset not in own)
-        return {name: of for name in used if (of := conf.stands_for(name))}
+        return {name: of for name in used if (of := catalogue.stands_for(name))}
 
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`field=value[,value...]` terms as a dictionary; a field that no cell has is refused."""
-    valid = [f.name for f in fields(Cell)]
+    valid = [name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"]
     wanted: dict[str, list[str]] = {}
     for term in terms:
         name, equals, values = term.partition("=")
@@ -49,8 +49,9 @@ def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
     for name, values in wanted.items():
         if name == "dataset":
             continue
-        present = {str(record["cell"][name]) for record in kept}
-        kept = [record for record in kept if any(_same(record["cell"][name], text) for text in values)]
+        of = {record.key: record.cell.flat().get(name) for record in kept}
+        present = {str(value) for value in of.values()}
+        kept = [record for record in kept if any(_same(of[record.key], text) for text in values)]
         if not kept:
             there = ", ".join(sorted(present)[:12])
             raise UserError(f"--by {name}={','.join(values)}: no record has that; there are {there}")
@@ -74,24 +75,24 @@ def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) ->
     A stand-in takes the place of what it stands for, the other panels stay. A dataset of the paper, or one of the
     user's own with a fitting task, is drawn alone.
     """
-    known = {*conf.datasets(), *present}
+    known = {*catalogue.datasets(), *present}
     for name in given:
         if name not in known:
             raise UserError(f"--by dataset={name}: there is no such dataset: {nearest(name, sorted(known))}")
-    stand_ins = {conf.family(of): name for name in given if (of := conf.stands_for(name))}
-    alone = [name for name in given if not conf.stands_for(name)]
+    stand_ins = {catalogue.family(of): name for name in given if (of := catalogue.stands_for(name))}
+    alone = [name for name in given if not catalogue.stands_for(name)]
     panels: list[Panel] = []
     touched = False
     for panel in figure.panels:
         if panel.dataset in given:
             panels.append(panel)
             touched = True
-        elif (stand_in := stand_ins.get(conf.family(panel.dataset))) is not None:
+        elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
             panels.append(panel.on(stand_in))
             touched = True
         elif alone:
-            task = conf.datasets().get(panel.dataset, {}).get("task")
-            fitting = [panel.on(name) for name in alone if name not in conf.PAPER and present.get(name) == task]
+            task = catalogue.datasets().get(panel.dataset, {}).get("task")
+            fitting = [panel.on(name) for name in alone if name not in catalogue.PAPER and present.get(name) == task]
             panels += fitting
             touched = touched or bool(fitting)
         else:
@@ -110,9 +111,9 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
     wanted: dict[str, list[str]] = {}
     for dataset in dict.fromkeys(panel.dataset for panel in figure.panels):
         if dataset not in present:
-            used = [name for name in conf.stand_ins(dataset) if name in present and _has_experiment(name)]
+            used = [name for name in catalogue.stand_ins(dataset) if name in present and _has_experiment(name)]
             if used:
-                wanted.setdefault(conf.family(dataset), used)
+                wanted.setdefault(catalogue.family(dataset), used)
     if len(wanted) == 1:
         for name in next(iter(wanted.values())):
             found.append(_standing_in(figure, {name}, present, f"{figure.id}-{name}"))
@@ -131,15 +132,15 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
 
 
 def _has_experiment(dataset: str) -> bool:
-    return any(name.endswith(f"-{dataset}") for name in conf.experiments())
+    return any(name.endswith(f"-{dataset}") for name in catalogue.experiments())
 
 
 def _standing_in(figure: Figure, names: set[str], present: Mapping[str, str], title: str) -> Drawing:
     """Stand-ins in the place of what has no records; a Peds1 direction that was run keeps its panel."""
-    place = {conf.family(conf.stands_for(name) or ""): name for name in names}
+    place = {catalogue.family(catalogue.stands_for(name) or ""): name for name in names}
     panels = (
-        panel if panel.dataset in present or conf.family(panel.dataset) not in place
-        else panel.on(place[conf.family(panel.dataset)])
+        panel if panel.dataset in present or catalogue.family(panel.dataset) not in place
+        else panel.on(place[catalogue.family(panel.dataset)])
         for panel in figure.panels
     )  # fmt: skip
     return Drawing(figure, title, tuple(dict.fromkeys(panels)))

@@ -7,17 +7,17 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from dlmexp import __version__
+from dlmexp import __version__, catalogue
 from dlmexp.claims.judge import PAPER, STAND_IN, judge
 from dlmexp.claims.render import evidence_words, repetitions_words, summary_words
-from dlmexp.figures import conf, style
+from dlmexp.figures import style
 from dlmexp.figures.compose import Drawn, render
 from dlmexp.figures.plot import measured
-from dlmexp.figures.results import Results
 from dlmexp.figures.save import encode
+from dlmexp.records.results import Results
+from dlmexp.records.table import METRICS
 from dlmexp.report.rows import MOST_ROWS, rows
 from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
-from dlmexp.sweep.table import METRICS
 
 HERE = Path(__file__).parent
 
@@ -41,7 +41,7 @@ def pictures(results: Results) -> list[Picture]:
         with style.use():
             svg = encode(render(drawn), "svg")
         panels = drawn.drawing.panels
-        runs = dict.fromkeys(conf.run_command(panel.experiment, panel.dataset) for panel in panels)
+        runs = dict.fromkeys(catalogue.run_command(panel.experiment, panel.dataset) for panel in panels)
         source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
         found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}"))
     return found

@@ -3,8 +3,8 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from dlmexp.figures.results import Record, Results
-from dlmexp.sweep.cell import Cell
+from dlmexp.records.results import Results
+from dlmexp.records.schema import Record
 
 MADE_WITH = ("device", "host", "version", "commit", "python", "torch", "gpytorch")
 
@@ -32,12 +32,12 @@ class Failure:
 
 def overview(results: Results) -> Overview:
     records = results.records.values()
-    times = sorted(record["made"]["time"] for record in records if record["made"].get("time"))
+    times = sorted(record.made.time for record in records if record.made.time)
     return Overview(
-        done=sum(record["status"] == "done" for record in records),
-        failed=sum(record["status"] == "failed" for record in records),
+        done=sum(record.done for record in records),
+        failed=sum(not record.done for record in records),
         datasets=sorted(results.tasks),
-        hours=sum(record["result"].get("seconds") or 0.0 for record in records) / 3600,
+        hours=sum(record.result.seconds or 0.0 for record in records) / 3600,
         first=times[0] if times else "",
         last=times[-1] if times else "",
     )
@@ -46,14 +46,14 @@ def overview(results: Results) -> Overview:
 def made_with(results: Results) -> list[tuple[list[str], int]]:
     """Machines and versions, with the number of records each made."""
     counts = Counter(
-        tuple(str(record["made"].get(name) or "") for name in MADE_WITH) for record in results.records.values()
+        tuple(str(getattr(record.made, name) or "") for name in MADE_WITH) for record in results.records.values()
     )
     return [(list(values), count) for values, count in counts.most_common()]
 
 
 def commands(results: Results, most: int = 40) -> list[tuple[str, int]]:
     """The commands that made the records, the most frequent first."""
-    counts = Counter(str(record["made"].get("command") or "unknown") for record in results.records.values())
+    counts = Counter(str(record.made.command or "unknown") for record in results.records.values())
     return counts.most_common(most)
 
 
@@ -61,10 +61,10 @@ def failures(results: Results, examples: int = 5, most: int = 100) -> list[Failu
     """Failed cells by reason; the first few of each are named."""
     by_reason: dict[str, list[Record]] = defaultdict(list)
     for record in results.records.values():
-        if record["status"] == "failed":
-            by_reason[str(record["result"].get("reason") or "no reason given")].append(record)
+        if not record.done:
+            by_reason[str(record.result.reason or "no reason given")].append(record)
     ordered = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0]))
     return [
-        Failure(reason, len(several), [Cell.from_dict(record["cell"]).describe() for record in several[:examples]])
+        Failure(reason, len(several), [record.cell.describe() for record in several[:examples]])
         for reason, several in ordered[:most]
     ]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from dlmexp.benchmark.agreement import agreement, fits, main
-from dlmexp.benchmark.made_up import cell, failed, fit
 from dlmexp.cli import main as dlmexp
-from dlmexp.sweep.store import Store
+from dlmexp.records.store import Store
+from tests.support.made_up import cell, failed, fit
 
 CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 

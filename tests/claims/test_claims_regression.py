@@ -1,11 +1,11 @@
 """Claims 1 to 6 and 14, both ways."""
 
 import pytest
-from levels import ends, fits, on
 
-from dlmexp.benchmark.made_up import failed, fit, method_cell
 from dlmexp.claims.judge import PAPER, STAND_IN
 from dlmexp.claims.rules import Verdict
+from tests.support.levels import ends, fits, on
+from tests.support.made_up import failed, fit, method_cell
 
 HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
 JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from levels import ends, on
 
-from dlmexp.benchmark.made_up import failed, fit, method_cell, record
 from dlmexp.claims.rules import Verdict
+from tests.support.levels import ends, on
+from tests.support.made_up import failed, fit, method_cell, record
 
 HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
 

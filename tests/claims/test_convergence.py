@@ -1,7 +1,7 @@
 """Claim 18, both ways."""
 
-from dlmexp.benchmark.made_up import cell, failed, fit
 from dlmexp.claims.rules import Verdict
+from tests.support.made_up import cell, failed, fit
 
 
 def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **changes) -> list[dict]:

@@ -5,15 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
-from levels import fits
 
-from dlmexp.benchmark.made_up import fill, method_cell, paper
 from dlmexp.claims.judge import claims, judge
 from dlmexp.claims.render import as_json, as_markdown, as_text, summary_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.errors import UserError
-from dlmexp.figures.results import load
+from dlmexp.records.results import load
+from tests.support.levels import fits
+from tests.support.made_up import fill, method_cell, paper
 
 JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
 

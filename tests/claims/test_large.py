@@ -1,9 +1,8 @@
 """Claims 10 to 12, both ways, on the stand-in."""
 
-from levels import ends
-
 from dlmexp.claims.judge import STAND_IN
 from dlmexp.claims.rules import Verdict
+from tests.support.levels import ends
 
 HOLDS, FAILS, MIXED = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED
 

@@ -1,9 +1,8 @@
 """Claims 7 to 9, both ways, under both parameterisations."""
 
-from levels import fits, on
-
 from dlmexp.claims.judge import PAPER
 from dlmexp.claims.rules import Verdict
+from tests.support.levels import fits, on
 
 HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
 BETTER = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}

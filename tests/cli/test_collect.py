@@ -7,10 +7,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dlmexp.benchmark.made_up import cell, fit
 from dlmexp.cli import main
-from dlmexp.sweep.manifest import remember
-from dlmexp.sweep.store import Store
+from dlmexp.records.manifest import remember
+from dlmexp.records.store import Store
+from tests.support.made_up import cell, fit
 
 CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 

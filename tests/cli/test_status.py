@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dlmexp.benchmark.made_up import cell, failed, fit
 from dlmexp.cli import main
-from dlmexp.sweep.manifest import remember
-from dlmexp.sweep.store import Store
+from dlmexp.records.manifest import remember
+from dlmexp.records.store import Store
+from tests.support.made_up import cell, failed, fit
 
 CELLS = [replace(cell("banana"), seed=seed) for seed in range(4)]
 

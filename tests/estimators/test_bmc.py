@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from product_density import draws_for, t
 
 from dlmexp.estimators import BMC, Exact
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from tests.support.product_density import draws_for, t
 
 CASES = [
     (Gaussian(t(0.3)), 0.4),

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from product_density import draws_for, t
 
 from dlmexp.estimators import ESTIMATORS, Exact, Quadrature
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from tests.support.product_density import draws_for, t
 
 CASES = [
     (Gaussian(t(0.3)), [0.4, -1.0]),

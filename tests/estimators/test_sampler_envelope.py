@@ -1,9 +1,9 @@
 import numpy as np
-from product_density import draws_for, t
 
 from dlmexp.estimators.samplers.log_concave import log_concave
 from dlmexp.estimators.samplers.scale_mixture import scale_mixture
 from dlmexp.gp.likelihoods import Logistic, PoissonSoftplus, StudentT
+from tests.support.product_density import draws_for, t
 
 
 def test_acceptance_is_high_everywhere():

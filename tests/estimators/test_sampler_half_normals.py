@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from product_density import draws_for, t
 
 from dlmexp.estimators.samplers.half_normals import half_normals, pieces
 from dlmexp.gp.likelihoods import Poisson
+from tests.support.product_density import draws_for, t
 
 
 @given(rate=st.floats(-16, 6).map(lambda k: 10.0**k), precision=st.floats(-4, 12).map(lambda k: 10.0**k))

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from product_density import t
 
 from dlmexp.estimators.samplers.pool import POOL, replace_rejected, spares
+from tests.support.product_density import t
 
 
 @pytest.mark.parametrize("samples", [1, 2, 7, 10, 100, 1000])

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from product_density import draws_for, t
 
 from dlmexp.estimators.samplers import SAMPLERS
 from dlmexp.estimators.samplers.rejection import widening
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, Probit
+from tests.support.product_density import draws_for, t
 
 
 def widening_by_search(likelihood, mu, v, y) -> int:

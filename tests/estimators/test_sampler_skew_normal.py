@@ -1,8 +1,8 @@
 import mpmath as mp
 import pytest
-from product_density import t
 
 from dlmexp.estimators.samplers.skew_normal import truncated_normal
+from tests.support.product_density import t
 
 
 @pytest.mark.parametrize("alpha", [-1000.0, -60.0, -40.0, -36.5, -35.5, -20.0, -9.5, -3.0, 0.0, 5.0, 40.0])

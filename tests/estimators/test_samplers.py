@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from product_density import SAMPLES, chi2_p_value, draw, draws_for, grid_and_cdf, ks_p_value, t
 
 from dlmexp.errors import UserError
 from dlmexp.estimators.samplers import SAMPLERS, sampler_named
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from tests.support.product_density import SAMPLES, chi2_p_value, draw, draws_for, grid_and_cdf, ks_p_value, t
 
 ROWS = {
     "gaussian": (Gaussian(t(0.3)), 0.5, 2.0, -1.0),

@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from product_density import draws_for, t
 
 from dlmexp.estimators import BMC, SmoothBMC
 from dlmexp.gp.likelihoods import Poisson, Probit
+from tests.support.product_density import draws_for, t
 
 
 @pytest.mark.parametrize("nu", [1e-4, 0.3])

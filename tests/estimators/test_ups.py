@@ -3,13 +3,13 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from product_density import draws_for, t
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Draws, Exact, Quadrature, SmoothBMC
 from dlmexp.estimators.samplers import ProductSample
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
+from tests.support.product_density import draws_for, t
 
 # y far in the tail, v tiny, v huge, count 0, count 5000: (likelihood, mu, v, y)
 CORNERS = {

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlmexp.benchmark.made_up import cell, fill, sweep
 from dlmexp.cli import plot
 from dlmexp.errors import UserError
 from dlmexp.figures.registry import figures
+from tests.support.made_up import cell, fill, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
@@ -101,9 +101,9 @@ def test_neither_torch_nor_hydra_is_loaded(folder: Path) -> None:
 
 def test_many_figures_are_shared_among_processes(tmp_path: Path, monkeypatch) -> None:
     """Two processes give the same files as one."""
-    from dlmexp.benchmark.made_up import paper
     from dlmexp.figures import plot as plotting
-    from dlmexp.figures.results import load
+    from dlmexp.records.results import load
+    from tests.support.made_up import paper
 
     fill(tmp_path, (one for one in paper(range(2), 2) if one.dataset in ("banana", "abalone")))
     monkeypatch.setattr(plotting, "WORTH_PROCESSES", 2)

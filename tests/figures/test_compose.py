@@ -7,12 +7,12 @@ from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
 
-from dlmexp.benchmark.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
 from dlmexp.figures import style
 from dlmexp.figures.compose import measure, render
 from dlmexp.figures.plot import choose
 from dlmexp.figures.registry import figures
 from dlmexp.figures.variants import Drawing
+from tests.support.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 

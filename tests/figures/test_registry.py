@@ -1,6 +1,6 @@
 """Every figure of SPEC section 8 is declared as it says."""
 
-from dlmexp.figures import conf
+from dlmexp import catalogue as conf
 from dlmexp.figures.registry import figures
 
 IDS = [

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.benchmark.made_up import sweep
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import measure
 from dlmexp.figures.registry import figures
 from dlmexp.figures.save import parse_formats, save
 from dlmexp.figures.variants import Drawing
+from tests.support.made_up import sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 BASELINE = Path(__file__).with_name("baseline-default.png")

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from dlmexp.benchmark.made_up import curves, failed, fit, method_cell, plausible, sweep
 from dlmexp.figures.families.classification import against_n
 from dlmexp.figures.families.gradients import histogram
 from dlmexp.figures.families.regression import nll_vs_beta
 from dlmexp.figures.panels import Panel, estimators, methods
 from dlmexp.figures.series import panel_series, summary
+from tests.support.made_up import curves, failed, fit, method_cell, plausible, sweep
 
 PANEL = against_n("banana", "nll", "class-log")
 

@@ -5,7 +5,8 @@ import itertools
 import matplotlib.colors
 import pytest
 
-from dlmexp.figures import conf, style
+from dlmexp import catalogue as conf
+from dlmexp.figures import style
 
 
 def test_every_method_has_a_look_and_the_papers_name() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dlmexp.benchmark.made_up import cell, sweep
 from dlmexp.errors import UserError
 from dlmexp.figures.registry import figures, find
 from dlmexp.figures.variants import drawings, on_datasets, parse_by, restrict
+from tests.support.made_up import cell, sweep
 
 
 def names(figure: str, present: dict[str, str], parameterisations: set[str] = frozenset({"whitened"})) -> list[str]:  # type: ignore[assignment]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hostile import NAME, REASON
 
-from dlmexp.benchmark.made_up import cell, failed, fill, fit, method_cell, sweep
+from tests.support.hostile import NAME, REASON
+from tests.support.made_up import cell, failed, fill, fit, method_cell, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import matplotlib.image
 import pytest
-from chromium import Browser
-from hostile import NAME
 
-from dlmexp.figures.results import load
+from dlmexp.records.results import load
 from dlmexp.report.page import page
+from tests.support.chromium import Browser
+from tests.support.hostile import NAME
 
 pytestmark = pytest.mark.browser
 

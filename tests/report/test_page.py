@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hostile import NAME, REASON
 
 from dlmexp.cli import report
 from dlmexp.errors import UserError
-from dlmexp.figures.results import load
+from dlmexp.records.results import load
 from dlmexp.report.page import number, page
+from tests.support.hostile import NAME, REASON
 
 
 @pytest.fixture(scope="module")

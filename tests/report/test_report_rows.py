@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dlmexp.benchmark.made_up import cell, curves, failed, fit, method_cell
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
+from dlmexp.records.store import Store
 from dlmexp.report.rows import rows
-from dlmexp.sweep.store import Store
+from tests.support.made_up import cell, curves, failed, fit, method_cell
 
 
 def table(*records) -> list:

@@ -1,9 +1,9 @@
 """The head of the page, and failures by reason."""
 
-from dlmexp.benchmark.made_up import cell, failed, fit
-from dlmexp.figures.results import Results
+from dlmexp.records.results import Results
+from dlmexp.records.store import Store
 from dlmexp.report.summary import commands, failures, made_with, overview
-from dlmexp.sweep.store import Store
+from tests.support.made_up import cell, failed, fit
 
 
 def results() -> Results:

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from small_programs import program
 
 from dlmexp.estimators import BMC, UPS
 from dlmexp.training.graph import stepper
@@ -10,6 +9,7 @@ from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.step import step
 from dlmexp.training.train import Training, train
+from tests.support.small_programs import program
 
 SETTINGS = Settings(lr=0.05, iterations=40, window=5)
 CASES = {

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from small_programs import M, program
 
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.training.parameters import constrain
+from tests.support.small_programs import M, program
 
 
 def test_initial_values():

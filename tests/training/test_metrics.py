@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from small_programs import program
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.predict import predict
 from dlmexp.training.metrics import evaluate
+from tests.support.small_programs import program
 
 
 def _evaluated(likelihood, objective="log_dlm", kind="joint"):

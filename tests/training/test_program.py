@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from small_programs import N, program
 
 from dlmexp.estimators import UPS, Exact
+from tests.support.small_programs import N, program
 
 
 @pytest.mark.parametrize("kind", ["joint", "fixed"])

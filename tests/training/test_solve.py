@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from small_programs import M, program
 
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.solve import solve
+from tests.support.small_programs import M, program
 
 
 def test_against_the_normal_equations():

@@ -1,11 +1,11 @@
 """The state of a batch: to arrays and back, and parts of it."""
 
 import torch
-from small_programs import program
 
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import RUNNING, State
 from dlmexp.training.step import step
+from tests.support.small_programs import program
 
 SETTINGS = Settings(lr=0.1, iterations=9, window=4)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from small_programs import program
 
 from dlmexp.gp.cholesky import FIRST_JITTER, LAST_JITTER
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
 from dlmexp.training.step import step
+from tests.support.small_programs import program
 
 SETTINGS = Settings(lr=0.1, iterations=200, window=5, tolerance=1e-3)
 

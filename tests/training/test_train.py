@@ -5,12 +5,12 @@ import contextlib
 import numpy as np
 import pytest
 import torch
-from small_programs import program, trained
 
 from dlmexp.estimators import BMC
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Training, train
+from tests.support.small_programs import program, trained
 
 SETTINGS = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3)
 SIX = {"betas": (100.0, 3.0, 0.1, 30.0, 1.0, 0.01), "index": (0, 0, 0, 1, 1, 1)}

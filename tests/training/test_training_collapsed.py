@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from small_programs import program
 
 import dlmexp.training.collapsed as collapsed_module
 from dlmexp.gp.cholesky import FIRST_JITTER
@@ -10,6 +9,7 @@ from dlmexp.gp.fitc import fitc
 from dlmexp.gp.posterior import kl, marginals, projection
 from dlmexp.gp.square import collapsed_square
 from dlmexp.training.collapsed import Collapsed
+from tests.support.small_programs import program
 
 HOW = {"likelihood": "gaussian", "objective": "elbo", "index": (0, 1, 1)}
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from small_programs import program
 
 import dlmexp.training.gradients as gradients
 from dlmexp.estimators import BMC, UPS, Exact
 from dlmexp.training.gradients import gradient_statistics
+from tests.support.small_programs import program
 
 NAMES = {f"{name}{suffix}" for name in ("condition_i", "condition_ii", "error") for suffix in ("", "_quadrature")}
 

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_programs import split
 
 from dlmexp.training.rows import Minibatches, shuffled
+from tests.support.small_programs import split
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=3), st.integers(0, 1000), st.integers(1, 300))

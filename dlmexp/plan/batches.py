@@ -1,0 +1,68 @@
+"""What is to be done, in which batches and in which order."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dlmexp.plan.cell import Cell
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a run, and the batches of those that are not done, the ones others depend on first."""
+
+    cells: tuple[Cell, ...]
+    batches: tuple[tuple[Cell, ...], ...]
+    done: frozenset[str]
+    failed: frozenset[str]
+
+    @property
+    def pending(self) -> int:
+        return sum(len(batch) for batch in self.batches)
+
+
+def plan(
+    cells: Iterable[Cell],
+    done: set[str],
+    failed: set[str],
+    cells_at_once: Callable[[Cell], int],
+    retry_failed: bool = False,
+) -> Plan:
+    """Group the pending cells into batches of equal shape; the order in which cells are given does not matter.
+
+    Small before large, so that something shows early; ELBO fits before the fixed variants that start from them.
+    Batches are cut from all cells and then lose those that are done: who trains with whom, and with it the last bit of
+    a result, does not depend on how far an interrupted run had come.
+    """
+    chosen = {cell.key: cell for cell in cells}
+    skip = done if retry_failed else done | failed
+    bases: dict[tuple, set[str]] = {}
+    for cell in chosen.values():
+        bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in chosen.values():
+        # A batch takes one fit per seed as its start; cells that start from another one go with their like.
+        which = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+        groups.setdefault((*_rank(cell), which), []).append(cell)
+    batches: list[tuple[Cell, ...]] = []
+    for rank in sorted(groups, key=repr_rank):
+        members = sorted(groups[rank], key=lambda c: (c.seed, -(c.beta or 0.0)))
+        size = max(1, cells_at_once(members[0]))
+        parts = -(-len(members) // size)  # even parts, rather than full ones and a rest
+        for i in range(parts):
+            together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
+            batches.append(tuple(cell for cell in together if cell.key not in skip))
+    everything = tuple(sorted(chosen.values(), key=lambda c: repr_rank((c.n, *_rank(c), c.seed, -(c.beta or 0.0)))))
+    settled = (frozenset(done & chosen.keys()), frozenset(failed & chosen.keys()))
+    return Plan(everything, tuple(filter(None, batches)), *settled)
+
+
+def _rank(cell: Cell) -> tuple:
+    return (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group)
+
+
+def repr_rank(rank: tuple) -> tuple:
+    """A sort key for tuples in which None may stand beside numbers."""
+    return tuple(
+        repr_rank(part) if isinstance(part, tuple) else (part is not None, part if part is not None else 0)
+        for part in rank
+    )

@@ -1,0 +1,150 @@
+"""A cell: the smallest thing with a result, its key, and the cells among which beta is chosen."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
+Option = bool | int | float | str
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
+    """Everything that changes a result, and nothing else. Values that do not apply are None.
+
+    A field that is added has a default, which means what cells without the field meant; it comes last, and enters the
+    key only where it differs from that default. So the keys of all earlier records stay what they were.
+    """
+
+    kind: str  # fit | gradient
+    dataset: str
+    data: str  # checksum of the data
+    split: str  # kind and version of the split
+    task: str
+    likelihood: str
+    kernel: str
+    ard: bool
+    mean: str
+    M: int
+    n: int
+    objective: str
+    variant: str
+    form: str  # collapsed | explicit
+    parameterisation: str
+    estimator: str
+    options: dict[str, Option]  # of the estimator: samples, nu, ...
+    lr: float
+    minibatch: int | None
+    window: int | None
+    tolerance: float | None
+    max_iterations: int | None
+    epochs: int | None
+    evaluate: str
+    dtype: str
+    seed: int
+    beta: float | None
+    base: str | None = None  # key of the ELBO fit whose hyperparameters a fixed variant takes
+
+    @cached_property
+    def key(self) -> str:
+        """A name that is the same on every machine: the first 20 digits of a SHA-256 of the fields."""
+        values: dict[str, Any] = {"version": KEY_VERSION}
+        values |= {name: getattr(self, name) for name in FIRST_FIELDS}
+        values |= {name: self.options.get(name) for name in FIRST_OPTIONS}
+        if later := {name: value for name, value in self.options.items() if name not in FIRST_OPTIONS}:
+            values["options"] = later
+        for name, default in LATER_FIELDS.items():
+            if (value := getattr(self, name)) != default:
+                values[name] = value
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    @cached_property
+    def group(self) -> tuple[Any, ...]:
+        """What cells of one batch must share: all but seed, beta and base."""
+        return self.values(SHARED)
+
+    @cached_property
+    def identity(self) -> tuple[Any, ...]:
+        """What the candidates of one selection share: all but beta."""
+        return self.values(IDENTITY)
+
+    def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
+        """Some of the fields, as something that can be compared and hashed."""
+        return tuple(
+            tuple(sorted(self.options.items())) if name == "options" else getattr(self, name) for name in names
+        )
+
+    def flat(self) -> dict[str, Any]:
+        """The fields by name, the estimator's options among them under their own names."""
+        found: dict[str, Any] = {}
+        for name in FIELDS:
+            if name == "options":
+                found |= dict.fromkeys(FIRST_OPTIONS) | self.options
+            else:
+                found[name] = getattr(self, name)
+        return found
+
+    @property
+    def samples(self) -> int | None:
+        """Samples per row that the estimator draws; None if it draws none."""
+        samples = self.options.get("samples")
+        return None if samples is None else int(samples)
+
+    @property
+    def estimator_label(self) -> str:
+        """The estimator, with its number of samples where it has one: `exact`, `bmc-10`."""
+        return self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"
+
+    @property
+    def iterations_per_epoch(self) -> int:
+        return self.n // self.minibatch if self.minibatch else 1
+
+    @property
+    def iterations(self) -> int:
+        """The limit; 0 where nothing is trained."""
+        return self.epochs * self.iterations_per_epoch if self.epochs else self.max_iterations or 0
+
+    @property
+    def evaluate_every(self) -> int | None:
+        """Iterations between evaluations during training; None if there are none."""
+        if self.evaluate == "end":
+            return None
+        return self.iterations_per_epoch if self.evaluate == "epoch" else int(self.evaluate)
+
+    @property
+    def method(self) -> str:
+        """Objective and variant as one word: `joint_log_dlm`; the variant is left out where it is the only one."""
+        return self.objective if self.objective in ("elbo", "fitc") else f"{self.variant}_{self.objective}"
+
+    def describe(self) -> str:
+        """One line for people: what is trained on what."""
+        beta = "" if self.beta is None else f" beta={self.beta:g}"
+        q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.estimator_label}{q}{beta}"
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Cells that differ only in beta, the largest first: validation chooses among them for `method`. A single cell
+    where there is nothing to choose."""
+
+    method: str
+    betas: str  # the rule or list that they come from
+    cells: tuple[Cell, ...]
+
+
+FIELDS = Cell.__struct_fields__
+FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
+FIRST_FIELDS = tuple(name for name in FIELDS[: FIELDS.index("base") + 1] if name != "options")
+LATER_FIELDS = {
+    field.name: field.default for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
+}  # with their defaults
+IDENTITY = tuple(name for name in FIELDS if name != "beta")
+SHARED = tuple(name for name in IDENTITY if name not in ("seed", "base"))

@@ -1,0 +1,58 @@
+"""Files that are complete or absent, and contents with a checksum: atomic writes, sealed JSON, arrays as bytes."""
+
+import contextlib
+import hashlib
+import io
+import os
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+SEAL = b',"sha256":"%s"'
+
+
+def sealed(content: bytes) -> bytes:
+    """A JSON object with its own checksum as the last field: the SHA-256 of the object as it was without that field."""
+    return content[:-1] + SEAL % hashlib.sha256(content).hexdigest().encode() + b"}"
+
+
+def is_sealed(content: bytes, digest: str) -> bool:
+    """Whether `digest`, found in the object, is its checksum: not a letter of it was changed."""
+    body = content.replace(SEAL % digest.encode(), b"", 1)
+    return hashlib.sha256(body).hexdigest() == digest
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # some network disks refuse to sync a folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def pack_arrays(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays as the bytes of a compressed `.npz`."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    return buffer.getvalue()
+
+
+def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of `pack_arrays`; pickles are refused."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}

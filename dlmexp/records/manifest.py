@@ -1,0 +1,99 @@
+"""What was asked for: the cells of every run, and which of them are candidates of one another.
+
+Every run writes a manifest before it trains. `status` knows from it what is missing, and the selection of beta takes
+its candidates from it: which betas belong together is never concluded from the records that happen to be there.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from dlmexp.errors import UserError
+from dlmexp.plan.cell import Candidates
+from dlmexp.records.files import write_atomically
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The candidates of one selection: keys of cells that differ only in beta, the largest beta first."""
+
+    method: str
+    betas: str  # the rule or list they come from, in words: 'n, n/2, ... >= 0.01'
+    keys: tuple[str, ...]
+
+
+class Manifest(msgspec.Struct):
+    """What one run asked for: a line that describes each cell, by key; and the candidates."""
+
+    experiment: str
+    cells: dict[str, str]
+    candidates: list[Asked]
+
+
+def manifest(experiment: str, candidates: Iterable[Candidates]) -> Manifest:
+    """The manifest of a planned run."""
+    candidates = list(candidates)
+    cells = {cell.key: cell.describe() for some in candidates for cell in some.cells}
+    asked = {Asked(some.method, some.betas, tuple(cell.key for cell in some.cells)): None for some in candidates}
+    return Manifest(experiment, dict(sorted(cells.items())), list(asked))
+
+
+def write_manifest(root: Path, asked: Manifest) -> None:
+    """Add it to the experiment's folder: one file per content, named by it, so that no two collide."""
+    content = msgspec.json.encode(asked)
+    path = root / asked.experiment / "cells" / _name(content)
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+
+
+def read_manifests(root: Path) -> list[Manifest]:
+    """All manifests in a results folder; a file that is not what its name says is torn or foreign, and skipped."""
+    found = []
+    for path in sorted(root.glob("*/cells/*.json")):
+        if not path.is_file() or _name(content := path.read_bytes()) != path.name:
+            continue
+        try:
+            found.append(msgspec.json.decode(content, type=Manifest))
+        except (msgspec.DecodeError, RecursionError):
+            continue
+    return found
+
+
+def merged(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """One manifest per experiment, without repeats."""
+    found: dict[str, Manifest] = {}
+    for one in manifests:
+        known = found.setdefault(one.experiment, Manifest(one.experiment, {}, []))
+        known.cells |= one.cells
+        known.candidates = list(dict.fromkeys([*known.candidates, *one.candidates]))
+    return list(found.values())
+
+
+def check_same_data(root: Path, dataset: str, checksum: str) -> None:
+    """Refuse to mix results of different contents under one dataset's name."""
+    path = root / "data" / f"{dataset}.json"
+    if path.exists():
+        known = _known_checksum(path)
+        if known != checksum:
+            raise UserError(
+                f"dataset '{dataset}' has changed: the results in {root} were made from data with checksum "
+                f"{known[:16]}, it is now {checksum[:16]}; restore the file, or give another folder with results=DIR"
+            )
+    else:
+        write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())
+
+
+def _known_checksum(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_bytes())["checksum"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"'{path}' is torn, so nobody can tell whether dataset '{path.stem}' is still the one these results were "
+            "made from: delete that file if it is, or give another folder with results=DIR"
+        ) from None

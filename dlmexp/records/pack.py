@@ -1,0 +1,163 @@
+"""Many records as one file, to be carried from machine to machine or kept in a repository.
+
+A pack in a results folder (`records*.tar.xz`) is a read-only layer under the folder's own records: readers of records
+see both, and a run goes on from both. It also holds the manifests: which cells were asked for, and which betas are
+candidates of one another.
+"""
+
+import hashlib
+import io
+import lzma
+import shlex
+import tarfile
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from dlmexp.errors import UserError
+from dlmexp.records.files import is_sealed, sealed, unpack_arrays, write_atomically
+from dlmexp.records.manifest import Manifest, merged
+from dlmexp.records.provenance import portable
+from dlmexp.records.schema import FORMAT, Record, Unreadable, decoded
+
+PATTERN = "records*.tar.xz"
+RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
+
+
+def read_record(line: bytes) -> Record:
+    """The record of a sealed JSON object; `Unreadable` says what is wrong with one that is not sound."""
+    try:
+        values = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Unreadable("it is torn or not JSON") from None
+    record = decoded(values)
+    if record.sha256 is None or not is_sealed(line, record.sha256):
+        raise Unreadable("its checksum does not fit")
+    return record
+
+
+def hyperparameters(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Of a fit's arrays, the hyperparameters: all but the course of training."""
+    return {name: array for name, array in arrays.items() if not _of_the_course(name)}
+
+
+def _of_the_course(name: str) -> bool:
+    return name in ("objective", "evaluated_at", "epochs") or name.startswith("test_")
+
+
+class Content(NamedTuple):
+    """What the packs of a folder hold."""
+
+    records: dict[str, Record]
+    arrays: dict[str, bytes]
+    manifests: list[Manifest]
+    skipped: list[str]  # a sentence for every line that is no sound record
+
+
+class Packs:
+    """The packs of a results folder, read when first asked for."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    @cached_property
+    def _content(self) -> Content:
+        found = Content({}, {}, [], [])
+        for path in filter(Path.is_file, sorted(self.root.glob(PATTERN))):
+            try:
+                members = list(_members(path))
+            except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+                raise UserError(f"'{path}' is torn ({error}): copy it here again, or move it away") from error
+            for name, content in members:
+                if name == RECORDS:
+                    for number, line in enumerate(content.splitlines(), 1):
+                        try:
+                            record = read_record(line)
+                            found.records[record.key] = record
+                        except Unreadable as why:
+                            found.skipped.append(f"{path}, line {number}: {why}")
+                elif name == MANIFESTS:
+                    found.manifests.extend(msgspec.json.decode(line, type=Manifest) for line in content.splitlines())
+                else:
+                    found.arrays[Path(name).stem] = content
+        return found
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """By key; a record whose checksum does not fit is not among them."""
+        return self._content.records
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        return self._content.manifests
+
+    @property
+    def skipped(self) -> list[str]:
+        return self._content.skipped
+
+    def arrays(self, record: Record) -> dict[str, np.ndarray] | None:
+        """The arrays of a packed record; None if they are not what the record says."""
+        content = self._content.arrays.get(record.key)
+        if content is None or hashlib.sha256(content).hexdigest() != record.arrays:
+            return None
+        return unpack_arrays(content)
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path, "r:xz") as tar:
+        for member in tar:
+            if (content := tar.extractfile(member)) is not None:
+                yield member.name, content.read()
+
+
+def write_pack(
+    path: Path,
+    records: Iterable[tuple[Record, dict[str, np.ndarray]]],
+    manifests: Iterable[Manifest],
+    light: bool,
+) -> int:
+    """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
+    learning curve is what the cell is for. A `light` pack has what figures and claims need: no objectives at all, and
+    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again."""
+    lines, members, packed = [], [], set()
+    for record, arrays in records:
+        kept = dict(arrays)
+        if light or record.part == "fits":
+            kept.pop("objective", None)
+        if light and record.part != "gradients":
+            kept = {name: array for name, array in kept.items() if _of_the_course(name)}
+        command = portable(shlex.split(record.made.command or ""))
+        record = msgspec.structs.replace(
+            record,
+            format=FORMAT,
+            arrays=None,
+            sha256=None,
+            made=msgspec.structs.replace(record.made, command=command),
+        )
+        if kept:
+            buffer = io.BytesIO()
+            np.savez(buffer, **kept)  # pyright: ignore[reportArgumentType]
+            record.arrays = hashlib.sha256(buffer.getvalue()).hexdigest()
+            members.append((f"arrays/{record.key}.npz", buffer.getvalue()))
+        packed.add(record.key)
+        lines.append(sealed(msgspec.json.encode(record)))
+    asked = []
+    for one in merged(manifests):
+        one.cells = {key: words for key, words in one.cells.items() if key not in packed}  # records describe themselves
+        asked.append(msgspec.json.encode(one))
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:xz") as tar:
+        for name, content in [(RECORDS, _lines(lines)), (MANIFESTS, _lines(asked)), *members]:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    write_atomically(path, out.getvalue())
+    return len(lines)
+
+
+def _lines(lines: list[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)

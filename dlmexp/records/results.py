@@ -1,0 +1,116 @@
+"""One results folder in memory: every sound record, what was asked for, and the arrays on demand."""
+
+import gc
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dlmexp.errors import UserError
+from dlmexp.records.manifest import Asked, read_manifests
+from dlmexp.records.schema import Record
+from dlmexp.records.selection import Choice, choices
+from dlmexp.records.store import Store
+from dlmexp.records.table import table
+
+
+class Results:
+    """Records that are looked at together. `label` tells them from others they are compared with."""
+
+    def __init__(self, store: Store, records: Iterable[Record], asked: Iterable[Asked], label: str = ""):
+        self.store = store
+        self.label = label
+        self.records: dict[str, Record] = {record.key: record for record in records}
+        self.asked = list(asked)
+
+    def restricted(self, keep: Iterable[Record]) -> "Results":
+        """The same results with only some of the records left; what is left out counts as never asked for."""
+        kept = {record.key: record for record in keep}
+        asked = [Asked(one.method, one.betas, tuple(key for key in one.keys if key in kept)) for one in self.asked]
+        return Results(self.store, kept.values(), asked, self.label)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """Every record, one row each (`dlmexp.records.table.table`)."""
+        return table(self.records.values())
+
+    @cached_property
+    def tasks(self) -> dict[str, str]:
+        """Every dataset with records, and its task."""
+        return {record.cell.dataset: record.cell.task for record in self.records.values()}
+
+    @cached_property
+    def parameterisations(self) -> set[str]:
+        return {record.cell.parameterisation for record in self.records.values()}
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """All candidates that were asked for, as far as they have records."""
+        return choices(self.asked, self.records)
+
+    @cached_property
+    def unasked(self) -> int:
+        """Records that no manifest names: nobody knows which betas belong together, so none is selected."""
+        return len(self.records.keys() - {key for one in self.asked for key in one.keys})
+
+    @cached_property
+    def _by_line(self) -> dict[tuple[Any, ...], list[Choice]]:
+        lines: dict[tuple[Any, ...], list[Choice]] = defaultdict(list)
+        for one in self.choices:
+            cell = one.cell
+            lines[one.records[0].part, cell.dataset, one.method, cell.estimator, cell.samples].append(one)
+        return lines
+
+    def line(
+        self, part: str, dataset: str, method: str, estimator: str = "exact", samples: int | None = None
+    ) -> list[Choice]:
+        """The candidates of one method on one dataset, at every size and seed."""
+        return self._by_line.get((part, dataset, method, estimator, samples), [])
+
+    def arrays(self, record: Record) -> dict[str, np.ndarray]:
+        """The arrays beside a record; none for a cell that failed."""
+        return self.store.arrays(record) if record.done else {}
+
+
+def records_of(several: Iterable[Choice]) -> list[Record]:
+    """All candidates, each once, in an order that does not depend on how they were asked for."""
+    found = {record.key: record for one in several for record in one.records}
+    return [found[key] for key in sorted(found)]
+
+
+def load(folder: str | Path, label: str = "") -> Results:
+    """The results under `folder`; a folder without records is a mistake of the user's, said in a sentence."""
+    if not Path(folder).is_dir():
+        raise UserError(f"there is no folder '{folder}': name the one that `dlmexp run` wrote to with --results")
+    results = read_results(folder, label)
+    if not results.records:
+        raise UserError(f"'{folder}' holds no records yet: `dlmexp run` computes some, --results names another folder")
+    return results
+
+
+def read_results(folder: str | Path, label: str = "") -> Results:
+    """The results under `folder`, which may hold none."""
+    store = Store(folder)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small objects that all stay: looking for garbage among them takes a fifth of the time
+    try:
+        manifests = [*read_manifests(store.root), *store.packs.manifests]
+        return Results(store, store.all(), (one for each in manifests for one in each.candidates), label)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def load_several(folders: list[str]) -> list[Results]:
+    """Several folders to compare, each under the shortest end of its path that tells it from the others."""
+    parts = [Path(folder).resolve().parts for folder in folders]
+    if len(set(parts)) < len(parts):
+        raise UserError(f"--compare: a folder is named twice among {', '.join(folders)}")
+    depth = 1
+    while len({path[-depth:] for path in parts}) < len(parts):
+        depth += 1
+    return [load(folder, "/".join(path[-depth:])) for folder, path in zip(folders, parts, strict=True)]

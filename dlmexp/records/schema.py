@@ -1,0 +1,110 @@
+"""What a record is: one typed value per cell, with defaults for everything that was added later.
+
+Records are decoded into these types wherever they are read, and validated on the way. A field may be added here with a
+default, which then stands for all records without it. Fields that this version does not know are ignored, except in a
+cell: there an unknown field changes what the record is about.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from dlmexp.plan.cell import FIRST_OPTIONS, Cell
+
+FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
+
+
+class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What came out of a cell: of a fit, of a gradient measurement, or of a failure."""
+
+    validation: dict[str, float] = {}
+    test: dict[str, float] = {}
+    iterations: int | None = None
+    converged: bool | None = None
+    stopped: str | None = None
+    seconds: float | None = None
+    acceptance: float | None = None  # share of accepted proposals of a product sampler
+    objective_value: float | None = None
+    y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
+    y_std: float | None = None
+    hyperparameters: dict[str, float] = {}
+    reason: str | None = None  # of a failure
+    draws: int | None = None  # gradients: how many, and their bias against two estimates G of the true one
+    bias: float | None = None
+    bias_quadrature: float | None = None
+    norm2_G: float | None = None
+    norm2_G_quadrature: float | None = None
+
+
+class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a record came about: versions, machine, command."""
+
+    version: str | None = None
+    commit: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    gpytorch: str | None = None
+    numpy: str | None = None
+    device: str | None = None
+    host: str | None = None
+    experiment: str | None = None
+    command: str | None = None
+    job: str | None = None  # of a cluster's scheduler
+    time: str | None = None
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `sha256` that of the record itself."""
+
+    key: str
+    status: Literal["done", "failed"]
+    cell: Cell
+    result: Result
+    made: Made
+    format: int = 0
+    arrays: str | None = None
+    sha256: str | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+    @property
+    def part(self) -> str:
+        """`fits` evaluated at their end, `curves` (fits with learning curves), or `gradients`."""
+        if self.cell.kind == "gradient":
+            return "gradients"
+        return "fits" if self.cell.evaluate == "end" else "curves"
+
+
+class Unreadable(Exception):
+    """Content that is no record of ours; the message says why."""
+
+
+def decoded(values: Any) -> Record:
+    """The record of a decoded JSON object of any known format."""
+    version = values.get("format", 1) if isinstance(values, dict) else None
+    if not isinstance(version, int):
+        raise Unreadable("it is not a record")
+    if version > FORMAT:
+        raise Unreadable(
+            f"it has format {version}, from a newer dlmexp (this one reads up to {FORMAT}): upgrade dlmexp"
+        )
+    try:
+        for step in range(version, FORMAT):
+            values = UPGRADES[step](values)
+        return msgspec.convert(values, Record)
+    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        raise Unreadable(f"it does not fit the schema of a record: {error}") from None
+
+
+def _options_as_mapping(values: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 had a field for each option of an estimator."""
+    cell = values["cell"]
+    options = {name: cell[name] for name in FIRST_OPTIONS if cell.get(name) is not None}
+    rest = {name: value for name, value in cell.items() if name not in FIRST_OPTIONS}
+    return {**values, "format": 2, "cell": {**rest, "options": options}}
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _options_as_mapping}

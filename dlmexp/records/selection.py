@@ -1,0 +1,82 @@
+"""The selection of beta: among the candidates that a run asked for, the one with the lowest validation metric.
+
+The closing table of a run, `collect`, figures, claims and the report all select here. No refit follows a selection.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from dlmexp.plan.cell import Cell
+from dlmexp.records.manifest import Asked
+from dlmexp.records.schema import Record
+
+
+def on_test(record: Record, metric: str) -> float:
+    """A record's test metric; NaN for a failed cell and for a metric it does not have."""
+    return record.result.test.get(metric, math.nan)
+
+
+def on_validation(record: Record, metric: str) -> float:
+    return record.result.validation.get(metric, math.nan)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidates of one method on one split: those with a record, and how many have none yet."""
+
+    method: str
+    betas: str  # the rule or list that they come from
+    records: tuple[Record, ...]  # the largest beta first
+    missing: int
+
+    @cached_property
+    def cell(self) -> Cell:
+        """What all candidates share (whatever its beta)."""
+        return self.records[0].cell
+
+    @property
+    def failed(self) -> int:
+        return sum(not record.done for record in self.records)
+
+    def selected_by(self, metric: str) -> str:
+        """NLL selects what is reported as NLL, error rate or MRE; MSE what is reported as MSE. Square-loss methods
+        have no NLL: for them it is always MSE (docs/SPEC.md, section 6)."""
+        wanted = "mse" if metric == "mse" else "nll"
+        had = {name for record in self.records for name in record.result.validation}
+        return wanted if wanted in had or not had else min(had)
+
+    def selected(self, metric: str = "nll") -> Record | None:
+        """The candidate with the lowest validation metric, the larger beta of equals. None while some candidates have
+        no record, and where none has a finite one."""
+        return None if self.missing else lowest(self.records, self.selected_by(metric))
+
+
+def lowest(records: Iterable[Record], metric: str) -> Record | None:
+    """The done record with the lowest finite validation metric, the larger beta of equals; None if there is none."""
+    usable = [record for record in records if record.done and math.isfinite(on_validation(record, metric))]
+    return min(usable, key=lambda r: (on_validation(r, metric), -(r.cell.beta or 0.0)), default=None)
+
+
+def choices(asked: Iterable[Asked], records: Mapping[str, Record]) -> list[Choice]:
+    """The candidates that were asked for, with their records; those of which none has a record are left out."""
+    found = []
+    for one in dict.fromkeys(asked):
+        present = tuple(records[key] for key in one.keys if key in records)
+        if present:
+            found.append(Choice(one.method, one.betas, present, len(one.keys) - len(present)))
+    return found
+
+
+def incomplete(several: Iterable[Choice]) -> list[str]:
+    """A sentence for every method, dataset and size whose beta grid has not been run completely."""
+    counts: dict[tuple[str, str, int], list[int]] = {}
+    for one in several:
+        if one.missing:
+            counts.setdefault((one.method, one.cell.dataset, one.cell.n), []).append(one.missing)
+    return [
+        f"{method} on {dataset}, n = {n}: {sum(missing)} candidates (betas x seeds) have no record yet, so beta is not "
+        f"selected for {len(missing)} {'repetition' if len(missing) == 1 else 'repetitions'}"
+        for (method, dataset, n), missing in counts.items()
+    ]

@@ -1,0 +1,157 @@
+"""What a person sees of a run: a live view on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from multiprocessing import current_process
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dlmexp.console import counted, duration
+from dlmexp.plan.cell import Cell
+from dlmexp.records.schema import Record
+
+
+class View(ABC):
+    """Told by the engine what happens; counts it, and shows it in one way or another."""
+
+    def __init__(self, total: int, batches: int):
+        self.total, self.batches, self.batch = total, batches, 0
+        self.done = self.failed = self.skipped_cells = 0
+        self.current, self.idle = "", False
+        self.rate, self.objective, self.iteration, self.live = 0.0, float("nan"), 0, 0
+        self.began = time.monotonic()
+        self._seen: tuple[float, int] | None = None
+
+    def __enter__(self) -> "View":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    @abstractmethod
+    def show(self, line: str | None = None) -> None:
+        """Refresh; `line` is news worth keeping on the screen."""
+
+    @property
+    def settled(self) -> int:
+        return self.done + self.failed + self.skipped_cells
+
+    @property
+    def left(self) -> str:
+        """Time left, from the speed so far."""
+        trained = self.done + self.failed
+        if not trained:
+            return "?"
+        return duration((time.monotonic() - self.began) / trained * (self.total - self.settled))
+
+    def started(self, cells: tuple[Cell, ...]) -> None:
+        self.batch += 1
+        self._seen, self.idle, first = None, False, cells[0]
+        betas = {cell.beta for cell in cells}
+        name = first.method if first.samples is None else f"{first.method} {first.estimator_label}"
+        how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
+        seeds = len({cell.seed for cell in cells})
+        self.current = (
+            f"{first.dataset} n={first.n} {name}{how}: {counted(len(cells), 'cell')} "
+            f"({counted(seeds, 'seed')}, {counted(len(betas), 'beta')})"
+        )
+        self.show(f"batch {self.batch}/{self.batches}  {self.current}")
+
+    def resumed(self, iteration: int) -> None:
+        self.show(f"  resumes at iteration {iteration}")
+
+    def tick(self, training: Any) -> None:
+        """Between stretches of iterations; looks at numbers at most four times a second."""
+        moment = time.monotonic()
+        if self._seen is not None and moment - self._seen[0] < 0.25:
+            return
+        self.iteration, self.live = int(training.state.iteration), int(training.live().sum())
+        if self._seen is not None:
+            self.rate = (self.iteration - self._seen[1]) / (moment - self._seen[0])
+        if self.iteration and self.live:
+            self.objective = float(training.state.history[:, self.iteration - 1].nanmean())
+        self._seen = (moment, self.iteration)
+        self.show()
+
+    def finished(self, record: Record) -> None:
+        if record.done:
+            self.done += 1
+            self.show()
+        else:
+            self.failed += 1
+            why = f"{record.result.reason} (iteration {record.result.iterations})"
+            self.show(f"  failed: {record.cell.describe()}: {why}")
+
+    def skipped(self, cells: int) -> None:
+        self.skipped_cells += cells
+        self.show()
+
+    def waiting(self, who: str) -> None:
+        self.current, self.idle = f"waiting for cells that {who} trains", True
+        self.show()
+
+    def halved(self, cells: int) -> None:
+        self.batches += 1
+        self.show(f"  out of memory with {cells} cells at once: going on with half as many")
+
+
+class PlainView(View):
+    """Lines, for logs: news at once, progress every ten seconds."""
+
+    _shown = 0.0
+
+    def show(self, line: str | None = None) -> None:
+        if line is not None:
+            print(line, flush=True)
+        elif time.monotonic() - max(self._shown, self.began) > 10:
+            self._shown = time.monotonic()
+            numbers = f"it {self.iteration}, {self.live} live, {self.rate:.0f} it/s, objective {self.objective:.4f}"
+            counts = f"{self.settled}/{self.total} cells, {self.failed} failed"
+            print(f"  {counts}; {self.current if self.idle else numbers}, {self.left} left", flush=True)
+
+
+class LiveView(View):
+    """A bar of cells and a line about the batch at work."""
+
+    def __init__(self, total: int, batches: int, console: Console):
+        super().__init__(total, batches)
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._task = self._bar.add_task("cells", total=total, left="")
+        self._live = Live(console=console, refresh_per_second=8)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.show()
+        self._live.stop()
+
+    def show(self, line: str | None = None) -> None:
+        if line is not None and line.startswith("  failed"):
+            self._live.console.print(line, style="red", highlight=False)
+        self._bar.update(self._task, completed=self.settled, left=f"{self.left} left")
+        facts = Table.grid(padding=(0, 2))
+        facts.add_row(f"batch {self.batch}/{self.batches}", self.current)
+        numbers = f"iteration {self.iteration}  {self.live} live  {self.rate:.0f} it/s  objective {self.objective:.4f}"
+        facts.add_row(f"{self.failed} failed", "" if self.idle else numbers)
+        self._live.update(Group(self._bar, facts))
+
+
+def view(total: int, batches: int) -> View:
+    """The one that fits where standard output goes."""
+    alone = current_process().name == "MainProcess"  # a worker among others leaves the terminal's lines alone
+    if alone and sys.stdout.isatty():
+        return LiveView(total, batches, Console())
+    return PlainView(total, batches)

@@ -1,0 +1,88 @@
+"""What SLURM's commands say, and what is made of it: with commands that give canned answers."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlmexp.cluster.scheduler import Silent, State, limits, own_job, states
+
+Answers = Callable[..., None]
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """Puts a command in front of all others that prints `text`, complains with `error` and exits with `code`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def answer(command: str, text: str = "", error: str = "", code: int = 0) -> None:
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nprintf '%s' '{error}' >&2\nexit {code}\n")
+        path.chmod(0o755)
+
+    return answer
+
+
+def test_states_of_arrays_and_single_jobs(answers: Answers):
+    answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
+    found = states(["12_0", "12_1", "13"])
+    assert found == {
+        "12_0": State("RUNNING", "node1"),
+        "12_1": State("PENDING", "", "Resources"),
+        "13": State("COMPLETED", "node2"),
+    }
+    assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
+
+
+def test_a_forgotten_job_has_ended_and_the_accounting_knows_how(answers: Answers):
+    answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
+    answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
+    found = states(["12_0", "12_1", "14"])
+    assert found["12_0"] == State("CANCELLED", "node1")
+    assert not found["12_1"].active, "accounting may never have heard of an end; the queue has it no more"
+    assert found["14"] == State("ENDED")
+
+
+def test_a_forgotten_job_has_ended_where_there_is_no_accounting(answers: Answers):
+    answers("squeue")
+    answers("sacct", error="Slurm accounting storage is disabled", code=1)
+    assert states(["12"]) == {"12": State("ENDED")}
+
+
+def test_silence_is_not_an_end(answers: Answers):
+    answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
+    with pytest.raises(Silent, match="Unable to contact"):
+        states(["12"])
+
+
+def test_nobody_is_asked_about_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    assert states([]) == {}
+
+
+def test_limits(answers: Answers):
+    answers("scontrol", "ClusterName             = big\nMaxArraySize            = 1001\nMaxJobCount = 5\n")
+    assert limits() == ("big", 1001)
+
+
+def test_limits_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Silent, match="no scontrol on this machine"):
+        limits()
+
+
+@pytest.mark.parametrize(
+    ("env", "job"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_ID": "17"}, "17"),
+        ({"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "15", "SLURM_ARRAY_TASK_ID": "0"}, "15_0"),
+    ],
+)
+def test_own_job(env: dict[str, str], job: str | None, monkeypatch: pytest.MonkeyPatch):
+    for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert own_job() == job

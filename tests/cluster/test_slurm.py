@@ -1,0 +1,291 @@
+"""Sweeps on a real SLURM: what is cancelled, requeued, preempted, out of time, raising or left alone loses nothing.
+
+The stories are told all at once, each in a thread and a results folder of its own: they mostly wait for the cluster.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.stories import BLOCK, ITERATIONS, PATIENCE, Folder, resumed_at, until
+
+pytestmark = pytest.mark.slurm
+
+SMALL = [*BLOCK, f"training.binary.max_iterations={ITERATIONS}"]
+QUICK = [*BLOCK, "training.binary.max_iterations=60"]
+Story = Callable[[Folder, "Reference"], Any]
+
+
+class Reference:
+    """The small block, trained here without disturbance."""
+
+    def __init__(self, folder: Folder):
+        assert folder.run(*SMALL, launcher="") == 0, folder.said
+        self.results = folder.results()
+        self.seconds_per_iteration = folder.seconds_per_iteration()
+
+
+@pytest.fixture(scope="module")
+def told(
+    sandbox: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[Story], Folder]]:
+    """Starts the stories of all selected tests; gives the folder in which one took place, once it is over."""
+    top = tmp_path_factory.mktemp("slurm")
+    chosen = {item.name.removeprefix("test_") for item in request.session.items}
+    reference = Reference(Folder(top / "reference", sandbox))
+    stories: dict[Story, tuple[Folder, Future[None]]] = {}
+    with ThreadPoolExecutor(len(STORIES)) as threads:
+        for story in STORIES:
+            if story.__name__ in chosen:
+                folder = Folder(top / story.__name__, sandbox)
+                stories[story] = folder, threads.submit(story, folder, reference)
+
+        def tell(story: Story) -> Folder:
+            folder, future = stories[story]
+            future.result(timeout=PATIENCE + 60)
+            return folder
+
+        yield tell
+
+
+def sweep(folder: Folder, reference: Reference) -> None:
+    """Two datasets x two estimators of a fixed variant: the two blocks of a dataset need the same ELBO fit."""
+    words = [
+        "dataset=ringnorm_drawn,twonorm_drawn", "estimator=exact,bmc", "method=fixed_log_dlm", "sizes=[40]",
+        "seeds=[0,1]", "beta=list", "beta.values=[1,0.1]", "training.binary.max_iterations=60", "device=cpu",
+    ]  # fmt: skip
+    here = Folder(folder.root.with_name("sweep-here"), folder.env)
+    process = folder.start(*words)
+    assert here.run(*words, launcher="basic") == 0, here.said
+    assert folder.end(process) == 0, folder.said
+    assert folder.results() == here.results()
+    assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)
+    assert len(folder.jobs()) == 4
+    assert folder.trained("ringnorm_drawn n=40 elbo") == folder.trained("twonorm_drawn n=40 elbo") == 1
+    assert folder.counts() == (20, 0)
+    assert folder.status()["jobs"] == []
+    assert folder.run(*words) == 0
+    assert len(folder.jobs()) == 4, "what is done needs no new job"
+
+
+def test_sweep(told: Callable[[Story], Folder]):
+    told(sweep)
+
+
+def cancelled(folder: Folder, reference: Reference) -> None:
+    """`scancel` of a block half way; the next run goes on from its checkpoint."""
+    process = folder.start(*SMALL, wait := "wait=true")
+    until(folder.under_way, "a checkpoint")
+    (job,) = folder.jobs()
+    assert folder.status()["experiments"][0]["running"] == 2
+    folder.slurm("scancel", job)
+    assert folder.end(process) == 1
+    assert f"job {job} on " in folder.said
+    assert "CANCELLED" in folder.said
+    assert "no record of ringnorm_drawn n=40 seed=0 joint_log_dlm" in folder.said
+    assert f"{job}_0_log.out" in folder.said
+    (known,) = folder.status()["jobs"]
+    assert (known["job"], known["lost"]) == (job, 2)
+    assert "CANCELLED" in known["state"]
+    assert folder.counts() == (0, 2)
+    assert folder.run(*SMALL, wait) == 0, folder.said
+    assert len(folder.jobs()) == 2
+    assert resumed_at(folder.log(folder.jobs()[1]))[0] > 0
+    assert folder.results() == reference.results
+    assert folder.status()["jobs"] == []
+
+
+def test_cancelled(told: Callable[[Story], Folder]):
+    told(cancelled)
+
+
+def requeued(folder: Folder, reference: Reference) -> None:
+    """`scontrol requeue`: the same job comes back, and `run` waits for it."""
+    process = folder.start(*SMALL)
+    until(folder.under_way, "a checkpoint")
+    (job,) = folder.jobs()
+    folder.slurm("scontrol", "requeue", job)
+    until(lambda: "pending" in folder.status()["jobs"][0]["state"], "the job is pending again")
+    assert folder.end(process) == 0, folder.said
+    assert folder.jobs() == [job]
+    assert resumed_at(folder.log(job))[0] > 0
+    assert folder.results() == reference.results
+    assert folder.counts() == (2, 0)
+
+
+def test_requeued(told: Callable[[Story], Folder]):
+    told(requeued)
+
+
+def preempted(folder: Folder, reference: Reference) -> None:
+    """A more urgent job takes the only GPU: SIGTERM, a grace time in which leaving would mean to be lost."""
+    process = folder.start(*SMALL, "hydra.launcher.partition=spare", launcher="slurm_gpu")
+    until(folder.under_way, "a checkpoint")
+    folder.slurm("srun", "--partition=urgent", "--gpus=1", "--ntasks=1", "--job-name=urgent", "sleep", "1")
+    assert folder.end(process) == 0, folder.said
+    (job,) = folder.jobs()
+    log = folder.log(job)
+    assert "stopped by SIGTERM" in log
+    assert f"Requeued job {job}" in log
+    assert resumed_at(log)[0] > 0
+    assert folder.results() == reference.results
+    assert folder.counts() == (2, 0)
+
+
+def test_preempted(told: Callable[[Story], Folder]):
+    told(preempted)
+
+
+def out_of_time(folder: Folder, reference: Reference) -> None:
+    """A minute at a time for a block that needs three: SLURM asks for a halt at its ticks of 30 s, none lasts 50 s."""
+    iterations = max(ITERATIONS, round(110 / reference.seconds_per_iteration))
+    words = [*BLOCK, f"training.binary.max_iterations={iterations}"]
+    minute = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5"]
+    assert folder.run(*words, *minute) == 0, folder.said
+    (job,) = folder.jobs()
+    log = folder.log(job)
+    assert log.count("this job is timed-out") >= 2
+    assert resumed_at(log) == sorted(set(resumed_at(log))), "every minute got further"
+    assert [result["iterations"] for result, _ in folder.results().values()] == [iterations] * 2
+    assert folder.counts() == (2, 0)
+    assert folder.status()["jobs"] == []
+
+
+def test_out_of_time(told: Callable[[Story], Folder]):
+    told(out_of_time)
+
+
+def raising(folder: Folder, reference: Reference) -> None:
+    """A file that is gone when the node looks for it. For SLURM such a job is COMPLETED."""
+    table = folder.root.parent / "table.csv"
+    rows = [f"{i % 7},{i % 11},{(i * i) % 2}" for i in range(400)]
+    table.write_text("\n".join(["a,b,y", *rows]))
+    words = [
+        "dataset=csv,ringnorm_drawn", f"csv.path={table}", "csv.target=y", "csv.task=binary", "csv.name=table",
+        "method=elbo", "sizes=[40]", "seeds=[0]", "training.binary.max_iterations=20", "device=cpu",
+    ]  # fmt: skip
+    process = folder.start(*words, "+hydra.launcher.additional_parameters.hold=true")
+    until(lambda: len(folder.jobs()) == 2, "two jobs are submitted")
+    kept = table.rename(table.with_suffix(".kept"))
+    bad = next(job for job in folder.status()["jobs"] if "dataset=csv" in job["block"])["job"]
+    for job in folder.jobs():
+        folder.slurm("scontrol", "release", job)
+    assert folder.end(process) == 1
+    assert f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)" in folder.said
+    assert "no record of table n=40 seed=0 elbo" in folder.said
+    assert f"{bad}_0_log.out" in folder.said
+    assert str(table) in folder.log(bad)
+    (known,) = folder.status()["jobs"]
+    assert (known["job"], known["lost"]) == (bad, 1)
+    assert folder.counts() == (1, 1), "the other block finished"
+    kept.rename(table)
+    assert folder.run(*words) == 0, folder.said
+    assert len(folder.jobs()) == 3, "only the block without a record was submitted again"
+    assert folder.counts() == (2, 0)
+
+
+def test_raising(told: Callable[[Story], Folder]):
+    told(raising)
+
+
+def deserted(folder: Folder, reference: Reference) -> None:
+    """The submitting process is killed; its job goes on, and a second run waits for that very job."""
+    process = folder.start(*SMALL)
+    until(folder.under_way, "a checkpoint")
+    process.send_signal(signal.SIGKILL)
+    folder.end(process)
+    (job,) = folder.jobs()
+    (known,) = folder.status()["jobs"]
+    assert (known["job"], known["state"], known["lost"]) == (job, "running", 0)
+    folder.slurm("scontrol", "suspend", job)  # so that it can't be over before the second run looks
+    process = folder.start(*SMALL)
+    until(lambda: f"already in the queue: job {job}\n" in folder.output.read_text(), "the second run has looked")
+    folder.slurm("scontrol", "resume", job)
+    assert folder.end(process) == 0, folder.said
+    assert folder.jobs() == [job]
+    assert resumed_at(folder.log(job)) == []
+    assert folder.results() == reference.results
+
+
+def test_deserted(told: Callable[[Story], Folder]):
+    told(deserted)
+
+
+def left_alone(folder: Folder, reference: Reference) -> None:
+    """wait=false, with more blocks than one array of this cluster may have."""
+    words = [word for word in QUICK if not word.startswith("seeds=")] + ["seeds=[0],[1],[2],[3],[4]"]
+    hold = ["wait=false", "+hydra.launcher.additional_parameters.hold=true"]
+    assert folder.run(*words, *hold) == 0, folder.said
+    jobs = folder.jobs()
+    assert len(jobs) == 5
+    assert len({job.partition("_")[0] for job in jobs}) == 2, "the array had to be split"
+    known = folder.status()
+    assert [job["state"] for job in known["jobs"]] == ["pending (JobHeldUser)"] * 5
+    assert known["experiments"][0]["queued"] == 10
+    process = folder.start(*words)
+    for job in jobs:
+        folder.slurm("scontrol", "release", job)
+    assert folder.end(process) == 0, folder.said
+    assert folder.jobs() == jobs, "what is in the queue is not submitted again"
+    assert folder.counts() == (10, 0)
+
+
+def test_left_alone(told: Callable[[Story], Folder]):
+    told(left_alone)
+
+
+def two_users(folder: Folder, reference: Reference) -> None:
+    """Sweeps of two users that overlap, into one folder that belongs to their group; neither has a generous umask."""
+    env = {name: value for name, value in folder.env.items() if name != "DLMEXP_CACHE"} | {"HOME": "/nonexistent"}
+    packages = next(path for path in sys.path if path.endswith("site-packages"))
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), packages])
+    top = Path(tempfile.mkdtemp(dir=os.environ["DLMEXP_SLURM_SANDBOX"]))
+    top.chmod(0o755)
+    shared = top / "results"
+    shared.mkdir()
+    shutil.chown(shared, group="users")
+    shared.chmod(0o2775)
+    users = []
+    for name in ("games", "nobody"):
+        # `env` in between: what setpriv starts itself may be read with the rights of root.
+        switch = ["setpriv", f"--reuid={name}", "--regid=users", "--clear-groups", "env"]
+        python = next((p for p in (sys.executable, "/usr/bin/python3") if _imports(switch, p, env)), None)
+        if python is None:
+            pytest.skip(f"no Python that user {name} may start can import dlmexp")
+        users.append(Folder(shared, env | {"USER": name, "LOGNAME": name}, [*switch, python, "-m", "dlmexp"], name))
+    one, other = users
+    quick = [word for word in QUICK if not word.startswith("method=")]
+    first, second = one.start(*quick, "method=elbo,joint_log_dlm"), other.start(*quick, "method=joint_log_dlm,fitc_not")
+    assert other.end(second) == 2, "a mistake of one user leaves the other alone"
+    second = other.start(*quick, "method=joint_log_dlm,fixed_log_dlm")
+    assert one.end(first) == 0, one.said
+    assert other.end(second) == 0, other.said
+    assert one.counts() == other.counts() == (5, 0)
+    assert one.trained("ringnorm_drawn n=40 joint_log_dlm") == 1
+    assert one.trained("ringnorm_drawn n=40 elbo") == 1
+    owners = {path.owner() for path in shared.glob("records/*/*.json")}
+    assert owners == {"games", "nobody"}
+    shutil.rmtree(top)
+
+
+def _imports(switch: list[str], python: str, env: dict[str, str]) -> bool:
+    words = [*switch, python, "-c", "import torch, dlmexp.cluster.multirun"]
+    return subprocess.run(words, env=env, cwd="/", capture_output=True).returncode == 0
+
+
+def test_two_users(told: Callable[[Story], Folder]):
+    told(two_users)
+
+
+STORIES: list[Story] = [
+    out_of_time, sweep, cancelled, requeued, preempted, raising, deserted, left_alone, two_users,
+]  # fmt: skip

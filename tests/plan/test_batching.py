@@ -1,0 +1,32 @@
+"""Batch sizes from the shape of a cell and the memory of the device."""
+
+from dataclasses import replace
+
+from test_cell import PLAIN
+
+from dlmexp.plan.batching import ARRAYS, CPU_BYTES, GPU_SHARE, cells_at_once
+
+CELL = replace(PLAIN, n=1000, M=74, samples=None, estimator="exact")
+
+
+def test_a_cpu_gets_as_many_as_its_caches_hold():
+    at_once = cells_at_once(CELL, "cpu", None)
+    assert at_once * 8 * 1000 * 74 <= CPU_BYTES < (at_once + 1) * 8 * 1000 * 74
+    assert cells_at_once(replace(CELL, n=10**6), "cpu", None) == 1
+    assert cells_at_once(replace(CELL, n=10**6, minibatch=1000), "cpu", None) == at_once
+    assert cells_at_once(replace(CELL, dtype="float32"), "cpu", None) == 2 * at_once
+
+
+def test_a_gpu_gets_as_many_as_its_memory_holds():
+    free = 50e9
+    at_once = cells_at_once(CELL, "cuda", free)
+    assert at_once * ARRAYS * 8 * 1000 * 74 <= GPU_SHARE * free
+    assert cells_at_once(CELL, "cuda", free / 2) == at_once // 2
+    assert cells_at_once(CELL, "cuda", 1.0) == 1
+    assert cells_at_once(replace(CELL, samples=74), "cuda", free) < 0.6 * at_once
+
+
+def test_a_path_over_beta_is_never_cut():
+    square = replace(CELL, objective="sq_dlm", variant="fixed", n=10**6)
+    assert cells_at_once(square, "cpu", None) >= 1000
+    assert cells_at_once(square, "cuda", 1e9) >= 1000

@@ -1,0 +1,135 @@
+"""From overrides to a config, and from mistakes to sentences."""
+
+import pytest
+
+from dlmexp.errors import UserError
+from dlmexp.paths import conf_dir
+from dlmexp.plan.compose import all_is_read, compose, expand, parts, with_default
+
+EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name):
+    cfg = compose([f"experiment={name}"])
+    assert cfg.name == name
+    cfg.parts = cfg.parts[:2]  # the whole paper has many, and each takes its time
+    for part in parts(cfg):
+        assert part.dataset
+        assert part.method
+
+
+def test_several_datasets_and_methods():
+    cfg = compose(["dataset=[pol,cadata]", "method=[elbo,joint_log_dlm]", "seeds=[0,1]", "sizes=['5%',100]"])
+    assert list(cfg.dataset) == ["pol", "cadata"]
+    assert list(cfg.method) == ["elbo", "joint_log_dlm"]
+    assert cfg.sizes == ["5%", 100]
+    assert cfg.dataset["cadata"].M == 206
+
+
+def test_parts_have_parts():
+    """The paper has `sampler` among its parts, and that has the rejection sampler among its own."""
+    found = parts(compose(["experiment=paper", 'parts=[["experiment=sampler"]]']))
+    assert [list(cfg.estimator) for cfg in found] == [["bmc", "ups"], ["ups"]]
+    assert found[1].estimator["ups"].sampler == "rejection"
+
+
+def test_what_is_typed_holds_for_all_parts():
+    found = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu"]))
+    assert len(found) > 3
+    assert {tuple(part.seeds) for part in found} == {(7,)}
+    assert {part.device for part in found} == {"cpu"}
+
+
+def test_a_part_keeps_what_it_says_itself():
+    found = parts(compose(["experiment=selection", "sizes=[33]"]))
+    assert ["5%"] in [part.sizes for part in found]
+
+
+def test_without_data_it_is_the_default_job():
+    assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
+    assert with_default(["dataset=pol"]) == ["dataset=pol"]
+    assert with_default(["experiment=bias"]) == ["experiment=bias"]
+
+
+def test_a_users_own_folder(tmp_path):
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text(
+        "# @package method.mine\nobjective: elbo\nvariant: joint\nselect: false\n"
+    )
+    cfg = compose(["dataset=banana", "method=[mine]"], [str(tmp_path)])
+    assert cfg.method["mine"].objective == "elbo"
+    with pytest.raises(UserError, match="there is no such folder"):
+        compose(["dataset=banana"], [str(tmp_path / "nowhere")])
+
+
+SENTENCES = {
+    "dataset=cadatta": ["there is no dataset 'cadatta'", "did you mean cadata"],
+    "dataset=zzz": ["there is no dataset 'zzz'", "abalone", "banana"],
+    "method=[joint_logdlm]": ["there is no method 'joint_logdlm'", "joint_log_dlm"],
+    "estimator=[bmcc]": ["there is no estimator 'bmcc'", "bmc"],
+    "experiment=reg_log": ["there is no experiment 'reg_log'", "reg-log"],
+    "beta=grit": ["there is no beta 'grit'", "grid"],
+    "sede=[0]": ["there is no setting 'sede'", "seeds"],
+    "training.binary.lrr=1": ["there is no setting 'training.binary.lrr'", "training.binary.lr"],
+    "csv.pth=x": ["there is no setting 'csv.pth'", "csv.path"],
+    "seeds=[a]": ["seeds"],
+    "training.binary.lr=fast": ["fast"],
+    "plan=maybe": ["maybe"],
+    "sizes=[1,2": ["can't read 'sizes=[1,2'"],
+    "nonsense": ["can't read 'nonsense'"],
+    "dataset=null": ["can't compose 'dataset=null'"],
+    "experiment=": ["there is no experiment ''", "reg-log"],
+    "seeds=3": ["write it as a list, seeds=[3]"],
+    "dataset=csv": ["csv.task=None", "regression, binary, count"],
+}
+
+
+@pytest.mark.parametrize("word", SENTENCES)
+def test_mistakes_become_one_sentence(word):
+    with pytest.raises(UserError) as found:
+        compose(with_default([word]))
+    text = str(found.value)
+    assert "\n" not in text
+    assert len(text) < 600
+    for part in SENTENCES[word]:
+        assert part in text
+
+
+def test_jobs_of_a_multirun():
+    assert expand(["dataset=pol,cadata", "seeds=[0,1]"]) == [
+        ["dataset=pol", "seeds=[0,1]"],
+        ["dataset=cadata", "seeds=[0,1]"],
+    ]
+    assert len(expand(["dataset=pol,cadata", "method=[elbo],[fitc]", "device=cpu"])) == 4
+
+
+def test_a_users_table_says_what_it_lacks():
+    for words, said in (
+        (["csv.task=regresion"], "csv.task=regresion: give one of regression, binary, count"),
+        (["csv.task=binary"], "needs csv.path"),
+        (["csv.task=binary", "csv.path=x.csv"], "needs csv.target"),
+    ):
+        with pytest.raises(UserError, match=said):
+            compose(["dataset=csv", *words])
+
+
+def test_own_files_that_can_not_be_used(tmp_path):
+    (tmp_path / "dataset").mkdir()
+    own = tmp_path / "dataset" / "houses.yaml"
+    own.write_text("# @package dataset.houses\nname: [houses\n")
+    with pytest.raises(UserError, match="can't read a YAML file"):
+        compose(["dataset=houses"], [str(tmp_path)])
+    with pytest.raises(UserError, match="did you mean houses"):
+        compose(["dataset=house"], [str(tmp_path)])
+    own.rename(tmp_path / "dataset" / "banana.yaml")
+    with pytest.raises(UserError, match=r"banana\.yaml: we have a dataset of that name"):
+        compose(["dataset=banana"], [str(tmp_path)])
+
+
+def test_a_table_that_no_job_reads():
+    table = ["csv.path=x.csv", "csv.target=y", "csv.task=binary"]
+    jobs = [compose([f"dataset={name}", *table]) for name in ("csv", "banana")]
+    all_is_read(table, jobs)
+    with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
+        all_is_read(table, jobs[1:])

@@ -1,0 +1,162 @@
+"""Which cells a config spans."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from dlmexp.sweep import grid
+
+from dlmexp.config import BetaConfig
+from dlmexp.data.dataset import Dataset
+from dlmexp.errors import UserError
+from dlmexp.plan.checks import check
+from dlmexp.plan.compose import compose
+
+
+def _data(name: str = "x", task: Any = "binary", rows: int = 600) -> Dataset:
+    rng = np.random.default_rng(0)
+    return Dataset(name, task, rng.normal(size=(rows, 2)), rng.integers(0, 2, rows).astype(float), "sum")
+
+
+def _cells(*words, rows=600):
+    cfg = compose(list(words))
+    check(cfg)
+    found = []
+    for dataset in cfg.dataset.values():
+        found += grid.cells(cfg, dataset, _data(dataset.name, dataset.task, rows))
+    return found
+
+
+def test_the_papers_grid():
+    betas = grid.betas(BetaConfig(ratio=2, smallest=0.01), 100)
+    assert betas[0] == 100
+    assert all(a / b == 2 for a, b in itertools.pairwise(betas))
+    assert betas[-1] >= 0.01 > betas[-1] / 2
+    assert len(betas) == 14
+    assert grid.betas(BetaConfig(values=[1, 10, 1, 0.1]), 100) == [10.0, 1.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    "beta",
+    [
+        BetaConfig(),
+        BetaConfig(ratio=1, smallest=0.1),
+        BetaConfig(ratio=2, smallest=0),
+        BetaConfig(values=[1, -1]),
+        BetaConfig(values=[float("nan")]),
+        BetaConfig(values=[float("inf")]),
+    ],
+)
+def test_grids_that_make_no_sense(beta):
+    with pytest.raises(UserError, match="beta"):
+        grid.betas(beta, 100)
+
+
+def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
+    cells = _cells(
+        "dataset=banana", "method=[fixed_log_dlm]", "beta=list", "beta.values=[3,0.3]", "seeds=[0,4]", "sizes=[50,80]"
+    )
+    fixed = [cell for cell in cells if cell.variant == "fixed"]
+    bases = [cell for cell in cells if cell.variant == "joint"]
+    assert len(fixed) == 8
+    assert len(bases) == 4
+    assert {(b.objective, b.beta) for b in bases} == {("elbo", 1.0)}
+    by_key = {b.key: b for b in bases}
+    for cell in fixed:
+        base = by_key[cell.base]
+        assert (base.seed, base.n, base.parameterisation) == (cell.seed, cell.n, cell.parameterisation)
+
+
+def test_elbo_is_beta_elbo_at_one():
+    cells = _cells(
+        "dataset=banana", "method=[elbo,beta_elbo]", "beta=list", "beta.values=[3,1]", "seeds=[0]", "sizes=[50]"
+    )
+    assert sorted(cell.beta for cell in cells) == [1.0, 3.0]
+
+
+def test_estimators_are_for_log_loss_alone_and_lists_are_swept():
+    cells = _cells(
+        "dataset=abalone", "method=[elbo,joint_log_dlm]", "estimator=[exact,bmc,ups]", "estimator.bmc.samples=[1,10]",
+        "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]",
+    )  # fmt: skip
+    found = {(c.objective, c.estimator, c.samples): c.lr for c in cells}
+    assert found == {
+        ("elbo", "exact", None): 0.1, ("log_dlm", "exact", None): 0.1, ("log_dlm", "bmc", 1): 0.1,
+        ("log_dlm", "bmc", 10): 0.1, ("log_dlm", "ups", 10): 0.01,
+    }  # fmt: skip
+
+
+def test_regression_uses_closed_forms_unless_told_not_to():
+    words = ["dataset=cadata", "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]"]
+    words.append("method=[elbo,fitc,joint_sq_dlm,fixed_sq_dlm,joint_log_dlm,fixed_log_dlm]")
+    forms = {c.method: c.form for c in _cells(*words)}
+    assert forms == {
+        "elbo": "collapsed", "fitc": "collapsed", "joint_sq_dlm": "collapsed", "fixed_sq_dlm": "collapsed",
+        "joint_log_dlm": "explicit", "fixed_log_dlm": "explicit",
+    }  # fmt: skip
+    explicit = {c.method: c.form for c in _cells(*words, "collapsed=false")}
+    assert explicit["elbo"] == "explicit"
+
+
+def test_minibatches_where_there_are_more_rows_than_that():
+    words = ["dataset=cadata", "method=[elbo,joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
+    cells = {(c.objective, c.n): c for c in _cells(*words, "sizes=[6000,6001]", rows=10_000)}
+    assert cells["log_dlm", 6000].minibatch is None
+    assert cells["log_dlm", 6000].lr == 0.1
+    assert cells["log_dlm", 6001].minibatch == 6000
+    assert cells["log_dlm", 6001].lr == 1e-3
+    assert cells["elbo", 6001].minibatch is None, "closed forms see all rows"
+    assert cells["elbo", 6001].lr == 0.1
+
+
+def test_airline_trains_for_epochs():
+    cells = _cells("dataset=airline_like", "method=[elbo]", "seeds=[0]", "evaluate=epoch", rows=5000)
+    (cell,) = cells
+    assert (cell.epochs, cell.minibatch, cell.window, cell.max_iterations, cell.lr) == (20, 1000, None, None, 1e-3)
+
+
+def test_both_parameterisations_have_fits_of_their_own():
+    words = ["dataset=banana", "method=[fixed_log_dlm]", "beta=list", "beta.values=[3]", "seeds=[0]", "sizes=[50]"]
+    cells = _cells(*words, "parameterisation=[whitened,unwhitened]")
+    fixed = {c.parameterisation: c for c in cells if c.variant == "fixed"}
+    bases = {c.key: c.parameterisation for c in cells if c.variant == "joint"}
+    assert {name: bases[c.base] for name, c in fixed.items() if c.base} == {
+        "whitened": "whitened",
+        "unwhitened": "unwhitened",
+    }
+
+
+def test_gradient_cells():
+    cells = _cells("experiment=bias", "seeds=[0]", rows=4000)
+    gradients = [c for c in cells if c.kind == "gradient"]
+    assert len(gradients) == 9
+    assert {c.kind for c in cells if c.variant == "joint"} == {"fit"}
+
+
+def test_inducing_points_are_never_more_than_rows():
+    (cell,) = _cells("dataset=banana", "method=[elbo]", "seeds=[0]", "sizes=[10]")
+    assert cell.M == 10
+
+
+def test_keys_hold_the_data_and_the_split():
+    (cell,) = _cells("dataset=banana", "method=[elbo]", "seeds=[0]", "sizes=[10]")
+    assert cell.data == "sum"
+    assert cell.split == "counts-v1"
+    assert replace(cell, data="other").key != cell.key
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("sizes=[-5]", "size '-5'"),
+        ("sizes=[0]", "size '0'"),
+        ("sizes=[many]", "size 'many'"),
+        ("evaluate=epoch", "is not trained in minibatches"),
+        ("beta.ratio=1.0000001", "more than 1000 betas"),
+    ],
+)
+def test_refused_in_a_sentence(word, said):
+    with pytest.raises(UserError, match=said):
+        _cells("dataset=banana", word)

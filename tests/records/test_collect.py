@@ -1,0 +1,63 @@
+"""Records as tables on disk."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from test_cell import PLAIN
+from test_table import record
+
+from dlmexp.errors import UserError
+from dlmexp.records.collect import collect, collect_pack
+from dlmexp.records.manifest import remember
+from dlmexp.records.store import Store
+
+CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
+
+
+@pytest.fixture
+def root(tmp_path):
+    store = Store(tmp_path)
+    for cell in CELLS[:3]:
+        store.write(record(cell, nll=cell.beta or 0.0, error=0.25))
+    store.write(record(CELLS[3], "failed"))
+    remember(tmp_path, "one", CELLS)
+    remember(tmp_path, "half", CELLS[:2])
+    remember(tmp_path, "none", [replace(PLAIN, seed=99)])
+    return tmp_path
+
+
+def test_one_row_per_selected_cell_and_all_of_them(root):
+    written = {path.relative_to(root).as_posix(): rows for path, rows in collect(str(root), [])}
+    assert written == {
+        "half/all.parquet": 2, "half/table.parquet": 1, "half/table.csv": 1,
+        "none/all.parquet": 0, "none/table.parquet": 0, "none/table.csv": 0,
+        "one/all.parquet": 4, "one/table.parquet": 2, "one/table.csv": 2,
+    }  # fmt: skip
+    chosen = pd.read_parquet(root / "one" / "table.parquet")
+    assert dict(zip(chosen["seed"], chosen["beta"], strict=True)) == {0: 0.1, 1: 1.0}
+    assert chosen["failed"].tolist() == [0, 1]
+    pd.testing.assert_frame_equal(
+        pd.read_csv(root / "one" / "table.csv")[["seed", "beta", "test_nll"]], chosen[["seed", "beta", "test_nll"]]
+    )
+
+
+def test_chosen_experiments(root):
+    assert {path.parent.name for path, _ in collect(str(root), ["half"])} == {"half"}
+    with pytest.raises(UserError, match=r"no experiment 'hlaf' in .*did you mean half"):
+        list(collect(str(root), ["hlaf"]))
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(UserError, match="there are no records"):
+        list(collect(str(tmp_path), []))
+
+
+def test_a_pack_counts_as_the_folders_own(root, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    assert collect_pack(str(root), str(other / "records-one.tar.xz"), light=False) == 4
+    assert Store(other).keys() == Store(root).keys()
+    found = {r["key"]: r["result"] for r in Store(other).all()}
+    assert found == {r["key"]: r["result"] for r in Store(root).all()}
+    with pytest.raises(UserError, match="choose one like"):
+        collect_pack(str(root), str(other / "mine.zip"), light=False)

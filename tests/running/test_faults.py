@@ -1,0 +1,322 @@
+"""What goes wrong on real machines, with real processes: nothing is lost, nothing torn is trusted."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dlmexp.records.store import Store
+
+SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]  # long enough to be interrupted
+
+
+def _kernel(results: Path) -> dict[str, tuple]:
+    """What a record must agree in with that of an undisturbed run: everything but times and machines."""
+    store, found = Store(results), {}
+    for record in store.all():
+        assert record["key"] not in found
+        result = {name: value for name, value in record["result"].items() if name != "seconds"}
+        arrays = {name: array.tobytes() for name, array in store.arrays(record).items()}
+        found[record["key"]] = (record["status"], record["cell"], result, arrays)
+    return found
+
+
+def _records(results: Path) -> list[Path]:
+    return sorted((results / "records").glob("*/*.json"))
+
+
+def _set_aside(results: Path) -> list[Path]:
+    return [path for path in (results / "set-aside").glob("*") if path.suffix != ".why"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launcher, tmp_path_factory):
+    """The tiny job run in one go, per list of extra words."""
+    known: dict[tuple[str, ...], Path] = {}
+
+    def run(words: list[str]) -> Path:
+        if tuple(words) not in known:
+            folder = tmp_path_factory.mktemp("undisturbed")
+            code, said = launcher.run(folder, "run", *words)
+            assert code == 0, said
+            known[tuple(words)] = folder / "results"
+        return known[tuple(words)]
+
+    return run
+
+
+def test_killed_twenty_times_at_random_moments(launcher, here, tiny, undisturbed):
+    words = [*tiny, *SLOW, "batch_cells=4", "checkpoint_seconds=0.05"]
+    expected = _kernel(undisturbed(words))
+    chance, kills, interrupted = random.Random(0), 0, 0
+    while kills < 20:
+        process = launcher.start(here, "run", *words)
+        time.sleep(chance.uniform(0.02, 0.45))
+        process.send(signal.SIGKILL)
+        kills += 1
+        if process.wait() == 0:
+            # It was faster than the kill. Begin again with what it had done taken away, so that there is more to kill.
+            for path in chance.sample(_records(here / "results"), 9):
+                path.unlink()
+        else:
+            interrupted += 1
+    assert interrupted >= 10
+    code, said = launcher.run(here, "run", *words, log="last")
+    assert code == 0, said
+    assert _kernel(here / "results") == expected
+    assert not list((here / "results" / "checkpoints").glob("*.npz"))
+    assert not list((here / "results" / "running").glob("*.json"))
+    assert not _set_aside(here / "results")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
+def test_asked_to_stop_in_the_middle_of_a_batch(launcher, here, tiny, undisturbed, number):
+    words = [*tiny, *SLOW]
+    process = launcher.start(here, "run", *words)
+    process.until(lambda: "batch 2/3" in process.said)
+    time.sleep(0.05)
+    process.send(number)
+    assert process.wait() == 128 + number
+    assert "everything is saved" in process.said
+    assert "the same command goes on" in process.said
+    assert "Traceback" not in process.said
+    assert len(list((here / "results" / "checkpoints").glob("*.npz"))) == 1
+    assert not list((here / "results" / "running").glob("*.json"))
+    assert len(_records(here / "results")) < 18
+    code, said = launcher.run(here, "run", *words, log="again")
+    assert code == 0, said
+    assert "resumes at iteration" in said
+    assert _kernel(here / "results") == _kernel(undisturbed(words))
+
+
+def test_two_at_once_share_the_work(launcher, here, tiny, undisturbed):
+    words = [*tiny, *SLOW, "batch_cells=3"]
+    processes = [launcher.start(here, "run", *words, log=f"log{i}") for i in range(2)]
+    assert [process.wait() for process in processes] == [0, 0], [process.said for process in processes]
+    found, expected = _kernel(here / "results"), _kernel(undisturbed(words))
+    assert found.keys() == expected.keys()
+    for key, (status, _, result, _) in found.items():
+        assert status == "done"
+        assert result["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
+    for process in processes:
+        assert "18 of 18 cells done, 0 failed" in process.said
+    assert not _set_aside(here / "results")
+    assert not list((here / "results" / "checkpoints").glob("*"))
+
+
+def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_dies(launcher, here, tiny, undisturbed):
+    words = [*tiny, *SLOW, "checkpoint_seconds=0.05"]
+    first = launcher.start(here, "run", *words, log="first")
+    first.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
+    first.send(signal.SIGSTOP)
+    second = launcher.start(here, "run", *words, log="second")
+    second.until(lambda: "batch 1/3" in second.said or _waits(here), 20)
+    first.kill()
+    assert second.wait() == 0, second.said
+    assert _kernel(here / "results") == _kernel(undisturbed(words))
+
+
+def _waits(folder: Path) -> bool:
+    return len(list((folder / "results" / "running").glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit", "foreign", "edited", "empty"])
+def test_a_damaged_record_is_set_aside_and_redone(launcher, here, tiny, undisturbed, damage):
+    expected = _kernel(undisturbed(tiny))
+    assert launcher.run(here, "run", *tiny)[0] == 0
+    victim, other = _records(here / "results")[:2]
+    content = victim.read_bytes()
+    if damage == "truncated":
+        victim.write_bytes(content[: len(content) // 2])
+    elif damage == "bit":
+        place = content.index(b'"nll"') + 9
+        victim.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    elif damage == "foreign":
+        victim.write_bytes(other.read_bytes())
+    elif damage == "edited":
+        record = json.loads(content)
+        record["result"]["test"]["nll"] = 0.0
+        victim.write_text(json.dumps(record))
+    else:
+        victim.write_bytes(b"")
+    damaged = victim.read_bytes()
+    code, said = launcher.run(here, "run", *tiny, log="again")
+    assert code == 0, said
+    assert [path.read_bytes() for path in _set_aside(here / "results")] == [damaged]
+    found = _kernel(here / "results")
+    assert found.keys() == expected.keys()
+    key = victim.stem
+    assert found[key][2]["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
+
+
+def test_damaged_arrays_of_a_base_fit_are_redone_with_what_needs_them(launcher, here, tiny):
+    words = [*tiny, "method=[elbo,fixed_log_dlm]", "batch_cells=3"]
+    assert launcher.run(here, "run", *words)[0] == 0
+    store = Store(here / "results")
+    fixed = [record for record in store.all() if record["cell"]["variant"] == "fixed"]
+    assert len(fixed) == 6
+    for record in fixed:
+        store.path(record["cell"]["dataset"], record["key"]).unlink()
+    base = next(r for r in store.all() if r["key"] == fixed[0]["cell"]["base"])
+    arrays = next((here / "results" / "records").glob(f"*/{base['key']}-*.npz"))
+    arrays.write_bytes(arrays.read_bytes()[:-7])
+    code, said = launcher.run(here, "run", *words, log="again")
+    assert code == 0, said
+    assert len(_set_aside(here / "results")) == 2
+    assert "8 of 8 cells done, 0 failed" in said
+
+
+@pytest.mark.parametrize("damage", ["truncated", "bit", "foreign"])
+def test_a_torn_checkpoint_is_set_aside_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
+    words = [*tiny, *SLOW, "method=[elbo,beta_elbo]"]
+    process = launcher.start(here, "run", *words)
+    process.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
+    time.sleep(0.2)
+    process.send(signal.SIGTERM)
+    assert process.wait() == 128 + signal.SIGTERM
+    (path,) = (here / "results" / "checkpoints").glob("*.npz")
+    content = path.read_bytes()
+    if damage == "truncated":
+        path.write_bytes(content[:-100])
+    elif damage == "bit":
+        place = content.index(b"values/m.npy") + 300
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+    else:
+        path.write_bytes(b"not a checkpoint")
+    code, said = launcher.run(here, "run", *words, log="again")
+    assert code == 0, said
+    assert len(_set_aside(here / "results")) == 1
+    assert _kernel(here / "results") == _kernel(undisturbed(words))
+
+
+def test_records_finished_after_the_checkpoint_are_kept_and_the_rest_gets_the_same_bits(
+    launcher, here, tiny, undisturbed
+):
+    """A checkpoint, then some records, then a kill: the batch goes on in its old company."""
+    words = [*tiny, "method=[elbo,beta_elbo]", "training.binary.max_iterations=250", "checkpoint_seconds=0.02"]
+    expected = _kernel(undisturbed(words))
+    process = launcher.start(here, "run", *words)
+    process.until(lambda: 0 < len(_records(here / "results")) < 6 or "cells done" in process.said)
+    process.kill()
+    before = {path: path.stat().st_mtime_ns for path in _records(here / "results")}
+    code, said = launcher.run(here, "run", *words, log="again")
+    assert code == 0, said
+    assert _kernel(here / "results") == expected
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence(launcher, tmp_path, tiny, undisturbed):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("a small disk can't be mounted here")
+    try:
+        words = [*tiny, f"results={disk}/results"]
+        code, said = launcher.run(tmp_path, "run", *words)
+        assert code == 1
+        assert "No space left on device" in said
+        assert "what is finished is safe" in said
+        assert "Traceback" not in said
+        subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
+        code, said = launcher.run(tmp_path, "run", *words, log="again")
+        assert code == 0, said
+        assert _kernel(disk / "results") == _kernel(undisturbed(tiny))
+        (disk / "ballast").write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
+        code, said = launcher.run(tmp_path, "run", *words, "name=another", log="full")
+        assert code == 1
+        assert "No space left on device" in said
+        assert "Traceback" not in said
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_file_size_limit_ends_the_run_with_a_sentence(launcher, here, tiny):
+    code, said = launcher.run(here, "run", *tiny, largest_file=2500)
+    assert code == 1
+    assert "File too large" in said
+    assert "Traceback" not in said
+    code, said = launcher.run(here, "run", *tiny, log="again")
+    assert code == 0, said
+    assert len(_kernel(here / "results")) == 18
+
+
+def test_a_results_folder_that_can_not_be_written_is_refused(launcher, tmp_path, tiny):
+    (tmp_path / "file").write_text("")
+    code, said = launcher.run(tmp_path, "run", *tiny, "results=file/results")
+    assert code == 2
+    assert "can't write there" in said
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", disk], capture_output=True).returncode:
+        return
+    try:
+        code, said = launcher.run(tmp_path, "run", *tiny, f"results={disk}/results", log="read-only")
+        assert code == 2
+        assert "Read-only file system" in said
+        assert "Traceback" not in said
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_data_that_changed_between_runs_is_refused(launcher, here):
+    rows = random.Random(1)
+
+    def write(noise: float) -> None:
+        lines = [f"{x},{2 * x + noise * rows.random()}" for x in (rows.random() for _ in range(100))]
+        (here / "own.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+
+    words = ["dataset=csv", "csv.path=own.csv", "csv.target=y", "csv.task=regression", "sizes=[20]", "seeds=[0]"]
+    words += ["method=[elbo]", "device=cpu", "training.regression.max_iterations=5"]
+    write(0.1)
+    code, said = launcher.run(here, "run", *words)
+    assert code == 0, said
+    known = json.loads((here / "results" / "data" / "csv.json").read_text())["checksum"]
+    before = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in _records(here / "results")}
+    write(0.2)
+    code, said = launcher.run(here, "run", *words, log="changed")
+    assert code == 2
+    assert "dataset 'csv' has changed" in said
+    assert known[:16] in said
+    assert {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in _records(here / "results")} == before
+    code, said = launcher.run(here, "run", *words, "results=elsewhere", log="other")
+    assert code == 0, said
+    new = json.loads((here / "elsewhere" / "data" / "csv.json").read_text())["checksum"]
+    assert new[:16] in (here / "changed").read_text()
+
+
+def test_status_tells_the_truth_before_during_and_after(launcher, here, tiny):
+    words = [*tiny, *SLOW]
+    code, said = launcher.run(here, "status", log="none")
+    assert code == 2
+    assert "there is no such folder" in said
+    process = launcher.start(here, "run", *words)
+    process.until(lambda: "batch 2/3" in process.said)
+    process.send(signal.SIGSTOP)
+    during = json.loads(launcher.run(here, "status", "--json", log="during")[1])
+    process.send(signal.SIGCONT)
+    process.send(signal.SIGTERM)
+    process.wait()
+    (experiment,) = during["experiments"]
+    assert experiment["name"] == "custom"
+    assert experiment["done"] == 6
+    assert experiment["running"] in (0, 6)  # stopped before or after the second batch was announced
+    assert experiment["missing"] == 12 - experiment["running"]
+    assert [str(process.pid) in worker["who"] for worker in during["running"]] == [True]
+    between = json.loads(launcher.run(here, "status", "--json", log="between")[1])
+    assert between["running"] == []
+    assert between["experiments"][0]["running"] == 0
+    assert between["experiments"][0]["missing"] == 12
+    assert between["checkpoints"] == 1
+    assert launcher.run(here, "run", *words, log="again")[0] == 0
+    after = json.loads(launcher.run(here, "status", "--json", log="after")[1])
+    (experiment,) = after["experiments"]
+    assert {name: experiment[name] for name in ("done", "running", "failed", "missing")} == {
+        "done": 18, "running": 0, "failed": 0, "missing": 0,
+    }  # fmt: skip
+    assert after["checkpoints"] == 0

@@ -1,0 +1,82 @@
+"""The closing words, and the exit code that goes with them."""
+
+from dataclasses import replace
+
+import pytest
+from test_cell import PLAIN
+from test_table import record
+
+from dlmexp.plan.batches import plan
+from dlmexp.records.store import Store
+from dlmexp.running.summary import summary
+
+CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
+
+
+def _said(tmp_path, capsys, states):
+    store = Store(tmp_path)
+    for cell, state in zip(CELLS, states, strict=True):
+        if state == "done":
+            store.write(record(cell, nll=cell.beta or 0.0, error=0.25))
+        elif state == "failed":
+            store.write(record(cell, "failed"))
+    code = summary(plan(CELLS, *store.keys(), lambda _: 4), store)
+    return code, capsys.readouterr().out
+
+
+def test_all_done(tmp_path, capsys):
+    code, said = _said(tmp_path, capsys, ["done"] * 4)
+    assert code == 0
+    assert "4 of 4 cells done, 0 failed" in said
+    (line,) = [line for line in said.splitlines() if "fixed_log_dlm" in line]
+    assert line.split() == [
+        "banana",
+        "100",
+        "fixed_log_dlm",
+        "bmc-10",
+        "whitened",
+        "2",
+        "0.1",
+        "0.6000±0.0000",
+        "0.7500±0.0000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
+        (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
+    ],
+)
+def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
+    code, said = _said(tmp_path, capsys, states)
+    assert code == 1
+    assert words in said
+    assert ("retry_failed=true" in said) == ("failed" in states)
+
+
+def test_nothing_but_failures(tmp_path, capsys):
+    code, said = _said(tmp_path, capsys, ["failed"] * 4)
+    assert code == 1
+    assert "0 of 4 cells done, 4 failed" in said
+
+
+def test_samplers_are_told_apart(tmp_path, capsys):
+    store = Store(tmp_path)
+    cells = [replace(PLAIN, estimator="ups", sampler=sampler) for sampler in ("auto", "rejection")]
+    for cell, nll in zip(cells, (0.5, 0.7), strict=True):
+        store.write(record(cell, nll=nll))
+    assert summary(plan(cells, *store.keys(), lambda _: 4), store) == 0
+    lines = [line.split()[3:6] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
+    assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
+
+
+def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
+    """Data with the airline split has no validation rows."""
+    store = Store(tmp_path)
+    made = record(PLAIN, nll=0.5)
+    made["result"]["validation"] = {}
+    store.write(made)
+    assert summary(plan([PLAIN], *store.keys(), lambda _: 4), store) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cells done")

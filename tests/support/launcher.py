@@ -1,0 +1,117 @@
+"""Real processes of `dlmexp`, started in a moment: a server that has loaded torch once forks one for each command.
+
+A fork is a process like any other to a signal, to the file system and to whoever looks for its id.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SERVER = """
+import json, os, sys
+import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.summary, dlmexp.cluster.multirun, dlmexp.running.progress
+from dlmexp.cli import main
+print("ready", flush=True)
+for line in sys.stdin:
+    order = json.loads(line)
+    if "wait" in order:
+        print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+        continue
+    pid = os.fork()
+    if not pid:
+        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(order["folder"])
+        if order["largest_file"]:
+            import resource
+            resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
+        sys.argv = ["dlmexp", *order["words"]]
+        code = 70
+        try:
+            code = main(order["words"])
+        except SystemExit as leaving:
+            code = leaving.code
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code or 0)
+    print(pid, flush=True)
+"""
+
+
+class Launcher:
+    """The server, and what it is asked for."""
+
+    def __init__(self, cache: Path):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "DLMEXP_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
+        self._server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert self._answer() == "ready"
+
+    def close(self) -> None:
+        assert self._server.stdin
+        assert self._server.stdout
+        self._server.stdin.close()
+        self._server.wait()
+        self._server.stdout.close()
+
+    def start(self, folder: Path, *words: str, log: str = "log", largest_file: int = 0) -> "Process":
+        order = {"folder": str(folder), "words": words, "log": str(folder / log), "largest_file": largest_file}
+        pid = int(self._ask(order))
+        assert pid > 1
+        return Process(self, pid, folder / log)
+
+    def run(self, folder: Path, *words: str, **how) -> tuple[int, str]:
+        """Exit code, and all that was said."""
+        process = self.start(folder, *words, **how)
+        return process.wait(), process.said
+
+    def _ask(self, order: dict) -> str:
+        assert self._server.stdin
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._server.stdout
+        return self._server.stdout.readline().strip()
+
+
+class Process:
+    def __init__(self, launcher: Launcher, pid: int, log: Path):
+        self.pid, self._launcher, self._log = pid, launcher, log
+        self._code: int | None = None
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit code; minus the signal's number where one killed it."""
+        if self._code is None:
+            self._code = int(self._launcher._ask({"wait": self.pid}))
+        return self._code
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        assert self.wait() in (-signal.SIGKILL, 0)
+
+    def until(self, true, seconds: float = 60.0) -> None:
+        """Wait for something this process brings about."""
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, f"waited in vain; it said:\n{self.said}"
+            time.sleep(0.01)

@@ -1,0 +1,243 @@
+"""Made-up records of every experiment, for tests and benchmarks of what reads records. None of the numbers is a result.
+
+The numbers are a smooth function of the cell plus noise by its key, shaped so that figures look like figures.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+from unittest import mock
+
+import numpy as np
+from msgspec.structs import replace
+
+from dlmexp import catalogue
+from dlmexp.plan.cell import FIRST_OPTIONS, Cell
+from dlmexp.records.manifest import Asked, Manifest, write_manifest
+from dlmexp.records.schema import Made, Record, Result
+from dlmexp.records.store import Store
+
+MADE = {
+    "version": "0.0-made-up", "commit": "made-up", "device": "cpu", "host": "nowhere", "time": "2000-01-01T00:00:00Z",
+    "python": "3", "torch": "none", "gpytorch": "none", "experiment": "made-up",
+    "command": "dlmexp run experiment=made-up",
+}  # fmt: skip
+LEVEL = {"regression": 0.2, "binary": 0.2, "count": 2.1}  # hypothetical NLL to settle at
+METHOD_SHIFT = {
+    "elbo": 0.10, "fitc": 0.07, "joint_log_dlm": 0.0, "fixed_log_dlm": 0.04, "joint_sq_dlm": -0.02,
+    "fixed_sq_dlm": 0.02,
+}  # fmt: skip
+SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
+
+
+Thing = Cell | Record | tuple[Record, dict[str, np.ndarray]]
+
+
+def fill(folder: str | os.PathLike[str], things: Iterable[Thing]) -> int:
+    """Store records (or cells, with plausible numbers; or records with arrays) and a manifest of them; how many."""
+    store, records = Store(folder), []
+    with mock.patch("os.fsync"):  # takes most of the time of a write, and nobody will miss these
+        for thing in things:
+            made = plausible(thing) if isinstance(thing, Cell) else thing
+            record, arrays = made if isinstance(made, tuple) else (made, {})
+            store.write(record, arrays)
+            records.append(record)
+        cells = {record.key: record.cell.describe() for record in records}
+        write_manifest(Path(folder), Manifest("made-up", cells, asked(records)))
+    return len(records)
+
+
+def asked(records: Iterable[Record], betas: str | None = None) -> list[Asked]:
+    """What a run would have asked for to get these records, as if all betas of a method were one grid."""
+    groups: dict[tuple[str, Any], dict[str, float]] = {}
+    for one in records:
+        for name, spec in catalogue.methods().items():
+            if (spec["objective"], spec["variant"]) != (one.cell.objective, one.cell.variant):
+                continue
+            if spec["select"] or one.cell.beta in (None, 1.0):
+                groups.setdefault((name, one.cell.identity), {})[one.key] = one.cell.beta or 0.0
+    found = []
+    for (name, _), keys in groups.items():
+        select = catalogue.methods()[name]["select"]
+        if name == "beta_elbo" and set(keys.values()) == {1.0}:
+            continue  # that was the ELBO
+        rule = (betas or catalogue.beta_rule("paper")) if select else "1"
+        found.append(Asked(name, rule, tuple(sorted(keys, key=lambda key: -keys[key]))))
+    return found
+
+
+def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Cell:
+    """A fit of the ELBO at beta = 1, n = 100, seed 0, with `changes`."""
+    task = task or str(catalogue.datasets().get(dataset, {}).get("task", "binary"))
+    plain = Cell(
+        kind="fit", dataset=dataset, data="made-up", split=f"{task}-v1", task=task,
+        likelihood={"regression": "gaussian", "binary": "probit", "count": "poisson"}[task], kernel="rbf", ard=False,
+        mean="constant" if task == "binary" else "zero", M=50, n=100, objective="elbo", variant="joint",
+        form="collapsed" if task == "regression" else "explicit", parameterisation="whitened", estimator="exact",
+        options={}, lr=0.1, minibatch=None, window=20, tolerance=1e-4,
+        max_iterations=3000, epochs=None, evaluate="end", dtype="float64", seed=0, beta=1.0,
+    )  # fmt: skip
+    options = {name: changes.pop(name) for name in FIRST_OPTIONS if name in changes}
+    options = {name: value for name, value in options.items() if value is not None}
+    return replace(plain, **({"options": options} | changes))
+
+
+def method_cell(method: str, dataset: str, **changes: Any) -> Cell:
+    """A cell of a method of `conf/method`; `elbo` at beta = 1, FITC without beta."""
+    spec = catalogue.methods()[method]
+    beta = None if method == "fitc" else 1.0
+    form = {} if spec["objective"] != "log_dlm" else {"form": "explicit"}
+    return cell(
+        dataset, **({"objective": spec["objective"], "variant": spec["variant"], "beta": beta} | form | changes)
+    )
+
+
+def record(of: Cell, result: Result, status: Literal["done", "failed"] = "done", **made: Any) -> Record:
+    """A record as `dlmexp run` leaves it."""
+    return Record(key=of.key, status=status, cell=of, result=result, made=Made(**MADE | made))
+
+
+def failed(of: Cell, reason: str = "the objective is NaN", iterations: int = 17) -> Record:
+    return record(of, Result(reason=reason, iterations=iterations), status="failed")
+
+
+def fit(of: Cell, **test: float) -> Record:
+    """A finished fit with the given test metrics; validation has the same unless `validation=` gives NLL and MSE."""
+    validation = test.pop("validation", None)
+    both = dict(test) if validation is None else dict.fromkeys(test, validation)
+    result = Result(
+        validation=both, test=dict(test), iterations=200, converged=True, stopped="converged", seconds=1.0,
+        objective_value=0.5, y_std=1.0, y_mean=0.0,
+        hyperparameters={"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "mean": 0.0},
+    )  # fmt: skip
+    return record(of, result)
+
+
+def plausible(of: Cell) -> tuple[Record, dict[str, np.ndarray]]:
+    """A record and its arrays for any cell: lower with n, best at some beta, noisier with fewer samples."""
+    random = np.random.default_rng(int(of.key[:15], 16))
+    if of.kind == "gradient":
+        return _gradient(of, random)
+    shift = METHOD_SHIFT.get(of.method, 0.0) * (2 if of.dataset.startswith(("ringnorm", "sarcos")) else 1)
+    best = {"cadata": 8.0}.get(of.dataset, 0.3)
+    off = 0.0 if of.beta is None else 0.006 * math.log(of.beta / best) ** 2
+    sampling = 0.0 if of.samples is None else {"bmc": 0.12, "smooth_bmc": 0.11, "ups": 0.02}[of.estimator] / of.samples
+    by_seed = np.random.default_rng([of.seed, int(hashlib.sha256(of.dataset.encode()).hexdigest()[:8], 16)])
+    slow = 0.03 if of.parameterisation == "unwhitened" else 0.0
+    level = LEVEL[of.task] + shift + off + sampling + slow + 3.0 / math.sqrt(of.n)
+    nll = level + 0.02 * by_seed.normal() + 0.004 * random.normal()
+    second = max(0.4 * (nll - LEVEL[of.task]) + 0.05 + 0.002 * random.normal(), 0.004)
+    metrics = {"nll": nll, SECOND[of.task]: second}
+    if of.objective == "sq_dlm":
+        del metrics["nll"]
+    made = fit(of, **metrics)
+    made.result.validation = {k: v + 0.003 * random.normal() for k, v in metrics.items()} if not of.epochs else {}
+    made.result.iterations = int(150 + 300 * random.random())
+    made.result.seconds = 0.2 + random.random()
+    if of.estimator == "ups":
+        made.result.acceptance = 0.35 if of.options.get("sampler") == "rejection" else 1.0
+    arrays = {}
+    if of.evaluate != "end":
+        points = of.epochs or 60
+        x = np.arange(1, points + 1)
+        fall = np.exp(-x / (0.2 * points))
+        arrays = {
+            "evaluated_at": x * 10, "epochs": x.astype(float),
+            "test_nll": nll + (0.4 + sampling) * fall + 0.002 * random.normal(size=points),
+            f"test_{SECOND[of.task]}": second + 0.1 * fall, "objective": np.linspace(1, 0, 200),
+        }  # fmt: skip
+    return made, arrays
+
+
+def _gradient(of: Cell, random: np.random.Generator) -> tuple[Record, dict[str, np.ndarray]]:
+    samples = of.samples or 1
+    spread = {"ups": 0.3, "bmc": 1.0, "smooth_bmc": 0.8}[of.estimator] / math.sqrt(samples)
+    bias = {"ups": 1e-4, "bmc": 0.2, "smooth_bmc": 0.1}[of.estimator] / samples
+    error = bias + spread**2 * random.lognormal(0, 0.6, 100)
+    arrays = {
+        "condition_i": 1 + bias + 0.3 * spread * random.normal(size=100),
+        "condition_ii": (1 + error) * 40,
+        "error": error * 40,
+    }
+    arrays |= {f"{name}_quadrature": values for name, values in arrays.items()}
+    noisy = bias * 40 * (1 + 0.05 * random.normal())
+    return record(of, Result(bias=noisy, bias_quadrature=noisy, norm2_G=40.0)), arrays
+
+
+def sweep(
+    dataset: str, methods: tuple[str, ...], sizes: list[int], seeds: range, betas: int, **changes: Any
+) -> Iterator[Cell]:
+    """Cells of a figure against n: every method, size and seed, `betas` values (not on the grid that must be whole)."""
+    for method in methods:
+        sampled = {} if method.endswith("log_dlm") else {"estimator": "exact", "samples": None}
+        for n in sizes:
+            grid = [n / 3**k for k in range(betas)] if catalogue.methods()[method]["select"] else [None]
+            for seed in seeds:
+                for beta in grid:
+                    at = {} if beta is None else {"beta": beta}
+                    yield method_cell(method, dataset, **(changes | sampled | {"n": n, "seed": seed} | at))
+
+
+def curves(dataset: str, n: int, seeds: range, **changes: Any) -> Iterator[Cell]:
+    """Cells of learning curves of joint DLM at beta = 0.1, all estimators and L."""
+    pairs: list[tuple[str, int | None]] = [("exact", None)]
+    pairs += [(name, samples) for name in ("bmc", "ups", "smooth_bmc") for samples in (1, 10, 100)]
+    for estimator, samples in pairs:
+        for seed in seeds:
+            settings = {"beta": 0.1, "evaluate": "10"} | changes
+            yield method_cell(
+                "joint_log_dlm", dataset, n=n, seed=seed, estimator=estimator, samples=samples, **settings
+            )
+
+
+def paper(seeds: range = range(5), betas: int = 17, stand_ins: bool = True) -> Iterator[Cell]:
+    """Cells of every experiment that can be run on the data at hand (with stand-ins), about 20 000 by default."""
+    log = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
+    regression = ["pol", "cadata"] + ["sarcos_test"] * stand_ins
+    for dataset in regression:
+        sizes = catalogue.training_sizes(dataset)
+        yield from sweep(dataset, (*log, "joint_sq_dlm", "fixed_sq_dlm"), sizes, seeds, betas)
+        yield from curves(dataset, sizes[-1], seeds)
+    both, small = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm"), [100, 200, 500, 1000, 2000]
+    for how in ("whitened", "unwhitened"):
+        for dataset in ("banana", "thyroid", "twonorm", "ringnorm"):
+            yield from sweep(dataset, both, small, seeds, betas, parameterisation=how)
+        for dataset in ["abalone"] + ["peds1_left"] * stand_ins:
+            yield from sweep(dataset, both, small, seeds, betas, parameterisation=how, estimator="bmc", samples=10)
+    for dataset in ["abalone"] + ["peds1_left"] * stand_ins:
+        yield from curves(dataset, 2000, seeds)
+    for estimator in ("bmc", "ups", "smooth_bmc"):
+        for samples in (1, 10, 100):
+            for seed in seeds:
+                yield method_cell(
+                    "fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator=estimator,
+                    samples=samples, seed=seed,
+                )  # fmt: skip
+    for sampler, estimator in (("auto", "ups"), ("rejection", "ups"), (None, "bmc")):
+        for seed in seeds:
+            yield method_cell(
+                "joint_log_dlm",
+                "abalone",
+                n=1000,
+                beta=0.1,
+                estimator=estimator,
+                samples=10,
+                sampler=sampler,
+                seed=seed,
+            )
+    if stand_ins:
+        large: dict[str, Any] = {"n": 922684, "evaluate": "epoch", "epochs": 20, "max_iterations": None, "ard": True}
+        for beta in (0.1, 1.0, 10.0):
+            for seed in seeds:
+                for method in ("beta_elbo", "joint_log_dlm", "fixed_log_dlm"):
+                    yield method_cell(method, "flights", beta=beta, seed=seed, **large)
+            rest = {name: value for name, value in large.items() if name != "n"} | {"beta": beta}
+            for each in curves("flights", large["n"], seeds, **rest):
+                if each.estimator != "exact":
+                    yield each
+    for method in both:
+        for each in sweep("ringnorm_drawn", (method,), [100, 500], range(3), 5):
+            yield each

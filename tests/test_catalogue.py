@@ -1,0 +1,44 @@
+"""What figures read from `conf/`."""
+
+from dlmexp import catalogue as conf
+
+
+def test_methods_are_those_of_the_paper() -> None:
+    assert set(conf.methods()) == {
+        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm",
+    }  # fmt: skip
+    assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
+
+
+def test_papers_datasets_are_configured_and_stand_for_nothing() -> None:
+    assert set(conf.PAPER) <= set(conf.datasets())
+    assert all(conf.stands_for(name) is None for name in conf.PAPER)
+
+
+def test_stand_ins() -> None:
+    assert conf.stands_for("flights") == "airline"
+    assert "flights" in conf.stand_ins("airline")
+    assert "sarcos_test" in conf.stand_ins("sarcos")
+    # One direction of Peds1 stands in for whichever direction a panel shows.
+    assert all("peds1_left" in conf.stand_ins(f"peds1_dir{k}") for k in range(3))
+    assert conf.stand_ins("pol") == []
+
+
+def test_sizes_in_rows_are_the_papers() -> None:
+    sizes = conf.training_sizes("cadata")
+    assert (sizes[0], sizes[4]) == (691, 11063)
+    assert conf.training_sizes("banana") == [100, 200, 500, 1000, 2000]
+    assert conf.training_sizes("csv") == []  # known only once the user's file is read
+    assert conf.training_sizes("no such data") == []
+
+
+def test_run_command_is_the_shortest_that_serves() -> None:
+    assert conf.run_command("reg-log", "sarcos_test") == "dlmexp run experiment=reg-log-sarcos_test"
+    assert conf.run_command("reg-log", "song") == "dlmexp run experiment=reg-log dataset=song"
+    assert conf.run_command("airline", "airline") == "dlmexp run experiment=airline"
+    assert conf.run_command("airline", "nycflights13") == "dlmexp run experiment=airline dataset=nycflights13"
+
+
+def test_repetitions() -> None:
+    assert conf.repetitions("class-log") == 5
+    assert conf.repetitions("default") == 3
