@@ -6,7 +6,7 @@ from importlib import import_module
 from dlmexp import catalogue
 from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
-from dlmexp.figures.variants import PARAMETERISATIONS
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.records.results import Results
 
 FAMILIES = ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")
@@ -70,12 +70,7 @@ class Judgement:
         return list(commands)
 
     def _commands_for(self, dataset: str) -> list[str]:
-        from dlmexp.figures.registry import figures
-
-        computing = {
-            panel.experiment for figure in figures().values() for panel in figure.panels if panel.dataset == dataset
-        }
-        fitting = [name for name in self.claim.experiments if name in computing or name == "sampler"]
+        fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
         return [catalogue.run_command(name, dataset) for name in fitting]
 
     @property

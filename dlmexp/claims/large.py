@@ -6,8 +6,9 @@ from dlmexp.claims.estimators import estimator_evidence, matches
 from dlmexp.claims.evidence import at_beta, compared, finding, parameterisations, places
 from dlmexp.claims.finding import Claim, Finding
 from dlmexp.claims.rules import Verdict, better, combine, opposite
-from dlmexp.figures.families.airline import BETAS
 from dlmexp.records.results import Results
+
+BETAS = (0.1, 1.0, 10.0)
 
 
 def dlm_beats_elbo(results: Results) -> Iterator[Finding]:

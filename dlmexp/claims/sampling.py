@@ -13,16 +13,16 @@ from dlmexp.claims.rules import Verdict, better, between, combine, comparable, l
 from dlmexp.claims.statistics import Values, paired
 from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO, COST_MARGIN, NLL_MARGIN
 from dlmexp.figures import style
-from dlmexp.figures.families import counts
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 
 SAMPLES = (1, 10, 100)
+LEARNING = ("abalone", "peds1_dir2")  # the datasets with learning curves
 
 
 def no_difference(results: Results) -> Iterator[Finding]:
     """Counts: at each L, uPS and smooth-bMC end within NLL_MARGIN of bMC."""
-    for place in places(results, *counts.LEARNING):
+    for place in places(results, *LEARNING):
         for how in parameterisations(results, place):
             for samples in SAMPLES:
                 pairs = [("bmc", samples), ("ups", samples), ("smooth_bmc", samples)]
