@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dlmexp.catalogue import BINARY, COUNTS
 from dlmexp.claims.evidence import Evidence, compared, finding, parameterisations, places, selected
-from dlmexp.claims.finding import Claim, Finding
+from dlmexp.claims.finding import CLAIMS, Claim, Finding
 from dlmexp.claims.rules import Verdict, better, combine, comparable, lowest, no_worse
 from dlmexp.claims.thresholds import ERROR_MARGIN, MRE_MARGIN, NLL_MARGIN
 from dlmexp.records.results import Results
@@ -97,7 +97,7 @@ def _all(findings: list[Finding]) -> Verdict:
     return combine(found.verdict for found in findings)
 
 
-CLAIMS = (
+for claim in (
     Claim(
         7, "ringnorm: DLM beats ELBO in NLL; on the other three binary datasets they are comparable.",
         ringnorm_and_others, _all, ("class-log",), both=True,
@@ -107,4 +107,5 @@ CLAIMS = (
         9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as "
         "good as ELBO.", counts_lowest, three_of_four, ("count-log",), both=True,
     ),
-)  # fmt: skip
+):  # fmt: skip
+    CLAIMS.add(str(claim.number), claim)

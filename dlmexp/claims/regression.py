@@ -7,7 +7,7 @@ import numpy as np
 from dlmexp import catalogue
 from dlmexp.claims.estimators import estimator_evidence, matches
 from dlmexp.claims.evidence import compared, finding, places, selected
-from dlmexp.claims.finding import Claim, Finding, Measured, made_by
+from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict, agreeing, better, combine, lowest, opposite
 from dlmexp.claims.statistics import paired
 from dlmexp.data.splits import known_pool, resolve_size
@@ -120,7 +120,7 @@ def sampled_gradients(results: Results) -> Iterator[Finding]:
         yield matches(hundred, exact, evidence, place)
 
 
-CLAIMS = (
+for claim in (
     Claim(1, "pol, sarcos, song: joint log-DLM has the lowest NLL.", joint_log_lowest, _all, ("reg-log",)),
     Claim(2, "cadata: fixed log-DLM has the lowest NLL.", fixed_log_lowest, _all, ("reg-log",)),
     Claim(
@@ -136,4 +136,5 @@ CLAIMS = (
         14, "Regression: bMC-1 is the worst estimator, bMC-100 equals exact gradients.", sampled_gradients, _all,
         ("reg-learning",),
     ),
-)  # fmt: skip
+):  # fmt: skip
+    CLAIMS.add(str(claim.number), claim)

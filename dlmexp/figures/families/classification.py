@@ -10,7 +10,7 @@ def against_n(dataset: str, metric: str, experiment: str) -> Panel:
     return Panel("sizes", dataset, metric, LINES, experiment, both=True)
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "class-log",
         tuple(against_n(dataset, "nll", "class-log") for dataset in BINARY),

@@ -27,7 +27,7 @@ def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
     )
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "count-log",
         tuple(against_n(dataset, "nll", "count-log") for dataset in COUNTS),

@@ -23,7 +23,7 @@ def nll_vs_beta(dataset: str, share: str) -> Panel:
 
 pol, cadata, sarcos, song = (nll_vs_n(dataset) for dataset in REGRESSION)
 
-FIGURES = (
+FAMILY = (
     Figure(
         "reg-log",
         (pol, cadata, nll_vs_beta("cadata", "5%"), sarcos, song, nll_vs_beta("cadata", "80%")),
