@@ -112,6 +112,8 @@ class RunConfig:
     data_root: str | None = None
     results: str = "results"
     checkpoint_seconds: float = 60.0
+    stand_ins: bool = False  # where a dataset is missing, run those at hand that stand in for it, under their own names
+    plugins: list[str] = field(default_factory=list)  # modules of users that register objectives, kernels, figures, ...
     wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
     workers: int = 1  # processes that share the batches of this run
