@@ -1,0 +1,108 @@
+"""Which package imports which: the table of docs and CONTRIBUTING, as a test. Imports inside functions count too."""
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "dlmexp"
+BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "__init__"}
+ALLOWED = {
+    "errors": set(),
+    "paths": set(),
+    "config": set(),
+    "console": set(),
+    "registry": {"errors"},
+    "catalogue": {"config", "paths"},
+    "plugins": {"errors", "paths"},
+    "gp": {"errors", "registry"},
+    "data": BASIS,
+    "estimators": {"gp", "errors", "registry"},
+    "objectives": {"estimators", "gp", "errors", "registry"},
+    "training": {"objectives", "estimators", "gp", "errors"},
+    "mlls": {"estimators", "gp", "errors"},
+    "plan": {"data", "objectives", "estimators", "gp", *BASIS},
+    "records": {"plan", *BASIS},
+    "running": {"records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
+    "cluster": {"running", "records", "plan", *BASIS},
+    "figures": {"records", "plan", "data", *BASIS},
+    "claims": {"figures", "records", "data", *BASIS},
+    "report": {"claims", "figures", "records", "plan", *BASIS},
+}
+ANYTHING = {"cli", "benchmark", "__main__"}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Module -> modules of ours that it imports, as dotted names below `dlmexp`."""
+    modules = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): name for name in modules.values()}
+    found: dict[str, set[str]] = {}
+    for path, module in modules.items():
+        found[module] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                # `from package import module` names a module, or something in the package itself.
+                targets = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for target in targets:
+                if not target.startswith("dlmexp"):
+                    continue
+                below = target.removeprefix("dlmexp").removeprefix(".")
+                while below and below not in names:
+                    below = below.rpartition(".")[0]
+                found[module].add(names.get(below, "__init__"))
+    return found
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_packages_import_only_what_the_table_allows():
+    wrong = [
+        f"{module} imports {target}"
+        for module, targets in imports().items()
+        if room(module) not in ANYTHING | {"__init__"}
+        for target in targets
+        if room(target) not in ALLOWED[room(module)] | {room(module), "__init__"}
+    ]
+    assert not wrong
+
+
+def test_claims_need_only_labels_of_figures():
+    targets = {target for module, found in imports().items() if room(module) == "claims" for target in found}
+    assert {target for target in targets if room(target) == "figures"} <= {"figures.style", "figures.__init__"}
+
+
+def test_no_cycle_of_modules():
+    # A package's __init__ imports its modules, which may import others of the package: that is one unit to Python too.
+    graph = {
+        module: {target for target in targets if not target.endswith("__init__") and target != module}
+        for module, targets in imports().items()
+        if not module.endswith("__init__")
+    }
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_no_cycle_of_packages():
+    rooms: dict[str, set[str]] = {}
+    for module, targets in imports().items():
+        rooms.setdefault(room(module), set()).update(room(t) for t in targets if room(t) not in (room(module), "__init__"))
+    list(TopologicalSorter({name: found for name, found in rooms.items() if name != "__init__"}).static_order())
+
+
+@pytest.mark.parametrize("module", ["", ".cli", ".figures.plot", ".claims.judge", ".cluster.status", ".report.page", ".records.collect"])  # fmt: skip
+def test_torch_is_not_loaded_by(module):
+    code = f"import sys, dlmexp{module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent).returncode == 0
