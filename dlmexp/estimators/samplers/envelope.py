@@ -1,6 +1,6 @@
 """Exact rejection sampling under a piecewise exponential envelope: many rows, a fixed number of operations, no loop.
 
-A row's log density is bounded on each of K cells by a straight line. A candidate picks a cell by its mass and a place
+A row's log density is bounded on each of K cells by a straight line. A candidate picks a cell by its mass and a point
 in it by inversion, and is accepted with probability density / envelope (`pool` replaces those that are not).
 """
 
@@ -45,7 +45,7 @@ def sample_under(
 
 
 def _propose(cells: Cells, u: Float[Tensor, "*B C N"]) -> tuple[Float[Tensor, "*B C N"], Float[Tensor, "*B C N"]]:
-    """One place per uniform number, and the log of the envelope there."""
+    """One point per uniform number, and the log of the envelope there."""
     # A nearly flat piece is tilted, and lifted to stay above: dividing by its rate would lose digits.
     flat = (cells.rate * cells.length).abs() < TILT
     rate = torch.where(flat, TILT / cells.length, cells.rate)

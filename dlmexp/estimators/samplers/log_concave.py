@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.estimators.samplers.envelope import Cells, sample_under
 from dlmexp.gp.likelihoods import Likelihood, LogConcave
 
@@ -23,6 +23,7 @@ def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 
     return start, touch, torch.full_like(start, 1 / CELLS).masked_fill(tail, torch.inf), side
 
 
+@product_sampler("log_concave", LogConcave)
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.estimators.samplers.envelope import Cells, sample_under
 from dlmexp.gp.likelihoods import Likelihood, StudentT
 
@@ -21,6 +21,7 @@ def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 
     return start, length, torch.ones_like(start).masked_fill(number == 0, -1.0)
 
 
+@product_sampler("scale_mixture", StudentT)
 def scale_mixture(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
