@@ -45,7 +45,7 @@ class GPyTorchKernel(Kernel):
 
     def __init__(self, name: str, cls: type[gpytorch.kernels.Kernel]):
         super().__init__(name)
-        self._cls = cls
+        self.cls = cls
         self._takes = inspect.signature(cls).parameters
         self._any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self._takes.values())
         if not (self._any or "batch_shape" in self._takes):
@@ -85,7 +85,7 @@ class GPyTorchKernel(Kernel):
         options: dict[str, Any] = {"batch_shape": torch.Size([B])}
         if ard is not None and (self._any or "ard_num_dims" in self._takes):
             options["ard_num_dims"] = ard
-        return _Evaluated(self._cls(**options))
+        return _Evaluated(self.cls(**options))
 
 
 class _Evaluated(torch.nn.Module):

@@ -6,6 +6,7 @@ one column per feature). So all parameters enter through `left`, which has M row
 every gradient back to it. Of shape [B, M, N], only K itself is kept for the backward pass (Matern: and its slope).
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -55,8 +56,9 @@ def kernel_named(name: str) -> Kernel:
     """The kernel registered under that name, or the GPyTorch kernel class with that dotted path (`package.Class`)."""
     if "." not in name:
         return KERNELS[name]
-    from dlmexp.gp.gpytorch_kernel import imported_kernel  # imports GPyTorch, which takes seconds
-
+    with warnings.catch_warnings():  # importing GPyTorch takes seconds, and warns of what it uses itself
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from dlmexp.gp.gpytorch_kernel import imported_kernel
     return imported_kernel(name)
 
 
