@@ -115,7 +115,8 @@ class Store:
         """What a done ELBO fit leaves for fixed variants to start from; None if it must be fitted (again)."""
         record = self.find(dataset, key)
         arrays = (self._arrays_or_set_aside(record) if record else None) or {}
-        return {name: arrays[name] for name in HYPERPARAMETERS if name in arrays} if "Z" in arrays else None
+        names = ("Z", *record["result"].get("hyperparameters", HYPERPARAMETERS)) if record else ()
+        return {name: arrays[name] for name in names if name in arrays} if "Z" in arrays else None
 
     def arrays(self, record: dict[str, Any]) -> dict[str, np.ndarray]:
         """The arrays beside a record; none, with a warning, if they are not those that it was written with."""

@@ -1,5 +1,7 @@
 """GPyTorch's kernels in the batched core: equal to our own where we have them, and to GPyTorch's own models."""
 
+from typing import Any
+
 import gpytorch
 import pytest
 import torch
@@ -87,7 +89,9 @@ def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
     for i in range(3):
         one = {key: value[i : i + 1] for key, value in hyper.items()}
         X, Z = c["X"][i : i + 1], c["Z"][i : i + 1]
-        for together, alone in zip(whole, (kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)), strict=True):
+        for together, alone in zip(
+            whole, (kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)), strict=True
+        ):
             torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-13)
         dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
         torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
@@ -106,8 +110,12 @@ def test_the_residual_is_that_of_dense_matrices(name, cells):
 class TheirModel(gpytorch.models.ApproximateGP):
     """One cell as a GPyTorch model with the whitened strategy."""
 
+    mean_module: Any
+    covar_module: Any
+    variational_strategy: Any
+
     def __init__(self, Z, m, L, kernel):
-        q = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+        q: Any = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
         super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
         self.variational_strategy.variational_params_initialized.fill_(1)
         self.mean_module = gpytorch.means.ConstantMean()

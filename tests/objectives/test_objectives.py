@@ -48,3 +48,22 @@ def test_log_dlm_asks_its_estimator_and_elbo_does_not():
     assert not torch.equal(*bmc)
     elbo = [OBJECTIVES["elbo"].row_loss(Poisson(), BMC(2), MU, V, Y, DRAWS)[0] for _ in range(2)]  # pyright: ignore
     assert torch.equal(*elbo)
+
+
+def test_facts():
+    def those(fact):
+        return {name for name in OBJECTIVES if getattr(OBJECTIVES[name], fact)}
+
+    assert those("has_beta") == {"elbo", "log_dlm", "sq_dlm"}
+    assert those("takes_estimator") == {"log_dlm"}
+    assert those("needs_gaussian") == {"sq_dlm", "fitc"}
+    assert those("path") == {"sq_dlm"}
+    assert those("gives_hyperparameters") == {"elbo"}
+    assert those("collapsed_only") == {"sq_dlm", "fitc"}
+    assert {name: OBJECTIVES[name].selected_by for name in those("selected_by")} == {"sq_dlm": "mse"}
+    assert OBJECTIVES["sq_dlm"].solved("fixed")
+    assert not OBJECTIVES["sq_dlm"].solved("joint")
+    assert not OBJECTIVES["log_dlm"].solved("fixed")
+    assert [name for name in OBJECTIVES if OBJECTIVES[name].fits(Probit)] == ["elbo", "log_dlm"]
+    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == {"elbo", "sq_dlm", "fitc"}
+    assert not any(OBJECTIVES[name].collapses(Poisson) for name in OBJECTIVES)
