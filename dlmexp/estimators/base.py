@@ -50,12 +50,7 @@ class Estimator(ABC):
         """The estimated loss per row, differentiable in mu, v and the likelihood's own parameters."""
 
     def loss_and_acceptance(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
         """The loss, and the share of accepted proposals where the estimator draws by rejection."""
         return self(likelihood, mu, v, y, draws), None

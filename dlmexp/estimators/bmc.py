@@ -34,14 +34,7 @@ class BMC(Estimator):
     samples: int
     sampled: ClassVar[bool] = True
 
-    def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> Float[Tensor, "*B N"]:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         return -log_mean_prob(likelihood, mu, v, y, draws.normal(self.samples, mu.shape[-1]))
 
 
@@ -54,13 +47,6 @@ class SmoothBMC(Estimator):
     nu: float = 1e-4
     sampled: ClassVar[bool] = True
 
-    def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> Float[Tensor, "*B N"]:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         log_mean = log_mean_prob(likelihood, mu, v, y, draws.normal(self.samples, mu.shape[-1]))
         return -torch.logaddexp(log_mean, torch.full_like(log_mean, math.log(self.nu)))

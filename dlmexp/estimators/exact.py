@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.base import ESTIMATORS, Estimator
@@ -17,13 +16,8 @@ class Exact(Estimator):
     """-log E_q p(y|f) with its own gradient: closed form, or quadrature good to rounding where there is none."""
 
     def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers | None = None,
-    ) -> Float[Tensor, "*B N"]:
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
         return likelihood.log_loss(mu, v, y)
 
 
@@ -35,11 +29,6 @@ class Quadrature(Estimator):
     nodes: int = 20
 
     def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers | None = None,
-    ) -> Float[Tensor, "*B N"]:
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
         return quadrature_log_loss(likelihood, mu, v, y, self.nodes)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -51,25 +50,12 @@ class UPS(Estimator):
     def check(self, likelihood: type[Likelihood]) -> None:
         SAMPLERS[self.sampler].chosen_for(likelihood)
 
-    def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> Float[Tensor, "*B N"]:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         return self.loss_and_acceptance(likelihood, mu, v, y, draws)[0]
 
     def loss_and_acceptance(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"]]:
-        """The loss, and the share of the sampler's proposals that were accepted."""
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+    ) -> tuple[Tensor, Tensor]:
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
             m, w = mu.detach(), v.detach()

@@ -28,12 +28,8 @@ class RowLoss(Protocol):
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]: ...
 
 
-class Path(Protocol):
-    """The mean of q [S, K, M] and the objective [S, K] that solve S splits at K betas, from the moments of all rows."""
-
-    def __call__(
-        self, s: Moments, betas: Float[Tensor, "K"]
-    ) -> tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]: ...
+Path = Callable[[Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]]
+"""The mean of q and the objective that solve S splits at K betas, from the moments of all rows."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hyperparameters and inducing inputs held at those of another fit; only q is learned."""
+"""Hyperparameters and inducing inputs fixed at those of another fit; only q is learned."""
 
 from dataclasses import dataclass
 

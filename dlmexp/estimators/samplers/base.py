@@ -1,7 +1,8 @@
 """What a product sampler is: draws from q~(f) proportional to N(f; mu, v) p(y|f), row by row, all rows at once."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
@@ -33,18 +34,8 @@ class ProductSample(NamedTuple):
         return self.accepted.mean(-1) / proposed
 
 
-class Draw(Protocol):
-    """The function of a product sampler: draws for marginals and observations [..., N]."""
-
-    def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        samples: int,
-        draws: RandomNumbers,
-    ) -> ProductSample: ...
+Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, RandomNumbers], ProductSample]
+"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)"""
 
 
 @dataclass(frozen=True)
