@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from dlmexp.errors import UserError, nearest
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 class Registry(Generic[T]):
@@ -25,15 +26,17 @@ class Registry(Generic[T]):
         self._complete = False
 
     def add(self, name: str, thing: T) -> T:
-        """Register `thing`; a name that is taken by something else is refused."""
+        """Register `thing`; a name that is taken by something else is refused. A class gets the name as its `name`."""
         if self._found.get(name, thing) is not thing:
             raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
+        if isinstance(thing, type):
+            thing.name = name  # pyright: ignore[reportAttributeAccessIssue]
         self._found[name] = thing
         return thing
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str) -> Callable[[S], S]:
         """`add` as a decorator."""
-        return lambda thing: self.add(name, thing)
+        return lambda thing: self.add(name, thing)  # pyright: ignore
 
     def names(self) -> list[str]:
         """All names, ours first."""

@@ -68,10 +68,10 @@ def per_model(device: str, seconds: float) -> list[Line]:
     """Step per model at n=1000 M=74 d=20, probit, against GPyTorch's model trained alone."""
     from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.benchmark.timing import fastest
-    from dlmexp.training.trial import joint_step, made_up
+    from dlmexp.training.trial import joint_step, synthetic_data
 
     sizes = (90,) if device == "cuda" else (1, 4, 18)
-    X, y = made_up(1, N, D, "probit", device)
+    X, y = synthetic_data(1, N, D, "probit", device)
     cases = {f"{o} GPyTorch": gpytorch_step(X[0], y[0], M, o) for o in ("log_dlm", "elbo")}
     for objective in ("log_dlm", "elbo"):
         cases |= {f"{objective} {B}": joint_step(B, objective=objective, device=device) for B in sizes}
@@ -130,10 +130,10 @@ def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Line]:
     from dlmexp.benchmark.timing import fastest
     from dlmexp.estimators import UPS, FreshDraws
     from dlmexp.gp.likelihoods import LIKELIHOODS
-    from dlmexp.training.trial import made_up
+    from dlmexp.training.trial import synthetic_data
 
     likelihood, draws = LIKELIHOODS[name](), FreshDraws()
-    X, y = (part[0] for part in made_up(1, N, D, name, "cpu"))
+    X, y = (part[0] for part in synthetic_data(1, N, D, name, "cpu"))
     v = torch.full((N,), 0.5, dtype=torch.float64)
     leaf = X[:, 0].clone().requires_grad_()
 
@@ -159,9 +159,9 @@ def square(device: str, seconds: float) -> list[Line]:
     from dlmexp.gp.kernels import rbf
     from dlmexp.gp.moments import moments
     from dlmexp.gp.square import square_path
-    from dlmexp.training.trial import made_up
+    from dlmexp.training.trial import synthetic_data
 
-    X, y = made_up(5, N, D, "gaussian", device)
+    X, y = synthetic_data(5, N, D, "gaussian", device)
     one = torch.ones(5, dtype=X.dtype, device=device)
     hyper = {"Z": X[:, :M], "lengthscale": 4 * one[:, None], "outputscale": one, "mean": 0 * one}
     betas = torch.tensor([N / 2.0**k for k in range(20)], dtype=X.dtype, device=device)

@@ -66,10 +66,10 @@ def model_steps(shape: Shape, device: str, seconds: float) -> list[Line]:
     """Joint log-DLM, probit: training steps of single models per second."""
     from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.benchmark.timing import fastest
-    from dlmexp.training.trial import joint_step, made_up
+    from dlmexp.training.trial import joint_step, synthetic_data
 
     n, M, D, B, promised = shape
-    X, y = (part[0] for part in made_up(1, n, D, "probit", device))
+    X, y = (part[0] for part in synthetic_data(1, n, D, "probit", device))
     cases = {"ours": joint_step(B, n=n, M=M, D=D, device=device), "alone": gpytorch_step(X, y, M, "log_dlm")}
     best = fastest(cases, seconds, device)
     what = f"n={n} M={M} d={D}, model-steps/s"
@@ -106,7 +106,7 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
     from dlmexp.plan.compose import compose
     from dlmexp.records.store import Store
     from dlmexp.running.run import execute, work
-    from dlmexp.training.trial import made_up
+    from dlmexp.training.trial import synthetic_data
 
     with tempfile.TemporaryDirectory() as folder:
         config = compose(
@@ -125,7 +125,7 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
         steps[cell.n, cell.M, cell.objective, cell.variant] += record.result.iterations or 0
     theirs = 0.0
     for (n, M, objective, variant), count in steps.items():
-        X, y = (part[0] for part in made_up(1, n, features, "probit", device))
+        X, y = (part[0] for part in synthetic_data(1, n, features, "probit", device))
         theirs += count * _mean_seconds(gpytorch_step(X, y, M, objective, only_q=variant == "fixed"), device)
     what = f"{dataset} block, {len(records)} cells"
     return [

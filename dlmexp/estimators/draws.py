@@ -61,7 +61,8 @@ def _open_unit(word: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, ".
 class Draws:
     """Counter-based draws for a batch of cells in one iteration; cells of one seed share theirs.
 
-    seeds: int64 [S], the distinct seeds; index: int64 [B], each cell's place in `seeds`; iteration: int64 0-dim.
+    seeds: int64 [S], the distinct seeds; index: int64 [B], the position of each cell's seed among them;
+    iteration: int64 0-dim.
     """
 
     seeds: Int[Tensor, " S"]

@@ -1,27 +1,34 @@
-"""The log loss itself: closed form, or quadrature good to rounding where there is none."""
+"""Estimators without samples: the log loss itself, and plain Gauss-Hermite quadrature of it."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.estimators.base import ESTIMATORS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.likelihoods.base import quadrature_log_loss
 
 
+@ESTIMATORS.register("exact")
 @dataclass(frozen=True)
-class Exact:
-    """-log E_q p(y|f) with its own gradient; ignores the draws."""
-
-    name: ClassVar[str] = "exact"
+class Exact(Estimator):
+    """-log E_q p(y|f) with its own gradient: closed form, or quadrature good to rounding where there is none."""
 
     def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers | None = None,
-    ) -> Float[Tensor, "*B N"]:
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
         return likelihood.log_loss(mu, v, y)
+
+
+@ESTIMATORS.register("quadrature")
+@dataclass(frozen=True)
+class Quadrature(Estimator):
+    """-log sum_k w_k p(y|mu + sqrt(v) e_k) in log space; the gradient is autograd's."""
+
+    nodes: int = 20
+
+    def __call__(
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
+        return quadrature_log_loss(likelihood, mu, v, y, self.nodes)

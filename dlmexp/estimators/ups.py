@@ -1,16 +1,15 @@
 """Unbiased product sampling (uPS, section 3): the gradient of the log loss from samples of q~ = q(f) p(y|f) / Z."""
 
 from dataclasses import dataclass
-from dataclasses import fields as parameters
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dlmexp.estimators.base import ESTIMATORS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers import sampler_named
+from dlmexp.estimators.samplers import SAMPLERS
 from dlmexp.gp.likelihoods import Likelihood
 
 
@@ -29,8 +28,9 @@ class _WithGradient(torch.autograd.Function):
         return grad, grad * d_mu, grad * d_v, None, None
 
 
+@ESTIMATORS.register("ups")
 @dataclass(frozen=True)
-class UPS:
+class UPS(Estimator):
     """Value: the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2.
     Gradient: -1/L sum_l grad log q(f_l) with f_l ~ q~, unbiased at any L.
 
@@ -39,40 +39,34 @@ class UPS:
 
     samples: int
     sampler: str = "auto"
-    name: ClassVar[str] = "ups"
+    sampled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        sampler_named(self.sampler)
+        SAMPLERS[self.sampler]  # an unknown one is refused now
 
-    def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> Float[Tensor, "*B N"]:
+    def capturable(self, likelihood: type[Likelihood]) -> bool:
+        return SAMPLERS[self.sampler].chosen_for(likelihood).capturable
+
+    def check(self, likelihood: type[Likelihood]) -> None:
+        SAMPLERS[self.sampler].chosen_for(likelihood)
+
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         return self.loss_and_acceptance(likelihood, mu, v, y, draws)[0]
 
     def loss_and_acceptance(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        draws: RandomNumbers,
-    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"]]:
-        """The loss, and the share of the sampler's proposals that were accepted."""
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+    ) -> tuple[Tensor, Tensor]:
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():
             m, w = mu.detach(), v.detach()
-            sample = sampler_named(self.sampler)(likelihood, m, w, y, self.samples, draws)
+            sampler = SAMPLERS[self.sampler].chosen_for(type(likelihood))
+            sample = sampler(likelihood, m, w, y, self.samples, draws)
             value = likelihood.log_loss(m, w, y) if sample.loss is None else sample.loss
             e = sample.e
             # log q = -e^2/2 - log(v)/2 + const with e = (f - mu)/sqrt(v).
             d_mu = -e.mean(-2) * w.rsqrt()
             d_v = (1 - e.square().mean(-2)) / (2 * w)
-        if any(getattr(likelihood, p.name).requires_grad for p in parameters(likelihood)):
+        if any(tensor.requires_grad for tensor in likelihood.own_tensors().values()):
             f = m.unsqueeze(-2) + w.sqrt().unsqueeze(-2) * e
             own = -likelihood.over_samples().log_prob(f, y.unsqueeze(-2)).mean(-2)
             value = value + (own - own.detach())

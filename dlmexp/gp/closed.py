@@ -1,15 +1,12 @@
 """What the objectives with a closed form over q have in common: `elbo` for regression, `fitc`, and square loss."""
 
-from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-
-Hyper = Mapping[str, Tensor]
-"""lengthscale [B,P], outputscale [B], mean [B], Z [B,M,D], noise [B] (where there is noise)"""
 
 
 class Closed(NamedTuple):

@@ -1,4 +1,4 @@
-"""The regression ELBO with q at its optimum, for any beta (SPEC section 2), and that optimum."""
+"""The regression ELBO with q at its optimum, for any beta (docs/SPEC.md, section 2), and that optimum."""
 
 import math
 
@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.closed import Closed, Collapsed, Hyper
+from dlmexp.gp.closed import Closed
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.moments import moments
 
@@ -34,9 +35,6 @@ def collapsed_elbo(
     misfit = (s.yy + s.residual) / t - (L.mT @ b[..., None]).square().sum((-2, -1))
     loss = 0.5 * s.n * torch.log(2 * math.pi * hyper["noise"]) + 0.5 * beta * (log_det + misfit)
     return Closed(loss, m.detach(), L.detach(), s.ok & ok)
-
-
-COLLAPSED_ELBO: Collapsed = collapsed_elbo
 
 
 def gaussian_posterior(

@@ -1,4 +1,4 @@
-"""FITC: the likelihood of y under N(0, Qff + diag(Kff - Qff) + noise I), and its predictive q (SPEC section 2)."""
+"""FITC: the likelihood of y under N(0, Qff + diag(Kff - Qff) + noise I), and its predictive q."""
 
 import math
 
@@ -6,8 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.closed import Closed, Collapsed, Hyper
+from dlmexp.gp.closed import Closed
 from dlmexp.gp.collapsed import gaussian_posterior
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.rows import sum_over_rows
@@ -26,12 +27,14 @@ def fitc(
     predictions. FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part.
 
     With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
-    Z, scales = hyper["Z"], (hyper["lengthscale"], hyper["outputscale"])
-    Kuu = factorise(kernel(Z, Z, *scales), jitter)
-    prior, noise = hyper["outputscale"][..., None], hyper["noise"][..., None]
+    Z = hyper["Z"]
+    Kuu = factorise(kernel(Z, Z, hyper), jitter)
+    constant = kernel.diagonal(X[..., :1, :], hyper) if kernel.stationary else None
+    noise = hyper["noise"][..., None]
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        A = Kuu.inverse @ kernel(Z, X, *scales)
+        A = Kuu.inverse @ kernel(Z, X, hyper)
+        prior = kernel.diagonal(X, hyper) if constant is None else constant
         d = positive(prior - A.square().sum(-2), prior) + noise
         scaled = A / d.sqrt().unsqueeze(-2)
         b = A @ (y / d).unsqueeze(-1)
@@ -45,6 +48,3 @@ def fitc(
         X.shape[-2] * math.log(2 * math.pi) + log_d + log_h + yy - (L.mT @ b[..., None]).square().sum((-2, -1))
     )
     return Closed(loss, m.detach(), L.detach(), Kuu.ok & ok)
-
-
-COLLAPSED_FITC: Collapsed = fitc

@@ -1,47 +1,102 @@
-"""Stationary kernels over batches of cells (SPEC section 1), at one exponential per entry.
+"""Kernels over batches of cells (docs/SPEC.md, section 1), and the stationary ones at one exponential per entry.
 
-Every kernel here is a function of `E = -|x - z|^2 / (2 l^2)`, and `E` is a single matrix product: with
+Each of those is a function of `E = -|x - z|^2 / (2 l^2)`, and `E` is a single matrix product: with
 `left = [z / l^2, -1/(2 l^2), -|z|^2 / (2 l^2)]` and `right = [x, |x|^2, 1]`, `E = left right^T` (with ARD, `|x|^2` is
 one column per feature). So all parameters enter through `left`, which has M rows, and the one product `dE right` brings
 every gradient back to it. Of shape [B, M, N], only K itself is kept for the backward pass (Matern: and its slope).
 """
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""kernel(X1 [B,M,D], X2 [B,N,D], lengthscale [B,1] or [B,D], outputscale [B]) -> [B,M,N]"""
+from dlmexp.gp.hyperparameters import Hyper, Parameter
+from dlmexp.registry import Registry
 
 
-def rbf(
-    X1: Float[Tensor, "B M D"],
-    X2: Float[Tensor, "B N D"],
-    lengthscale: Float[Tensor, "B P"],
-    outputscale: Float[Tensor, "B"],
-) -> Float[Tensor, "B M N"]:
-    """`s exp(-|x - x'|^2 / 2 l^2)`; one lengthscale (P = 1) or one per feature (P = D, ARD)."""
-    left, right = _factors(X1, X2, lengthscale)
-    # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with all the others.
-    s = torch.nn.functional.pad(outputscale.log()[..., None, None], (left.shape[-1] - 1, 0))
-    return _Exponential.apply(left + s, right)  # pyright: ignore[reportReturnType]
+class Kernel(ABC):
+    """k(x, x') over batches of cells, with the facts that the rest asks for.
+
+    A new one is a class with these three methods, and a line that registers it: `KERNELS.add("rbf", RBF("rbf"))`."""
+
+    stationary: ClassVar[bool] = False  # the diagonal is the same at every input
+    capturable: ClassVar[bool] = True  # does the same operations whatever the values, as a CUDA graph needs
+
+    def __init__(self, name: str):
+        self.name = name
+
+    @abstractmethod
+    def parameters(self, D: int, ard: bool) -> dict[str, Parameter]:
+        """Its hyperparameters on D features, by name; `ard`: one lengthscale per feature."""
+
+    @abstractmethod
+    def __call__(self, X1: Float[Tensor, "B M D"], X2: Float[Tensor, "B N D"], hyper: Hyper) -> Float[Tensor, "B M N"]:
+        """The kernel matrix."""
+
+    @abstractmethod
+    def diagonal(self, X: Float[Tensor, "B N D"], hyper: Hyper) -> Float[Tensor, "B N"]:
+        """k(x, x) of every row."""
+
+    def trace(self, X: Float[Tensor, "B N D"], hyper: Hyper) -> Float[Tensor, "B"]:
+        """The sum of k(x, x) over the rows."""
+        if self.stationary:
+            return X.shape[-2] * self.diagonal(X[..., :1, :], hyper).squeeze(-1)
+        return self.diagonal(X, hyper).sum(-1)
 
 
-def matern52(
-    X1: Float[Tensor, "B M D"],
-    X2: Float[Tensor, "B N D"],
-    lengthscale: Float[Tensor, "B P"],
-    outputscale: Float[Tensor, "B"],
-) -> Float[Tensor, "B M N"]:
-    """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`; lengthscale as in `rbf`."""
-    return _Matern52.apply(*_factors(X1, X2, lengthscale), outputscale)  # pyright: ignore[reportReturnType]
+KERNELS: Registry[Kernel] = Registry("kernel", "dlmexp.gp.kernels")
 
 
-KERNELS: dict[str, Kernel] = {"rbf": rbf, "matern52": matern52}
+def kernel_named(name: str) -> Kernel:
+    """The kernel registered under that name, or the GPyTorch kernel class with that dotted path (`package.Class`)."""
+    if "." not in name:
+        return KERNELS[name]
+    with warnings.catch_warnings():  # importing GPyTorch takes seconds, and warns of what it uses itself
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from dlmexp.gp.gpytorch_kernel import imported_kernel
+    return imported_kernel(name)
+
+
+class Stationary(Kernel):
+    """A function of `E = -|x - x'|^2 / (2 l^2)` times the outputscale: lengthscale [B,1] or [B,D], outputscale [B]."""
+
+    stationary: ClassVar[bool] = True
+
+    def parameters(self, D: int, ard: bool) -> dict[str, Parameter]:
+        return {
+            "lengthscale": Parameter(1.0, positive=True, shape=(D if ard else 1,)),
+            "outputscale": Parameter(1.0, positive=True),
+        }
+
+    def diagonal(self, X: Float[Tensor, "B N D"], hyper: Hyper) -> Float[Tensor, "B N"]:
+        return hyper["outputscale"][..., None].expand(*X.shape[:-1])
+
+
+class RBF(Stationary):
+    """`s exp(-|x - x'|^2 / 2 l^2)`."""
+
+    def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
+        left, right = _factors(X1, X2, hyper["lengthscale"])
+        # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with the others.
+        s = torch.nn.functional.pad(hyper["outputscale"].log()[..., None, None], (left.shape[-1] - 1, 0))
+        return _Exponential.apply(left + s, right)  # pyright: ignore[reportReturnType]
+
+
+class Matern52(Stationary):
+    """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
+
+    def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
+        left, right = _factors(X1, X2, hyper["lengthscale"])
+        return _Matern52.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
+
+
+rbf = KERNELS.add("rbf", RBF("rbf"))
+matern52 = KERNELS.add("matern52", Matern52("matern52"))
 
 
 def _factors(X1: Tensor, X2: Tensor, lengthscale: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dlmexp.gp.cholesky import factorise, pullback
-from dlmexp.gp.closed import Hyper
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.rows import sum_over_rows
 
@@ -37,18 +37,17 @@ def moments(
     rows_at_once: int | None = None,
 ) -> Moments:
     """The moments of all N rows, differentiable; with `rows_at_once`, memory is that of so many rows in both passes."""
-    Z, scales = hyper["Z"], (hyper["lengthscale"], hyper["outputscale"])
+    Z = hyper["Z"]
     y = y - hyper["mean"][..., None]
-    Kuu = factorise(kernel(Z, Z, *scales), jitter)
+    Kuu = factorise(kernel(Z, Z, hyper), jitter)
     Luu_inv = Kuu.inverse.detach()
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return _Moments.apply(kernel(Z, X, *scales), Kuu.K, Luu_inv, y)  # pyright: ignore[reportReturnType]
+        return _Moments.apply(kernel(Z, X, hyper), Kuu.K, Luu_inv, y)  # pyright: ignore[reportReturnType]
 
     AA, Ay = sum_over_rows(piece, X, y, rows_at_once)
-    n = X.shape[-2]
-    residual = n * hyper["outputscale"] - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return Moments(AA, Ay, y.square().sum(-1), residual, n, Kuu.ok)
+    residual = kernel.trace(X, hyper) - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Moments(AA, Ay, y.square().sum(-1), residual, X.shape[-2], Kuu.ok)
 
 
 class _Moments(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""The sparse posterior in whitened coordinates: u = Luu v, q(v) = N(m, L L^T) (SPEC section 1).
+"""The sparse posterior in whitened coordinates: u = Luu v, q(v) = N(m, L L^T) (docs/SPEC.md, section 1).
 
 With `A = Luu^-1 Kuf` the marginals are `mu = mean + A^T m` and `v = kff - |A_i|^2 + |L^T A_i|^2`.
 """
@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dlmexp.gp.cholesky import Factor, factorise, pullback
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 
 
@@ -32,18 +33,11 @@ class Projection(NamedTuple):
         return self.Kuu.inverse @ self.Kuf
 
 
-def projection(
-    kernel: Kernel,
-    Z: Float[Tensor, "B M D"],
-    X: Float[Tensor, "B N D"],
-    lengthscale: Float[Tensor, "B P"],
-    outputscale: Float[Tensor, "B"],
-    jitter: Float[Tensor, "B"],
-) -> Projection:
+def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
     """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
-    Kuu = factorise(kernel(Z, Z, lengthscale, outputscale), jitter)
-    Kuf = kernel(Z, X, lengthscale, outputscale)
-    return Projection(Kuf, outputscale[..., None].expand(*X.shape[:-1]), Kuu)
+    Z = hyper["Z"]
+    Kuu = factorise(kernel(Z, Z, hyper), jitter)
+    return Projection(kernel(Z, X, hyper), kernel.diagonal(X, hyper), Kuu)
 
 
 def marginals(

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.closed import Hyper
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.posterior import Projection, marginals
 
@@ -22,12 +22,12 @@ def predict(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of a whitened q at X. Kuu is factorised once; then `rows_at_once` rows of X at a time, so that arrays of
     shape [B, M, rows_at_once] are the largest there are."""
-    Z, scales = hyper["Z"], (hyper["lengthscale"], hyper["outputscale"])
-    Kuu = factorise(kernel(Z, Z, *scales), jitter)
+    Z = hyper["Z"]
+    Kuu = factorise(kernel(Z, Z, hyper), jitter)
     mu, v = [], []
     for rows in X.split(rows_at_once or max(1, X.shape[-2]), dim=-2):
-        kff = hyper["outputscale"][..., None].expand(*rows.shape[:-1])
-        mu_rows, v_rows = marginals(Projection(kernel(Z, rows, *scales), kff, Kuu), hyper["mean"], m, L)
+        p = Projection(kernel(Z, rows, hyper), kernel.diagonal(rows, hyper), Kuu)
+        mu_rows, v_rows = marginals(p, hyper["mean"], m, L)
         mu.append(mu_rows)
         v.append(v_rows)
     return torch.cat(mu, -1), torch.cat(v, -1)

@@ -1,4 +1,4 @@
-"""Marginals of the fixed variants: kernel and inducing inputs are held, so `A = Luu^-1 Kuf` is computed once per split
+"""Marginals of the fixed variants: kernel and inducing inputs are fixed, so `A = Luu^-1 Kuf` is computed once per split
 and shared by all cells (betas) of that split; only q = N(m, L L^T) is learned."""
 
 from collections.abc import Sequence

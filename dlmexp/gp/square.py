@@ -1,11 +1,12 @@
-"""Square-loss DLM in closed form, and its whole path over beta from one eigendecomposition (SPEC section 2)."""
+"""Square-loss DLM in closed form, and its whole path over beta from one eigendecomposition."""
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.closed import Closed, Collapsed, Hyper
+from dlmexp.gp.closed import Closed
+from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.moments import Moments, moments
 
@@ -24,9 +25,6 @@ def collapsed_square(
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
     m, ok = square_mean(s, beta)
     return Closed(0.5 * (s.yy - (s.Ay * m).sum(-1)), m.detach(), torch.zeros_like(s.AA), s.ok & ok)
-
-
-COLLAPSED_SQUARE: Collapsed = collapsed_square
 
 
 def square_mean(s: Moments, beta: Float[Tensor, "B"]) -> tuple[Float[Tensor, "B M"], Bool[Tensor, "B"]]:

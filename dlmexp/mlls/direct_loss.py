@@ -9,11 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.errors import UserError, nearest
-from dlmexp.estimators import Estimator, Exact, FreshDraws, Quadrature
-from dlmexp.gp.likelihoods import Probit
+from dlmexp.estimators import ESTIMATORS, Estimator, FreshDraws
 from dlmexp.mlls.translation import translate
-
-BY_NAME: dict[str, Estimator] = {"exact": Exact(), "quadrature": Quadrature()}
 
 
 class DirectLoss(_ApproximateMarginalLogLikelihood):
@@ -23,8 +20,9 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
     model: any `ApproximateGP`, whose q(f) [*batch, N] it is called with; the value has shape [*batch].
     num_data: the number of training rows, also where a step sees a minibatch of them.
     beta: a number, or a tensor of the model's batch shape.
-    estimator: how the log-loss term and its gradient are computed (SPEC section 4): "exact", or an estimator such as
-    `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. Draws come from torch's global random state (`torch.manual_seed`).
+    estimator: how the log-loss term and its gradient are computed (docs/SPEC.md, section 4): "exact", or an estimator
+    such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. Draws come from torch's global random state
+    (`torch.manual_seed`).
 
     With a Gaussian or Bernoulli likelihood and the exact estimator it is GPyTorch's `PredictiveLogLikelihood`, except
     that the Bernoulli's tails do not underflow.
@@ -42,18 +40,19 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
         super().__init__(likelihood, model, num_data, beta, combine_terms)  # pyright: ignore[reportArgumentType]
         translate(likelihood)  # an unknown likelihood is refused now rather than at the first step
         if isinstance(estimator, str):
-            if estimator not in BY_NAME:
+            by_name = [n for n in ESTIMATORS if not any(o.required for o in ESTIMATORS[n].options().values())]
+            if estimator not in by_name:
                 raise UserError(
-                    f"no estimator is called {estimator!r}: {nearest(estimator, list(BY_NAME))} "
+                    f"no estimator is called {estimator!r}: {nearest(estimator, by_name)} "
                     "Those with samples are given as BMC(10), SmoothBMC(10) or UPS(10)."
                 )
-            estimator = BY_NAME[estimator]
+            estimator = ESTIMATORS[estimator]()
         self.estimator = estimator
 
     def _log_likelihood_term(self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any) -> Tensor:
         mu, v, y = marginals_and_targets(approximate_dist_f, target)
         likelihood = translate(self.likelihood)
-        if isinstance(likelihood, Probit):
+        if likelihood.task == "binary":
             y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
         draws = FreshDraws(tuple(mu.shape[:-1]), dtype=mu.dtype, device=mu.device)
         return -self.estimator(likelihood, mu, v, y, draws).sum(-1)

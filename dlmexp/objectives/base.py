@@ -1,4 +1,9 @@
-"""What an objective is: a loss per row and a regulariser of q, or a closed form over q, or both."""
+"""What an objective is, and the facts it states about itself.
+
+A new one needs a loss per row and a regulariser of q, and a line that registers it:
+
+    OBJECTIVES.add("renyi", Objective("renyi", row_loss=renyi_loss, regulariser=kl))
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +16,8 @@ from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.closed import Collapsed
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.moments import Moments
+from dlmexp.registry import Registry
 
 
 class RowLoss(Protocol):
@@ -21,13 +28,43 @@ class RowLoss(Protocol):
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]: ...
 
 
+Path = Callable[[Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]]
+"""The mean of q and the objective that solve S splits at K betas, from the moments of all rows."""
+
+
 @dataclass(frozen=True)
 class Objective:
-    """Training minimises `sum_i row_loss_i + beta * regulariser(m, L)`, divided by the number of rows (SPEC section 2),
-    or, where q has a closed form (Gaussian noise), the minimum of that over q."""
+    """Training minimises `sum_i row_loss_i + beta * regulariser(m, L)`, divided by the number of rows (docs/SPEC.md,
+    section 2), or, where q has a closed form, the minimum of that over q."""
 
     name: str
-    row_loss: RowLoss | None = None
+    row_loss: RowLoss | None = None  # None: there is only the closed form
     regulariser: Callable[[Tensor, Tensor], Float[Tensor, "B"]] | None = None
-    collapsed: Collapsed | None = None
-    predicts_variance: bool = True
+    collapsed: Collapsed | None = None  # its minimum over q, for Gaussian noise
+    path: Path | None = None  # with fixed hyperparameters, the solutions at all betas at once
+    has_beta: bool = True
+    takes_estimator: bool = False  # its rows are -log E_q p(y|f), by whichever estimator is asked for
+    needs_gaussian: bool = False  # Gaussian noise only
+    predicts_variance: bool = True  # without it there is no NLL
+    selected_by: str | None = None  # the metric that always selects its beta; None: the metric that is reported
+    gives_hyperparameters: bool = False  # its beta = 1 fit is where fixed variants take their hyperparameters from
+
+    @property
+    def collapsed_only(self) -> bool:
+        """Whether q is never optimised explicitly."""
+        return self.row_loss is None
+
+    def fits(self, likelihood: type[Likelihood]) -> bool:
+        """Whether it can be trained with this likelihood."""
+        return likelihood.conjugate or not self.needs_gaussian
+
+    def collapses(self, likelihood: type[Likelihood]) -> bool:
+        """Whether it has a closed form over q with this likelihood."""
+        return self.collapsed is not None and likelihood.conjugate
+
+    def solved(self, variant: str) -> bool:
+        """Whether this variant is solved in one go for all betas (`path`), not trained."""
+        return variant == "fixed" and self.path is not None
+
+
+OBJECTIVES: Registry[Objective] = Registry("objective", "dlmexp.objectives")

@@ -106,13 +106,15 @@ def _methods(cfg: RunConfig) -> None:
 def _registered(cfg: RunConfig) -> None:
     """Names that reach us from a user's own YAML files, and the parameters that an estimator has."""
     from dlmexp.estimators import ESTIMATORS
-    from dlmexp.estimators.samplers import sampler_named
-    from dlmexp.gp.kernels import KERNELS
+    from dlmexp.estimators.samplers import SAMPLERS
+    from dlmexp.gp.kernels import KERNELS, kernel_named
     from dlmexp.gp.likelihoods import LIKELIHOODS
     from dlmexp.objectives import OBJECTIVES
 
     for dataset in cfg.dataset.values():
-        _one_of("kernel", dataset.kernel, list(KERNELS))
+        if "." not in dataset.kernel:
+            _one_of("kernel", dataset.kernel, list(KERNELS))
+        kernel_named(dataset.kernel)
         _one_of("likelihood", dataset.likelihood, list(LIKELIHOODS))
     for method in cfg.method.values():
         _one_of("objective", method.objective, list(OBJECTIVES))
@@ -125,7 +127,7 @@ def _registered(cfg: RunConfig) -> None:
         if "samples" in takes and not estimator.samples:
             raise UserError(f"estimator.{name}.samples=[]: give at least one number of samples")
         if estimator.sampler:
-            sampler_named(estimator.sampler)
+            SAMPLERS[estimator.sampler]
 
 
 def _one_of(what: str, given: str, valid: list[str]) -> None:

@@ -9,6 +9,8 @@ import torch
 from dlmexp.data.splits import Prepared
 from dlmexp.errors import UserError
 from dlmexp.estimators import ESTIMATORS, Estimator
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.training.collapsed import Collapsed
@@ -61,8 +63,8 @@ def estimator(cell: Cell) -> Estimator:
 
 def model(cell: Cell) -> Model:
     return Model(
-        kernel_name=cell.kernel,
-        likelihood_name=cell.likelihood,
+        kernel=kernel_named(cell.kernel),
+        likelihood=LIKELIHOODS[cell.likelihood],
         learns_mean=cell.mean == "constant",
         ard=cell.ard,
         whitened=cell.parameterisation == "whitened",

@@ -1,4 +1,4 @@
-"""Hyperparameters and inducing inputs held at those of another fit; only q is learned."""
+"""Hyperparameters and inducing inputs fixed at those of another fit; only q is learned."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,20 @@ from dlmexp.training.program import Posterior, Program, Value
 class Fixed(Program):
     """All cells of a repetition share one A: it is computed once (or once per minibatch), not once per cell."""
 
-    hyper: Tensors  # one line per repetition, as the model means them
+    hyper: Tensors  # constrained, one line per repetition
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Kuu = self.model.kernel(self.hyper["Z"], self.hyper["Z"], self.hyper["lengthscale"], self.hyper["outputscale"])
-        self.jitter, self._ok = escalate(Kuu, torch.full_like(self.hyper["outputscale"], FIRST_JITTER))
+        Z = self.hyper["Z"]
+        self.jitter, self._ok = escalate(self.model.kernel(Z, Z, self.hyper), Z.new_full((len(Z),), FIRST_JITTER))
         self._counts = torch.bincount(self.split.index, minlength=len(self.split.seeds)).tolist()
         self._Kuu = self._projected(self.split.X[:, :0]).Kuu
         self._whole = None if self.minibatched else self._shared(self.split.X)
 
     def initial(self) -> Tensors:
-        return initial_q(unconstrain(self._per_cell()), self.model.kernel, self.model.whitened)
+        # There and back: what a joint fit that starts from these values computes, to the last bit.
+        hyper = constrain(unconstrain(self._per_cell(), self.positive), self.positive)
+        return initial_q(hyper, self.model.kernel, self.model.whitened)
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
         index, (m, L) = self.split.index, self._whitened(values)
@@ -52,15 +54,14 @@ class Fixed(Program):
         return {name: value[self.split.index] for name, value in self.hyper.items()}
 
     def _whitened(self, values: Tensors) -> tuple[Tensor, Tensor]:
-        q = constrain(values)
+        q = constrain(values, self.positive)
         if self.model.whitened:
             return q["m"], q["L"]
         index = self.split.index
         return to_whitened(q["m"], q["L"], Factor(*(part[index] for part in self._Kuu)))
 
     def _projected(self, X: Float[Tensor, "S b D"]):
-        h = self.hyper
-        return projection(self.model.kernel, h["Z"], X, h["lengthscale"], h["outputscale"], self.jitter)
+        return projection(self.model.kernel, self.hyper, X, self.jitter)
 
     def _shared(self, X: Float[Tensor, "S b D"]) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
         p = self._projected(X)

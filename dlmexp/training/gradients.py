@@ -1,4 +1,4 @@
-"""How estimators' gradients compare with the true one: the statistics behind the `bias` figure (SPEC section 8)."""
+"""How estimators' gradients compare with the true one: what the `bias` figure shows (docs/SPEC.md, section 8)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

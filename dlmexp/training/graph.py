@@ -12,13 +12,13 @@ from dlmexp.training.step import step
 
 
 def stepper(program: Program, state: State, settings: Settings) -> Callable[[], None]:
-    """Advance by one iteration per call. Rows of a minibatch are laid out before each call, outside the graph."""
+    """Advance by one iteration per call. A minibatch is loaded before each call, outside the graph."""
     one = partial(step, program, state, settings)
     device = state.outcome.device
     if device.type != "cuda" or not program.capturable:
         return _with_rows(program, state, one)
     before = state.clone()
-    program.lay_out(int(state.iteration))
+    program.load_minibatch(int(state.iteration))
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
@@ -39,7 +39,7 @@ def _with_rows(program: Program, state: State, one: Callable[[], None]) -> Calla
 
     def advance() -> None:
         nonlocal iteration
-        program.lay_out(iteration)
+        program.load_minibatch(iteration)
         one()
         iteration += 1
 

@@ -1,4 +1,4 @@
-"""How good the predictions of a batch of cells are, on validation or test rows (SPEC section 7)."""
+"""How good the predictions of a batch of cells are, on validation or test rows (docs/SPEC.md, section 7)."""
 
 import torch
 from jaxtyping import Float
@@ -19,7 +19,7 @@ def evaluate(program: Program, posterior: Posterior, part: str) -> list[Metrics]
     X, y = program.split.parts[part]
     index = program.split.index
     hyper, m, L, jitter = posterior
-    likelihood = program.model.likelihood(hyper)
+    likelihood = program.model.likelihood.from_hyper(hyper)
     B, M = m.shape
     at_once = max(1, ENTRIES_AT_ONCE // (B * M))
     sums: dict[str, Tensor] = {}
@@ -39,13 +39,6 @@ def rowwise(
     v: Float[Tensor, "B N"],
     y: Float[Tensor, "B N"],
 ) -> dict[str, Float[Tensor, "B N"]]:
-    """NLL, and the task's own measure: squared, classification or relative error. Square loss has no NLL."""
+    """The metrics that the likelihood states, and the NLL where the objective predicts a variance."""
     found = {"nll": likelihood.log_loss(mu, v, y)} if program.model.objective.predicts_variance else {}
-    mean = likelihood.mean(mu, v)
-    if program.model.likelihood_name in ("gaussian", "student_t"):
-        found["mse"] = (mean - y).square()
-    elif program.model.likelihood_name in ("probit", "logistic"):
-        found["error"] = ((mean > 0.5) != (y > 0.5)).to(mean.dtype)
-    else:
-        found["mre"] = (mean - y).abs() / y.clamp(min=1)
-    return found
+    return found | {name: metric(likelihood, mu, v, y) for name, metric in likelihood.metrics.items()}

@@ -1,7 +1,8 @@
 """What a batch of cells computes: the objective of given parameters, and the posterior that results from them."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 import torch
@@ -9,13 +10,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.estimators import Draws, Estimator
-from dlmexp.gp.kernels import KERNELS, Kernel
-from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, StudentT
+from dlmexp.gp.hyperparameters import Parameter
+from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.objectives import Objective
-from dlmexp.training.parameters import HYPERPARAMETERS, Tensors, constrain, initial_hyperparameters
+from dlmexp.training.parameters import Q, Tensors, constrain, initial_hyperparameters
 from dlmexp.training.rows import Minibatches, Split
-
-STUDENT_NU = 4.0
 
 
 class Value(NamedTuple):
@@ -39,8 +39,8 @@ class Posterior(NamedTuple):
 class Model:
     """What all cells of a batch share."""
 
-    kernel_name: str
-    likelihood_name: str
+    kernel: Kernel
+    likelihood: type[Likelihood]
     learns_mean: bool
     ard: bool
     whitened: bool
@@ -48,22 +48,12 @@ class Model:
     objective: Objective
     estimator: Estimator
     minibatch: int | None
+    initial: Mapping[str, float] = field(default_factory=dict)  # initial values other than the parameters' own
 
-    @property
-    def kernel(self) -> Kernel:
-        return KERNELS[self.kernel_name]
-
-    @property
-    def noisy(self) -> bool:
-        return self.likelihood_name in ("gaussian", "student_t")
-
-    def likelihood(self, hyper: Tensors) -> Likelihood:
-        """The likelihood with each cell's noise."""
-        if self.likelihood_name == "gaussian":
-            return Gaussian(hyper["noise"][:, None])
-        if self.likelihood_name == "student_t":
-            return StudentT(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], STUDENT_NU)[:, None])
-        return LIKELIHOODS[self.likelihood_name]()
+    def parameters(self, D: int) -> dict[str, Parameter]:
+        """The learned hyperparameters on D features, beside the inducing inputs."""
+        mean = {"mean": Parameter(0.0)} if self.learns_mean else {}
+        return {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
 
 
 @dataclass
@@ -76,6 +66,8 @@ class Program(ABC):
 
     def __post_init__(self) -> None:
         self.n, size = self.split.X.shape[1], self.model.minibatch
+        self.parameters = self.model.parameters(self.split.X.shape[-1])
+        self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
         self._minibatches = Minibatches(self.split, size) if size else None
         self._rows: Tensor | None = None
 
@@ -85,8 +77,8 @@ class Program(ABC):
 
     @property
     def capturable(self) -> bool:
-        """Whether a step has a fixed sequence of kernels; the paper's rejection sampler has not."""
-        return getattr(self.model.estimator, "sampler", None) != "rejection"
+        """Whether a step does the same operations whatever the values, so that a CUDA graph can capture it."""
+        return self.model.kernel.capturable and self.model.estimator.capturable(self.model.likelihood)
 
     @abstractmethod
     def initial(self) -> Tensors:
@@ -101,27 +93,27 @@ class Program(ABC):
         """Hyperparameters and q for predictions."""
 
     def initial_hyperparameters(self) -> Tensors:
-        """Inducing inputs at the first M training rows, the rest as SPEC section 1 says."""
+        """Inducing inputs at the first M training rows, the rest as kernel, likelihood and `Model.initial` say."""
         Z = self.split.X[:, : self.model.M][self.split.index]
-        return initial_hyperparameters(Z, self.model.ard, self.model.noisy, self.model.learns_mean)
+        return initial_hyperparameters(Z, self.parameters, self.model.initial)
 
-    def meaning(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
+    def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
         """Hyperparameters and q (as parameterised) of the values that Adam moves."""
-        meaning = constrain(values)
-        return self.hyperparameters(values), (meaning["m"], meaning["L"])
+        q = constrain({name: values[name] for name in Q}, self.positive)
+        return self.hyperparameters(values), (q["m"], q["L"])
 
     def hyperparameters(self, values: Tensors) -> Tensors:
-        """As the model means them, one per cell."""
-        found = {name: value for name, value in constrain(values).items() if name in HYPERPARAMETERS}
-        found.setdefault("mean", torch.zeros_like(found["outputscale"]))
+        """Constrained, one per cell."""
+        found = constrain({name: value for name, value in values.items() if name not in Q}, self.positive)
+        found.setdefault("mean", torch.zeros_like(self.beta))
         return found
 
     def keep(self, cells: Int[Tensor, "K"]) -> Self:
         """The same for some of the cells."""
         return replace(self, split=self.split.keep(cells), beta=self.beta[cells])
 
-    def lay_out(self, iteration: int) -> None:
-        """Put the rows of this iteration's minibatch where `objective` finds them."""
+    def load_minibatch(self, iteration: int) -> None:
+        """Choose the rows of this iteration, for `objective` to read (all of them: nothing to do)."""
         if self._minibatches is None:
             return
         rows = self._minibatches.rows(iteration)
@@ -134,7 +126,7 @@ class Program(ABC):
         """Inputs and targets of this step, by repetition."""
         if self._minibatches is None:
             return self.split.X, self.split.y
-        assert self._rows is not None, "laid out before"
+        assert self._rows is not None, "load_minibatch comes before"
         lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]
         return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
 
@@ -145,7 +137,7 @@ class Program(ABC):
         self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor
     ) -> Value:
         """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
-        objective, likelihood = self.model.objective, self.model.likelihood(hyper)
+        objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper)
         assert objective.row_loss is not None
         assert objective.regulariser is not None
         loss, acceptance = objective.row_loss(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))

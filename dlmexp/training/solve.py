@@ -1,4 +1,4 @@
-"""Square-loss DLM with held hyperparameters: no training, one eigendecomposition per repetition for all betas."""
+"""Objectives that need no training with fixed hyperparameters: one solution per repetition serves all betas."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -7,7 +7,6 @@ import numpy as np
 import torch
 
 from dlmexp.gp.moments import moments
-from dlmexp.gp.square import square_path
 from dlmexp.training.collapsed import ENTRIES_AT_ONCE
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.metrics import evaluate
@@ -16,14 +15,16 @@ from dlmexp.training.train import Curve, Finished
 
 @torch.no_grad()
 def solve(program: Fixed) -> Iterator[Finished]:
-    """Every cell's solution and metrics."""
+    """Every cell's solution (`Objective.path`) and metrics."""
+    path = program.model.objective.path
+    assert path is not None
     began = perf_counter()
     h, split = program.hyper, program.split
     rows_at_once = max(1, ENTRIES_AT_ONCE[split.X.device.type] // (len(split.X) * program.model.M))
     s = moments(program.model.kernel, h, split.X, split.y, program.jitter, rows_at_once)
-    betas, place = torch.unique(program.beta, return_inverse=True)
-    path, losses = square_path(s, betas)
-    m, loss = path[split.index, place], losses[split.index, place] / program.n
+    betas, which = torch.unique(program.beta, return_inverse=True)
+    means, losses = path(s, betas)
+    m, loss = means[split.index, which], losses[split.index, which] / program.n
     posterior = program.posterior({"m": m, "L": torch.zeros_like(s.AA)[split.index]}, program.beta)
     parts = {name: evaluate(program, posterior, name) for name in split.parts}
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}

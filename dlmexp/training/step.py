@@ -32,9 +32,9 @@ def step(program: Program, state: State, settings: Settings) -> None:
     adam(state.values, grads, state.first, state.second, state.steps.clamp(min=1), move, settings.lr)
 
     seen = torch.where(ok, objective, torch.nan)
-    place = state.iteration.view(1)
-    state.history.index_copy_(1, place, torch.where(live, seen, torch.nan)[:, None])
-    state.window.index_copy_(1, place % state.window.shape[1], seen[:, None])
+    column = state.iteration.view(1)
+    state.history.index_copy_(1, column, torch.where(live, seen, torch.nan)[:, None])
+    state.window.index_copy_(1, column % state.window.shape[1], seen[:, None])
     state.acceptance.add_(torch.where(live, acceptance, 0.0))
     state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
     state.iteration.add_(1)

@@ -36,7 +36,7 @@ class Curve:
 class Finished:
     """What one cell leaves: why it stopped, its metrics and hyperparameters, its curves."""
 
-    cell: int  # its place in the batch that was started
+    cell: int  # its index in the batch that was started
     stopped: str
     failed: bool
     iterations: int
@@ -55,7 +55,7 @@ class Training:
 
     program: Program
     state: State
-    cells: list[int]  # places in the batch that was started, of the cells still in the state
+    cells: list[int]  # indices in the batch that was started, of the cells still in the state
     seconds: list[float]
     curves: list[Curve]
 
@@ -73,19 +73,19 @@ class Training:
         """Which of them still have something to tell: those that run, and those that stopped within this stretch."""
         return (self.state.outcome != REPORTED).cpu().numpy()
 
-    def part(self, places: list[int]) -> tuple[Program, State]:
+    def part(self, indices: list[int]) -> tuple[Program, State]:
         """Program and state of some of the cells."""
-        if len(places) == len(self.cells):
+        if len(indices) == len(self.cells):
             return self.program, self.state
-        index = torch.tensor(places, dtype=torch.int64, device=self.state.outcome.device)
-        return self.program.keep(index), self.state.keep(index)
+        chosen = torch.tensor(indices, dtype=torch.int64, device=self.state.outcome.device)
+        return self.program.keep(chosen), self.state.keep(chosen)
 
-    def keep(self, places: list[int]) -> None:
+    def keep(self, indices: list[int]) -> None:
         """Go on with some of the cells."""
-        self.program, self.state = self.part(places)
-        self.cells = [self.cells[i] for i in places]
-        self.seconds = [self.seconds[i] for i in places]
-        self.curves = [self.curves[i] for i in places]
+        self.program, self.state = self.part(indices)
+        self.cells = [self.cells[i] for i in indices]
+        self.seconds = [self.seconds[i] for i in indices]
+        self.curves = [self.curves[i] for i in indices]
 
 
 def train(
@@ -131,10 +131,10 @@ def _until(iteration: int, every: int) -> int:
     return every - iteration % every
 
 
-def _extend(training: Training, places: list[int] | None = None) -> None:
+def _extend(training: Training, indices: list[int] | None = None) -> None:
     """Add an entry to the curves of all unreported cells (or of some), at the iteration their parameters are from."""
     outcome, stopped_at = training.state.outcome.tolist(), training.state.stopped_at.tolist()
-    chosen = [i for i in range(len(outcome)) if outcome[i] != REPORTED] if places is None else places
+    chosen = [i for i in range(len(outcome)) if outcome[i] != REPORTED] if indices is None else indices
     if not chosen:
         return
     index = torch.tensor(chosen, dtype=torch.int64, device=training.state.outcome.device)
@@ -148,25 +148,25 @@ def _extend(training: Training, places: list[int] | None = None) -> None:
             curve.metrics.append(metrics)
 
 
-def _finish(training: Training, places: list[int]) -> Iterator[Finished]:
-    program, state = training.part(places)
+def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
+    program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
     parts = {name: evaluate(program, posterior, name) for name in program.split.parts}
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
-    for i, place in enumerate(places):
+    for i, index in enumerate(indices):
         code, iterations = int(state.outcome[i]), int(state.stopped_at[i])
         failed = code in FAILED
         yield Finished(
-            cell=training.cells[place],
+            cell=training.cells[index],
             stopped=FAILED[code] if failed else STOPPED[code],
             failed=failed,
             iterations=iterations,
-            seconds=training.seconds[place],
+            seconds=training.seconds[index],
             objective=state.history[i, :iterations].cpu().numpy(),
             acceptance=float(state.acceptance[i]) / iterations if float(state.acceptance[i]) > 0 else None,
             metrics={name: metrics[i] for name, metrics in parts.items()},
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
-            curve=training.curves[place],
+            curve=training.curves[index],
             state={name: value[i] for name, value in values.items()} if failed else {},
         )

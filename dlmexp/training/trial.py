@@ -1,4 +1,4 @@
-"""The engine's own step on made-up data: what there is to time."""
+"""The engine's own step on synthetic data, for those who time it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from dlmexp.estimators import Estimator, Exact
+from dlmexp.gp.kernels import rbf
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.training.graph import stepper
 from dlmexp.training.joint import Joint
@@ -31,11 +33,12 @@ def joint_step(
     captured: bool = True,
 ) -> Callable[[], None]:
     """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
-    X, y = made_up(1, n, D, likelihood, device)
+    X, y = synthetic_data(1, n, D, likelihood, device)
     zero = torch.zeros(1, dtype=torch.int64, device=device)
     split = Split(X, y, {}, zero, zero.expand(B).clone())
+    kind = LIKELIHOODS[likelihood]
     model = Model(
-        "rbf", likelihood, likelihood == "probit", False, True, M, OBJECTIVES[objective], estimator or Exact(), None
+        rbf, kind, kind.task == "binary", False, True, M, OBJECTIVES[objective], estimator or Exact(), minibatch=None
     )
     program = Joint(model, split, torch.logspace(-2, 2, B, dtype=X.dtype, device=device))
     state = State.fresh(program.initial(), STEPS)
@@ -47,12 +50,10 @@ def joint_step(
     return advance
 
 
-def made_up(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
+def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
     """Inputs and targets of S splits, of the kind that the likelihood is for."""
     g = torch.Generator().manual_seed(0)
     X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
     f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
-    y = {"gaussian": f, "probit": (f > 0).double(), "poisson": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}[
-        likelihood
-    ]
-    return X.to(device), y.to(device)
+    y = {"regression": f, "binary": (f > 0).double(), "count": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}
+    return X.to(device), y[LIKELIHOODS[likelihood].task].to(device)

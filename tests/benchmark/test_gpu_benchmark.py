@@ -5,7 +5,7 @@ import torch
 
 from dlmexp.benchmark.gpu import Shape, block, main, model_steps
 from dlmexp.benchmark.rival import Classifier, gpytorch_step
-from dlmexp.training.trial import made_up
+from dlmexp.training.trial import synthetic_data
 
 
 def test_steps_of_three_kinds():
@@ -24,7 +24,7 @@ def test_the_block_is_extrapolated_from_the_iterations_of_our_cells():
 
 
 def test_gpytorchs_batch_is_what_its_models_are_alone():
-    X, y = (part[0] for part in made_up(1, 30, 3, "probit", "cpu"))
+    X, y = (part[0] for part in synthetic_data(1, 30, 3, "probit", "cpu"))
     alone, batch = Classifier(X[:5]).double(), Classifier(X[:5].expand(3, 5, -1)).double()
     for step in (gpytorch_step(X, y, 5, "log_dlm", B=3), gpytorch_step(X, y, 5, "elbo", only_q=True)):
         step()

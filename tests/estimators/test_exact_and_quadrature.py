@@ -17,7 +17,7 @@ CASES = [
 
 def test_registry_names_all_five():
     assert sorted(ESTIMATORS) == ["bmc", "exact", "quadrature", "smooth_bmc", "ups"]
-    assert all(kind.name == name for name, kind in ESTIMATORS.items())
+    assert all(ESTIMATORS[name].name == name for name in ESTIMATORS)
 
 
 @pytest.mark.parametrize(("likelihood", "observed"), CASES, ids=lambda x: getattr(x, "name", None))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dlmexp.errors import UserError
-from dlmexp.estimators.samplers import SAMPLERS, sampler_named
+from dlmexp.estimators.samplers import SAMPLERS
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import SAMPLES, chi2_p_value, draw, draws_for, grid_and_cdf, ks_p_value, t
 
@@ -84,7 +84,7 @@ def test_a_row_draws_the_same_whatever_shares_its_batch(kind):
 
 def test_unknown_sampler_is_the_users_mistake():
     with pytest.raises(UserError, match="rejection"):
-        sampler_named("rejecton")
+        SAMPLERS["rejecton"]
 
 
 def test_leading_shapes_of_any_kind():

@@ -18,7 +18,7 @@ LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
 
 
 def uncollapsed(c, m, L):
-    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(rbf, c, c["X"], c["jitter"])
     mu, v = marginals(p, c["mean"], m, L)
     noise = c["noise"][:, None]
     loss = 0.5 * (torch.log(2 * math.pi * noise) + ((c["y"] - mu).square() + v) / noise)
@@ -52,7 +52,7 @@ def test_is_the_formula_of_section_2(cells):
     """With dense Qff + t I; at beta = 1 it is Titsias' bound."""
     c = cells(3, 6, 30, 2)
     loss = collapsed_elbo(rbf, c, c["X"], c["y"], BETA, c["jitter"]).loss
-    A = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"]).A
+    A = projection(rbf, c, c["X"], c["jitter"]).A
     t = BETA * c["noise"]
     Qff = A.mT @ A
     evidence = MultivariateNormal(c["mean"][:, None].expand(3, 30), Qff + t[:, None, None] * torch.eye(30)).log_prob(

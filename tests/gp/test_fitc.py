@@ -14,8 +14,8 @@ LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
 def dense(c, X_new):
     """The likelihood of y and the predictive mean and variance at X_new from FITC's covariance, written out."""
     eye = torch.eye(c["Z"].shape[1], dtype=torch.float64)
-    Kuu = rbf(c["Z"], c["Z"], c["lengthscale"], c["outputscale"]) + 1e-6 * c["outputscale"][:, None, None] * eye
-    Kuf, Kus = (rbf(c["Z"], X, c["lengthscale"], c["outputscale"]) for X in (c["X"], X_new))
+    Kuu = rbf(c["Z"], c["Z"], c) + 1e-6 * c["outputscale"][:, None, None] * eye
+    Kuf, Kus = (rbf(c["Z"], X, c) for X in (c["X"], X_new))
     Qff, Qsf = (a.mT @ torch.linalg.solve(Kuu, Kuf) for a in (Kuf, Kus))
     N = c["X"].shape[1]
     D = c["outputscale"][:, None] - Qff.diagonal(dim1=-2, dim2=-1) + c["noise"][:, None]
@@ -49,7 +49,7 @@ def test_with_the_training_inputs_as_inducing_inputs_it_is_the_exact_gp(cells):
     c = cells(2, 10, 10, 2)
     c["Z"] = c["X"]
     jitter = torch.full((2,), 1e-10, dtype=torch.float64)
-    Kff = rbf(c["X"], c["X"], c["lengthscale"], c["outputscale"])
+    Kff = rbf(c["X"], c["X"], c)
     C = Kff + c["noise"][:, None, None] * torch.eye(10, dtype=torch.float64)
     expected = -MultivariateNormal(c["mean"][:, None].expand(2, 10), C).log_prob(c["y"])
     torch.testing.assert_close(fitc(rbf, c, c["X"], c["y"], torch.ones(2), jitter).loss, expected, rtol=1e-6, atol=1e-6)

@@ -58,7 +58,7 @@ every = pytest.mark.parametrize("name", sorted(ALL))
 
 def test_registry_names_all_six():
     assert sorted(LIKELIHOODS) == sorted(ALL)
-    assert all(isinstance(ALL[name], kind) and kind.name == name for name, kind in LIKELIHOODS.items())
+    assert all(isinstance(ALL[name], LIKELIHOODS[name]) and LIKELIHOODS[name].name == name for name in LIKELIHOODS)
 
 
 @every

@@ -64,7 +64,7 @@ class Oracle(gpytorch.models.ApproximateGP):
 
 def our_losses(c, whitened, objective, kernel=rbf):
     """sum_i loss_i and KL, with a Gaussian likelihood written out."""
-    p = projection(kernel, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(kernel, c, c["X"], c["jitter"])
     L = c["L"].tril()
     m, L = (c["m"], L) if whitened else to_whitened(c["m"], L, p.Kuu)
     mu, v = marginals(p, c["mean"], m, L)
@@ -97,15 +97,15 @@ def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells)
         torch.testing.assert_close(mine, gradient.flatten(), rtol=1e-8, atol=1e-8, msg=lambda s, n=name: f"{n}: {s}")
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", list(KERNELS))
 @pytest.mark.parametrize("whitened", [True, False])
 def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
     c = cells(2, 3, 4, 2)
     names = ("Z", "X", "lengthscale", "outputscale", "mean", "m", "L")
 
     def f(*args):
-        a = dict(zip(names, args, strict=True))
-        p = projection(KERNELS[name], a["Z"], a["X"], a["lengthscale"], a["outputscale"], c["jitter"])
+        a: dict[str, torch.Tensor] = dict(zip(names, args, strict=True))
+        p = projection(KERNELS[name], a, a["X"], c["jitter"])
         m, L = (a["m"], a["L"]) if whitened else to_whitened(a["m"], a["L"], p.Kuu)
         return marginals(p, a["mean"], m, L)
 
@@ -115,11 +115,11 @@ def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
 def test_marginals_are_those_of_the_joint_gaussian(cells):
     """From q(u) and p(f | u) with dense matrices and general solves."""
     c = cells(2, 6, 20, 2)
-    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(rbf, c, c["X"], c["jitter"])
     mu, v = marginals(p, c["mean"], c["m"], c["L"])
-    Kuu = rbf(c["Z"], c["Z"], c["lengthscale"], c["outputscale"])
+    Kuu = rbf(c["Z"], c["Z"], c)
     Kuu = Kuu + 1e-6 * c["outputscale"][:, None, None] * torch.eye(6, dtype=torch.float64)
-    Kff = rbf(c["X"], c["X"], c["lengthscale"], c["outputscale"])
+    Kff = rbf(c["X"], c["X"], c)
     Luu = torch.linalg.cholesky(Kuu)
     gain = torch.linalg.solve(Kuu, p.Kuf).mT
     S = Luu @ c["L"] @ c["L"].mT @ Luu.mT
@@ -138,7 +138,7 @@ def test_kl_is_torchs(cells):
 
 def test_unwhitened_kl_is_against_the_prior_of_u(cells):
     c = cells(2, 5, 1, 2)
-    p = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(rbf, c, c["X"], c["jitter"])
     q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
     prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), p.Kuu.K)
     whitened = kl(*to_whitened(c["m"], c["L"], p.Kuu))
@@ -153,7 +153,7 @@ def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
     Z = torch.linspace(-1, 1, 12, dtype=torch.float64)[None, :, None]
     one = torch.ones(1, dtype=torch.float64)
     X, m, L = Z[:, ::3], torch.zeros(1, 12, dtype=torch.float64), 1e-4 * torch.eye(12, dtype=torch.float64)[None]
-    p = projection(rbf, Z, X, 2 * one[:, None], one, 1e-6 * one)
+    p = projection(rbf, {"Z": Z, "lengthscale": 2 * one[:, None], "outputscale": one}, X, 1e-6 * one)
     _, v = marginals(p, 0 * one, m, L)
     with mp.workdps(40):
         Luu = cholesky(matrix(p.Kuu.K[0].tolist()))
@@ -190,7 +190,7 @@ def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells
             torch.testing.assert_close(together[k].grad[i], alone[k].grad[0], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", list(KERNELS))
 def test_a_step_holds_at_most_eight_arrays_of_the_size_of_kuf(name, cells):
     c = cells(2, 40, 600, 4)
     ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}

@@ -8,11 +8,11 @@ from dlmexp.gp.posterior import marginals, projection
 from dlmexp.gp.predict import predict
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", list(KERNELS))
 @pytest.mark.parametrize("rows_at_once", [None, 1, 7, 40])
 def test_equals_marginals(name, rows_at_once, cells):
     c = cells(3, 5, 20, 2)
-    p = projection(KERNELS[name], c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"])
+    p = projection(KERNELS[name], c, c["X"], c["jitter"])
     expected = marginals(p, c["mean"], c["m"], c["L"])
     found = predict(KERNELS[name], c, c["m"], c["L"], c["jitter"], c["X"], rows_at_once)
     for ours, theirs in zip(found, expected, strict=True):

@@ -13,7 +13,7 @@ def test_equals_marginals_of_each_cell(sizes, cells):
     c = cells(2, 4, 15, 2)
     q = cells(sum(sizes), 4, 1, 1, seed=1)
     index = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
-    p = projection(rbf, *(c[k] for k in ("Z", "X", "lengthscale", "outputscale", "jitter")))
+    p = projection(rbf, c, c["X"], c["jitter"])
     weight = torch.randn(2, sum(sizes), 15, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
     m, L = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
@@ -21,7 +21,8 @@ def test_equals_marginals_of_each_cell(sizes, cells):
     (weight[0] * mu + weight[1] * v.log()).sum().backward()
 
     m1, L1 = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
-    one = projection(rbf, *(c[k][index] for k in ("Z", "X", "lengthscale", "outputscale", "jitter")))
+    each = {name: value[index] for name, value in c.items()}
+    one = projection(rbf, each, each["X"], each["jitter"])
     mu1, v1 = marginals(one, c["mean"][index], m1, L1)
     (weight[0] * mu1 + weight[1] * v1.log()).sum().backward()
     for ours, expected in ((mu, mu1), (v, v1), (m.grad, m1.grad), (L.grad, L1.grad)):
@@ -30,7 +31,7 @@ def test_equals_marginals_of_each_cell(sizes, cells):
 
 def test_a_nan_cell_leaves_the_others_of_its_split_alone(cells):
     c, q = cells(1, 4, 15, 2), cells(3, 4, 1, 1, seed=1)
-    p = projection(rbf, *(c[k] for k in ("Z", "X", "lengthscale", "outputscale", "jitter")))
+    p = projection(rbf, c, c["X"], c["jitter"])
     found = []
     for broken in (False, True):
         m, L = q["m"].clone(), q["L"].clone()

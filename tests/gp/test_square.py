@@ -14,7 +14,7 @@ BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
 
 
 def loss_of(c, m):
-    A = projection(rbf, c["Z"], c["X"], c["lengthscale"], c["outputscale"], c["jitter"]).A
+    A = projection(rbf, c, c["X"], c["jitter"]).A
     error = c["y"] - c["mean"][:, None] - (m[..., None, :] @ A)[..., 0, :]
     return 0.5 * error.square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
 

@@ -1,4 +1,4 @@
-"""The objectives by name: each is the loss and the regulariser that SPEC section 2 gives it."""
+"""The objectives by name: each is the loss and the regulariser that docs/SPEC.md, section 2, gives it."""
 
 import pytest
 import torch
@@ -16,15 +16,15 @@ DRAWS = FreshDraws((2,), torch.Generator().manual_seed(0))
 
 def test_names():
     assert set(OBJECTIVES) == {"elbo", "log_dlm", "sq_dlm", "fitc"}
-    assert all(name == objective.name for name, objective in OBJECTIVES.items())
+    assert all(name == OBJECTIVES[name].name for name in OBJECTIVES)
 
 
 def test_what_each_one_has():
-    explicit = {name for name, objective in OBJECTIVES.items() if objective.row_loss is not None}
+    explicit = {name for name in OBJECTIVES if not OBJECTIVES[name].collapsed_only}
     assert explicit == {"elbo", "log_dlm"}
     assert all(OBJECTIVES[name].regulariser is kl for name in explicit)
-    assert {name for name, objective in OBJECTIVES.items() if objective.collapsed} == {"elbo", "sq_dlm", "fitc"}
-    assert {name for name, objective in OBJECTIVES.items() if not objective.predicts_variance} == {"sq_dlm"}
+    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapsed} == {"elbo", "sq_dlm", "fitc"}
+    assert {name for name in OBJECTIVES if not OBJECTIVES[name].predicts_variance} == {"sq_dlm"}
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,22 @@ def test_log_dlm_asks_its_estimator_and_elbo_does_not():
     assert not torch.equal(*bmc)
     elbo = [OBJECTIVES["elbo"].row_loss(Poisson(), BMC(2), MU, V, Y, DRAWS)[0] for _ in range(2)]  # pyright: ignore
     assert torch.equal(*elbo)
+
+
+def test_facts():
+    def those(fact):
+        return {name for name in OBJECTIVES if getattr(OBJECTIVES[name], fact)}
+
+    assert those("has_beta") == {"elbo", "log_dlm", "sq_dlm"}
+    assert those("takes_estimator") == {"log_dlm"}
+    assert those("needs_gaussian") == {"sq_dlm", "fitc"}
+    assert those("path") == {"sq_dlm"}
+    assert those("gives_hyperparameters") == {"elbo"}
+    assert those("collapsed_only") == {"sq_dlm", "fitc"}
+    assert {name: OBJECTIVES[name].selected_by for name in those("selected_by")} == {"sq_dlm": "mse"}
+    assert OBJECTIVES["sq_dlm"].solved("fixed")
+    assert not OBJECTIVES["sq_dlm"].solved("joint")
+    assert not OBJECTIVES["log_dlm"].solved("fixed")
+    assert [name for name in OBJECTIVES if OBJECTIVES[name].fits(Probit)] == ["elbo", "log_dlm"]
+    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == {"elbo", "sq_dlm", "fitc"}
+    assert not any(OBJECTIVES[name].collapses(Poisson) for name in OBJECTIVES)

@@ -103,7 +103,8 @@ def test_settings_of_a_number_of_epochs():
 
 def test_model():
     made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
-    assert (made.M, made.whitened, made.ard, made.learns_mean, made.noisy) == (53, False, True, True, False)
+    assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
+    assert "noise" not in made.parameters(2)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

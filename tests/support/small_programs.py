@@ -1,4 +1,4 @@
-"""Small made-up programs for the tests of training; no configuration, no files."""
+"""Small programs on synthetic data for the tests of training; no configuration, no files."""
 
 from collections.abc import Sequence
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from dlmexp.estimators import Estimator, Exact
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
@@ -20,9 +22,10 @@ M, N, D, TESTS = 6, 30, 2, 11
 
 def targets(X: Tensor, likelihood: str, generator: torch.Generator) -> Tensor:
     f = torch.sin(2 * X[..., 0]) + 0.3 * torch.randn(X.shape[:-1], generator=generator, dtype=X.dtype)
-    if likelihood in ("probit", "logistic"):
+    task = LIKELIHOODS[likelihood].task
+    if task == "binary":
         return (f > 0).to(X.dtype)
-    return f if likelihood in ("gaussian", "student_t") else torch.poisson(f.exp(), generator=generator)
+    return f if task == "regression" else torch.poisson(f.exp(), generator=generator)
 
 
 def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu") -> Split:
@@ -45,10 +48,11 @@ def model(
     minibatch: int | None = None,
     whitened: bool = True,
     ard: bool = False,
+    kernel: str = "rbf",
 ) -> Model:
-    learns_mean = likelihood in ("probit", "logistic")
-    estimator = estimator or Exact()
-    return Model("rbf", likelihood, learns_mean, ard, whitened, M, OBJECTIVES[objective], estimator, minibatch)
+    kind, estimator = LIKELIHOODS[likelihood], estimator or Exact()
+    learns_mean = kind.task == "binary"
+    return Model(kernel_named(kernel), kind, learns_mean, ard, whitened, M, OBJECTIVES[objective], estimator, minibatch)
 
 
 def held(S: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> dict[str, Tensor]:
@@ -77,5 +81,5 @@ def program(
 
 
 def trained(made: Program, settings: Settings) -> dict[int, Finished]:
-    """Every cell's end, by its place in the batch."""
+    """Every cell's end, by its index in the batch."""
     return {finished.cell: finished for finished in train(Training.start(made, settings), settings)}

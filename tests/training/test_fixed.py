@@ -18,7 +18,7 @@ def _pair(whitened=True, minibatch=None, likelihood="probit"):
     q = fixed.initial()
     q["m"] = torch.randn(q["m"].shape, generator=g, dtype=torch.float64)
     q["L"] = q["L"] + 0.2 * torch.randn(q["L"].shape, generator=g, dtype=torch.float64).tril()
-    hyper = {name: value[fixed.split.index] for name, value in unconstrain(held(2)).items()}
+    hyper = {name: value[fixed.split.index] for name, value in unconstrain(held(2), joint.positive).items()}
     if likelihood == "probit":
         del hyper["noise"]
     return fixed, joint, q, hyper | q
@@ -30,7 +30,7 @@ def test_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
     fixed, joint, q, everything = _pair(whitened, minibatch)
     jitter, iteration = torch.full((5,), FIRST_JITTER, dtype=torch.float64), torch.tensor(4)
     for each in (fixed, joint):
-        each.lay_out(4)
+        each.load_minibatch(4)
     ours, theirs = fixed.objective(q, jitter, iteration), joint.objective(everything, jitter, iteration)
     torch.testing.assert_close(ours.objective, theirs.objective, rtol=1e-11, atol=0)
     for mine, other in zip(fixed.posterior(q, jitter)[1:3], joint.posterior(everything, jitter)[1:3], strict=True):

@@ -37,7 +37,7 @@ def _advanced(made, iterations, eager, resume_at=None):
             state = State.from_arrays(state.arrays(), state.outcome.device)
             advance = stepper(made, state, SETTINGS)
         if eager:
-            made.lay_out(iteration)
+            made.load_minibatch(iteration)
             step(made, state, SETTINGS)
         else:
             advance()

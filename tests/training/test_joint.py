@@ -10,13 +10,13 @@ from tests.support.small_programs import M, program
 
 def test_initial_values():
     made = program(index=(0, 1, 1), likelihood="gaussian")
-    values = constrain(made.initial())
+    values = constrain(made.initial(), made.positive)
     assert torch.equal(values["Z"], made.split.X[:, :M][made.split.index])
     for name, expected in {"lengthscale": 1.0, "outputscale": 1.0, "noise": 0.1, "m": 0.0}.items():
         torch.testing.assert_close(values[name], torch.full_like(values[name], expected), rtol=1e-14, atol=0)
     assert torch.equal(values["L"], torch.eye(M, dtype=torch.float64).expand(3, M, M))
     assert "mean" not in values
-    assert constrain(program().initial())["mean"].tolist() == [0, 0, 0]
+    assert constrain(program().initial(), made.positive)["mean"].tolist() == [0, 0, 0]
 
 
 def test_ard_has_a_lengthscale_per_feature():
@@ -27,7 +27,7 @@ def _dense(made, values):
     """The log-loss objective with an unwhitened posterior, by dense solves, for each cell alone."""
     found = []
     for i in range(len(made.beta)):
-        c = {name: value[i] for name, value in constrain(values).items()}
+        c = {name: value[i] for name, value in constrain(values, made.positive).items()}
         X, y = made.split.X[made.split.index[i]], made.split.y[made.split.index[i]]
 
         def k(a, b, c=c):

@@ -15,7 +15,7 @@ def test_minibatch_objectives_average_to_the_whole_one(kind):
     values["m"] = values["m"] + 0.3
     seen = []
     for iteration in range(3):
-        parts.lay_out(iteration)
+        parts.load_minibatch(iteration)
         seen.append(parts.objective(values, jitter, torch.tensor(iteration)).objective)
     expected = whole.objective(values, jitter, torch.tensor(0)).objective
     torch.testing.assert_close(torch.stack(seen).mean(0), expected, rtol=1e-12, atol=0)
@@ -55,7 +55,7 @@ def test_acceptance_is_reported_where_it_is_known():
 
 def test_student_t_has_a_scale_and_heavy_tails():
     made = program(likelihood="student_t")
-    likelihood = made.model.likelihood({"noise": torch.tensor([0.25, 1.0, 4.0], dtype=torch.float64)})
+    likelihood = made.model.likelihood.from_hyper({"noise": torch.tensor([0.25, 1.0, 4.0], dtype=torch.float64)})
     far = torch.full((3, 1), 50.0, dtype=torch.float64)
     expected = torch.distributions.StudentT(4.0, 0.0, torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64))
     found = likelihood.log_prob(torch.zeros_like(far), far)

@@ -23,9 +23,9 @@ def _explicit(made, posterior):
     """The uncollapsed objective of a whitened q."""
     h, m, L, jitter = posterior
     index = made.split.index
-    p = projection(made.model.kernel, h["Z"], made.split.X[index], h["lengthscale"], h["outputscale"], jitter)
+    p = projection(made.model.kernel, h, made.split.X[index], jitter)
     mu, v = marginals(p, h["mean"], m, L)
-    loss = made.model.likelihood(h).elbo_loss(mu, v, made.split.y[index]).mean(-1)
+    loss = made.model.likelihood.from_hyper(h).elbo_loss(mu, v, made.split.y[index]).mean(-1)
     return loss + made.beta * kl(m, L) / made.n
 
 

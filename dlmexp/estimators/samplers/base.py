@@ -1,12 +1,18 @@
 """What a product sampler is: draws from q~(f) proportional to N(f; mu, v) p(y|f), row by row, all rows at once."""
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.errors import UserError
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.registry import Registry
+
+OTHER_ESTIMATORS = "estimator=exact, quadrature, bmc or smooth_bmc"  # that need nothing of a likelihood but log_prob
 
 
 class ProductSample(NamedTuple):
@@ -28,13 +34,41 @@ class ProductSample(NamedTuple):
         return self.accepted.mean(-1) / proposed
 
 
-class ProductSampler(Protocol):
+Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, RandomNumbers], ProductSample]
+"""draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)"""
+
+
+@dataclass(frozen=True)
+class ProductSampler:
+    """A product sampler and its facts: the likelihoods it can draw for, and whether a CUDA graph can capture it (it
+    does the same operations whatever the data)."""
+
+    name: str
+    draw: Draw
+    likelihoods: type[Likelihood] = Likelihood
+    capturable: bool = True
+
     def __call__(
-        self,
-        likelihood: Likelihood,
-        mu: Float[Tensor, "*B N"],
-        v: Float[Tensor, "*B N"],
-        y: Float[Tensor, "*B N"],
-        samples: int,
-        draws: RandomNumbers,
-    ) -> ProductSample: ...
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+    ) -> ProductSample:
+        return self.draw(likelihood, mu, v, y, samples, draws)
+
+    def chosen_for(self, likelihood: type[Likelihood]) -> "ProductSampler":
+        """The sampler that draws for this likelihood, this one or the one it leaves that to; or a sentence for the
+        user."""
+        if not issubclass(likelihood, self.likelihoods):
+            other = "sampler=auto" if likelihood.product_sampler else OTHER_ESTIMATORS
+            raise UserError(f"sampler={self.name} can't draw for the likelihood '{likelihood.name}': use {other}")
+        return self
+
+
+SAMPLERS: Registry[ProductSampler] = Registry("sampler", "dlmexp.estimators.samplers")
+
+
+def product_sampler(name: str, likelihoods: type[Likelihood] = Likelihood, capturable: bool = True):
+    """Register a function as the product sampler of that name."""
+
+    def register(draw: Draw) -> ProductSampler:
+        return SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
+
+    return register

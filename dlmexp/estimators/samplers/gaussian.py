@@ -3,10 +3,11 @@
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Gaussian, Likelihood
 
 
+@product_sampler("gaussian", Gaussian)
 def gaussian(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:

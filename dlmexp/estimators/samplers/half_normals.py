@@ -15,10 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dlmexp.estimators.aside import aside
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.estimators.samplers.pool import replace_rejected, spares
+from dlmexp.estimators.side_stream import on_side_stream
 from dlmexp.gp.likelihoods import Likelihood, Poisson
 
 # Chosen on a grid of corners: acceptance is 0.96 where q is as after training, at least 0.8 for v <= 100, and 0.58 in
@@ -56,6 +56,7 @@ def pieces(r: Tensor, p: Tensor) -> Pieces:
     )
 
 
+@product_sampler("half_normals", Poisson)
 def half_normals(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
@@ -63,7 +64,7 @@ def half_normals(
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
-    loss = aside(lambda: likelihood.log_loss_around(mode), mu.device)
+    loss = on_side_stream(lambda: likelihood.log_loss_around(mode), mu.device)
     right_width, lift, left_width, c, depth, slope = pieces(mode.at.curvature, mode.precision)
     # Masses in units of sqrt(pi/2).
     right_mass, tail_mass = lift.exp() * right_width, math.sqrt(2 / math.pi) * (-depth).exp() / slope
@@ -101,5 +102,5 @@ def _ingredients(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _reach(r: Tensor, p: Tensor) -> Tensor:
-    """About where the fall on the left is DROP; any other place would do, only not as well."""
+    """About where the fall on the left is DROP; any other point would do, only not as well."""
     return 2 * DROP * torch.addcmul(2 * DROP * p, *[(2 * DROP * r + 1).sqrt() - 1] * 2).rsqrt()

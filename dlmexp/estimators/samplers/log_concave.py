@@ -5,24 +5,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
-from dlmexp.estimators.samplers.envelope import Cells, sample_under
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
+from dlmexp.estimators.samplers.envelope import Intervals, sample_under
 from dlmexp.gp.likelihoods import Likelihood, LogConcave
 
-CELLS = 4  # on each side of the mode, and a tail
+INTERVALS = 4  # on each side of the mode, and a tail
 DROP = 8.0  # the tails start where a Gaussian is four standard deviations out
 
 
 def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 1"], ...]:
-    """Per cell, in units of the reach: where it starts, where the tangent touches, how long it is; and its side."""
-    number = torch.arange(2 * CELLS + 2, dtype=dtype, device=device).unsqueeze(-1)
-    side = torch.ones_like(number).masked_fill(number <= CELLS, -1.0)
-    start = number % (CELLS + 1) / CELLS
+    """Per interval, in units of the reach: where it starts, where the tangent touches, how long it is; and its side."""
+    number = torch.arange(2 * INTERVALS + 2, dtype=dtype, device=device).unsqueeze(-1)
+    side = torch.ones_like(number).masked_fill(number <= INTERVALS, -1.0)
+    start = number % (INTERVALS + 1) / INTERVALS
     tail = start == 1
-    touch = (start + 0.5 / CELLS).masked_fill(tail, 1.0)
-    return start, touch, torch.full_like(start, 1 / CELLS).masked_fill(tail, torch.inf), side
+    touch = (start + 0.5 / INTERVALS).masked_fill(tail, 1.0)
+    return start, touch, torch.full_like(start, 1 / INTERVALS).masked_fill(tail, torch.inf), side
 
 
+@product_sampler("log_concave", LogConcave)
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
@@ -43,11 +44,11 @@ def log_concave(
     height = -likelihood.fall(x, over)
     origin = side * start * reach
     height = height + slope * (origin - x)
-    # A tangent that touches behind a bend rises far above the mode where its cell starts: there flat is better.
+    # A tangent that touches behind a bend rises far above the mode where its interval starts: there flat is better.
     steep = height > 0.5
     height, slope = height.masked_fill(steep, 0.0), slope.masked_fill(steep, 0.0)
-    cells = Cells(origin, side, length * reach, height, -side * slope)
+    intervals = Intervals(origin, side, length * reach, height, -side * slope)
 
-    x, accepted = sample_under(cells, lambda x: -likelihood.fall(x, over), samples, draws)
+    x, accepted = sample_under(intervals, lambda x: -likelihood.fall(x, over), samples, draws)
     e = (x + over.shift) * v.rsqrt().unsqueeze(-2)
     return ProductSample(e, accepted.sum(-2, dtype=mu.dtype), accepted.shape[-2])

@@ -4,14 +4,15 @@ It redraws until everything is accepted, so its number of operations depends on 
 """
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample, ProductSampler
+from dlmexp.estimators.samplers.auto import auto
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood
 
 WIDEST = 10
@@ -38,46 +39,43 @@ def widening(
     return torch.where(log_best(sd) >= math.log(0.5), 1.0, k)
 
 
-def rejection(fallback: ProductSampler) -> ProductSampler:
-    """The sampler; entries not accepted after 256 rounds, which the paper would wait for, come from `fallback`."""
+@product_sampler("rejection", capturable=False)
+def rejection(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+) -> ProductSample:
+    """The paper's sampler; entries not accepted after 256 rounds, which the paper would wait for, come from `auto`."""
+    mu, v, y = torch.broadcast_tensors(mu, v, y)
+    n = mu.shape[-1]
+    shape = (*mu.shape[:-1], samples, n)
+    lifted = likelihood.over_samples()
 
-    def sample(
-        likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-    ) -> ProductSample:
-        mu, v, y = torch.broadcast_tensors(mu, v, y)
-        n = mu.shape[-1]
-        shape = (*mu.shape[:-1], samples, n)
-        lifted = likelihood.over_samples()
+    def per_entry(row: Tensor) -> Tensor:
+        return row.unsqueeze(-2).expand(shape).flatten()
 
-        def per_entry(row: Tensor) -> Tensor:
-            return row.unsqueeze(-2).expand(shape).flatten()
-
-        k, mu_, v_, y_ = (per_entry(t) for t in (widening(likelihood, mu, v, y), mu, v, y))
-        log_max = per_entry(likelihood.log_p_max(y))
-        e = torch.zeros_like(mu_)
-        tries = torch.zeros_like(mu_)
-        open_ = torch.arange(e.numel(), device=mu.device)
-        for round_ in range(ROUNDS):
-            if open_.numel() == 0:
-                break
-            wide = k[open_]
-            z = torch.special.ndtri(draws.uniform_at(open_, samples, n, stream=2 * round_))
-            new = wide.sqrt() * z
-            f = mu_[open_] + v_[open_].sqrt() * new
-            log_p = _log_prob_at(lifted, f, y_[open_], open_, shape)
-            log_accept = log_p - log_max[open_] + wide.log() / 2 - (1 - 1 / wide) * new.square() / 2
-            accepted = draws.uniform_at(open_, samples, n, stream=2 * round_ + 1).log() < log_accept
-            e[open_] = new
-            tries[open_] += 1
-            open_ = open_[~accepted]
-        if open_.numel():
-            e[open_] = fallback(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
-        return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
-
-    return sample
+    k, mu_, v_, y_ = (per_entry(t) for t in (widening(likelihood, mu, v, y), mu, v, y))
+    log_max = per_entry(likelihood.log_p_max(y))
+    e = torch.zeros_like(mu_)
+    tries = torch.zeros_like(mu_)
+    open_ = torch.arange(e.numel(), device=mu.device)
+    for round_ in range(ROUNDS):
+        if open_.numel() == 0:
+            break
+        wide = k[open_]
+        z = torch.special.ndtri(draws.uniform_at(open_, samples, n, stream=2 * round_))
+        new = wide.sqrt() * z
+        f = mu_[open_] + v_[open_].sqrt() * new
+        log_p = _log_prob_at(lifted, f, y_[open_], open_, shape)
+        log_accept = log_p - log_max[open_] + wide.log() / 2 - (1 - 1 / wide) * new.square() / 2
+        accepted = draws.uniform_at(open_, samples, n, stream=2 * round_ + 1).log() < log_accept
+        e[open_] = new
+        tries[open_] += 1
+        open_ = open_[~accepted]
+    if open_.numel():
+        e[open_] = auto(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
+    return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
 
 
 def _log_prob_at(lifted: Likelihood, f: Tensor, y: Tensor, entries: Tensor, shape: tuple[int, ...]) -> Tensor:
     """log p at chosen entries of [..., L, N], with the likelihood's parameters taken at the same entries."""
-    own = {p.name: getattr(lifted, p.name).expand(shape).flatten()[entries] for p in fields(lifted)}
+    own = {name: tensor.expand(shape).flatten()[entries] for name, tensor in lifted.own_tensors().items()}
     return replace(lifted, **own).log_prob(f, y)

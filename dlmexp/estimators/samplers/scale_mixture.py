@@ -5,29 +5,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
-from dlmexp.estimators.samplers.envelope import Cells, sample_under
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
+from dlmexp.estimators.samplers.envelope import Intervals, sample_under
 from dlmexp.gp.likelihoods import Likelihood, StudentT
 
-CELLS = 64
+INTERVALS = 64
 DROP = 12.0
 
 
 def _layout(dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "K 1"], ...]:
-    """Left ends of the cells in [0, 1] (the two tails first and last), their lengths, and the direction they run in."""
-    number = torch.arange(CELLS + 2, dtype=dtype, device=device).unsqueeze(-1)
-    start = (number - 1).clamp_min(0) / CELLS
-    length = torch.full_like(start, 1 / CELLS).masked_fill((number == 0) | (start == 1), torch.inf)
+    """Left ends of the intervals in [0, 1] (the two tails first and last), their lengths, and their directions."""
+    number = torch.arange(INTERVALS + 2, dtype=dtype, device=device).unsqueeze(-1)
+    start = (number - 1).clamp_min(0) / INTERVALS
+    length = torch.full_like(start, 1 / INTERVALS).masked_fill((number == 0) | (start == 1), torch.inf)
     return start, length, torch.ones_like(start).masked_fill(number == 0, -1.0)
 
 
+@product_sampler("scale_mixture", StudentT)
 def scale_mixture(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
     """Draw u = log w from its density given y, proportional to InvGamma(w) N(y; mu, v + w) dw, then f given w and y.
 
     log of that density is A(u) + c(u) with A concave and c(u) = -(y - mu)^2 / (2 (v + w)) rising, convex for w < v and
-    concave beyond: a tangent to A plus a tangent or a chord to c bounds it on each cell, so the rejection is exact.
+    concave beyond: a tangent to A plus a tangent or a chord to c bounds it on each interval, so the rejection is exact.
     Shapes: [..., N] to [..., L, N].
     """
     assert isinstance(likelihood, StudentT)
@@ -48,13 +49,13 @@ def scale_mixture(
 
     start, length, side = _layout(mu.dtype, mu.device)
     left = low_ + start * span
-    step = span / CELLS
+    step = span / INTERVALS
     tail = length.isinf()
     touch = left + torch.where(tail, 0.0, step / 2)
     w = touch.exp()
     slope = -a + b / w - 0.5 * w / (v_ + w)
     height = concave(touch) - slope * (touch - left)
-    # c on the cell: tangent where concave; chord where convex; steepest line from the left end where it turns.
+    # c on the interval: tangent where concave; chord where convex; steepest line from the left end where it turns.
     first, last = left.exp() >= v_, (left + step).exp() <= v_
     c0 = mixed(left)
     c_slope = torch.where(
@@ -70,8 +71,8 @@ def scale_mixture(
     height = torch.where(rising, height + slope * step, height)
     top = height.amax(-2, keepdim=True)
     side = torch.where(rising, -1.0, side)
-    cells = Cells(origin, side, length * span, height - top, -side * slope)
-    u, accepted = sample_under(cells, lambda u: concave(u) + mixed(u) - top, samples, draws)
+    intervals = Intervals(origin, side, length * span, height - top, -side * slope)
+    u, accepted = sample_under(intervals, lambda u: concave(u) + mixed(u) - top, samples, draws)
 
     w = u.exp()
     centre = (v.sqrt() * (y - mu)).unsqueeze(-2) / (v_ + w)

@@ -5,8 +5,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample
-from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.estimators.samplers.base import ProductSample, product_sampler
+from dlmexp.gp.likelihoods import Likelihood, Probit
 from dlmexp.gp.likelihoods.probit import signs
 
 # Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn.
@@ -35,6 +35,7 @@ def _slope(square: float | Tensor) -> float | Tensor:
     return 1 + (1 - 2 / square) / square
 
 
+@product_sampler("skew_normal", Probit)
 def skew_normal(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:

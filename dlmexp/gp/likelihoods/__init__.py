@@ -1,6 +1,8 @@
-"""Likelihoods p(y|f) by name. A new one is a file here and a line in the registry."""
+"""Likelihoods p(y|f) by name.
 
-from dlmexp.gp.likelihoods.base import Bounds, Likelihood
+A new one is a file that registers it (`base` shows how), and its line among the imports here."""
+
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, Metric
 from dlmexp.gp.likelihoods.gaussian import Gaussian
 from dlmexp.gp.likelihoods.log_concave import LogConcave
 from dlmexp.gp.likelihoods.logistic import Logistic
@@ -9,10 +11,6 @@ from dlmexp.gp.likelihoods.poisson_softplus import PoissonSoftplus
 from dlmexp.gp.likelihoods.probit import Probit
 from dlmexp.gp.likelihoods.student_t import StudentT
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {
-    kind.name: kind for kind in (Gaussian, Probit, Poisson, PoissonSoftplus, Logistic, StudentT)
-}
-
 __all__ = [
     "LIKELIHOODS",
     "Bounds",
@@ -20,6 +18,7 @@ __all__ = [
     "Likelihood",
     "LogConcave",
     "Logistic",
+    "Metric",
     "Poisson",
     "PoissonSoftplus",
     "Probit",

@@ -7,16 +7,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dlmexp.gp.likelihoods.base import Bounds, Likelihood
+from dlmexp.gp.hyperparameters import Parameter
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
 
 LOG_2PI = math.log(2 * math.pi)
 
 
+@LIKELIHOODS.register("gaussian")
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
     """p(y|f) = N(y; f, noise); `noise` is the variance sigma^2, broadcastable against [..., N] (e.g. [B, 1])."""
 
-    name: ClassVar[str] = "gaussian"
+    parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
+    metrics: ClassVar = {"mse": squared_error}
+    conjugate: ClassVar[bool] = True
+    product_sampler: ClassVar[str | None] = "gaussian"
     noise: Tensor
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class Mode(NamedTuple):
 class LogConcave(Likelihood):
     """log p(y|f) concave in f, so that q(f) p(y|f) has one mode and convex tails. No parameters of its own."""
 
+    product_sampler: ClassVar[str | None] = "log_concave"
     bend: ClassVar[float] = 3.0  # the scale in f on which log p bends at its knee
 
     @abstractmethod

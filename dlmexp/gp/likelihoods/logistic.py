@@ -7,18 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import Bounds
-from dlmexp.gp.likelihoods.lambert import lambert_w_exp
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, misclassified
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.likelihoods.probit import signs
 from dlmexp.gp.likelihoods.product_integral import log_product_integral
+from dlmexp.gp.likelihoods.special import lambert_w_exp
 
 
+@LIKELIHOODS.register("logistic")
 @dataclass(frozen=True)
 class Logistic(LogConcave):
     """p(y|f) = sigmoid((2y-1) f), y in {0, 1}."""
 
-    name: ClassVar[str] = "logistic"
+    task: ClassVar[str] = "binary"
+    metrics: ClassVar = {"error": misclassified}
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         s = signs(y)

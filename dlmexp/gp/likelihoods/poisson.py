@@ -6,16 +6,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dlmexp.gp.likelihoods.base import Bounds
-from dlmexp.gp.likelihoods.lambert import lambert_w_exp
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
+from dlmexp.gp.likelihoods.special import lambert_w_exp
 
 
+@LIKELIHOODS.register("poisson")
 @dataclass(frozen=True)
 class Poisson(LogConcave):
     """p(y|f) = exp(y f - e^f) / y!."""
 
-    name: ClassVar[str] = "poisson"
+    task: ClassVar[str] = "count"
+    metrics: ClassVar = {"mre": relative_error}
+    product_sampler: ClassVar[str | None] = "half_normals"
     bend: ClassVar[float] = 1.0
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:

@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import Bounds
-from dlmexp.gp.likelihoods.lambert import lambert_w_exp
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
-from dlmexp.gp.quadrature import expectation
+from dlmexp.gp.likelihoods.special import lambert_w_exp
 
 
 def softplus(f: Tensor) -> Tensor:
@@ -18,11 +17,13 @@ def softplus(f: Tensor) -> Tensor:
     return -logsigmoid(-f)
 
 
+@LIKELIHOODS.register("poisson_softplus")
 @dataclass(frozen=True)
 class PoissonSoftplus(LogConcave):
     """p(y|f) = rate^y e^-rate / y! with rate = log(1 + e^f)."""
 
-    name: ClassVar[str] = "poisson_softplus"
+    task: ClassVar[str] = "count"
+    metrics: ClassVar = {"mre": relative_error}
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         # Below -30 the log of the rate is f to rounding; the clamp keeps log and quotient away from 0.
@@ -56,8 +57,8 @@ class PoissonSoftplus(LogConcave):
     def knee(self, mode: Mode) -> Tensor:
         return 1.5 - mode.f
 
-    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
-        return expectation(softplus, mu, v, nodes=64)
+    def conditional_mean(self, f: Tensor) -> Tensor:
+        return softplus(f)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return torch.xlogy(y, y) - y + self.log_constant(y)

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dlmexp.gp.likelihoods.base import Bounds, Likelihood
-from dlmexp.gp.likelihoods.normal_cdf import log_ndtr
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, misclassified
+from dlmexp.gp.likelihoods.special import log_ndtr
 
 
 def signs(y: Tensor) -> Tensor:
@@ -16,11 +16,14 @@ def signs(y: Tensor) -> Tensor:
     return 2 * y - 1
 
 
+@LIKELIHOODS.register("probit")
 @dataclass(frozen=True)
 class Probit(Likelihood):
     """p(y|f) = Phi((2y-1) f), y in {0, 1}."""
 
-    name: ClassVar[str] = "probit"
+    task: ClassVar[str] = "binary"
+    metrics: ClassVar = {"error": misclassified}
+    product_sampler: ClassVar[str | None] = "skew_normal"
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         return log_ndtr(signs(y) * f)

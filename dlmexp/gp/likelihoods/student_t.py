@@ -2,17 +2,20 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from dlmexp.gp.likelihoods.base import Bounds, Likelihood
+from dlmexp.gp.hyperparameters import Hyper, Parameter
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
 
 NODES = 160
 DROP = 25.0
+NU = 4.0  # degrees of freedom where the model is trained by dlmexp: held, only the scale is learned
 
 
+@LIKELIHOODS.register("student_t")
 @dataclass(frozen=True)
 class StudentT(Likelihood):
     """Location f, `scale` sigma > 0, `nu` > 0 degrees of freedom; both broadcastable against [..., N].
@@ -21,9 +24,15 @@ class StudentT(Likelihood):
     (nu/2, nu sigma^2/2), so E_q p = E_w N(y; mu, v + w): an integral over u = log w that is smooth on a scale of 1.
     """
 
-    name: ClassVar[str] = "student_t"
+    parameters: ClassVar = {"noise": Parameter(0.1, positive=True)}
+    metrics: ClassVar = {"mse": squared_error}
+    product_sampler: ClassVar[str | None] = "scale_mixture"
     scale: Tensor
     nu: Tensor
+
+    @classmethod
+    def from_hyper(cls, hyper: Hyper) -> Self:
+        return cls(hyper["noise"].sqrt()[:, None], torch.full_like(hyper["noise"], NU)[:, None])
 
     def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
         z = (y - f) / self.scale

@@ -1,4 +1,4 @@
-"""Work whose result is needed later: on a GPU it runs beside what follows, on a stream of its own."""
+"""Work whose result is needed later: on a GPU it runs beside what follows, on a CUDA stream of its own."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 
-def aside(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
+def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
     """Begin `work` and return a function that waits for its result; on a CPU, `work` itself.
 
     A captured graph takes the fork and the join along. Both streams wait for each other, so neither reuses memory that
     the other still reads, provided that what `work` reads is kept until its result has been asked for."""
     if device.type != "cuda":
         return work
-    main, side = torch.cuda.current_stream(device), _side(device)
+    main, side = torch.cuda.current_stream(device), _side_stream(device)
     side.wait_stream(main)
     with torch.cuda.stream(side):
         result = work()
@@ -27,5 +27,5 @@ def aside(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tens
 
 
 @cache
-def _side(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

@@ -1,4 +1,4 @@
-"""log Phi(x) with a gradient that stays right in the far tails."""
+"""Special functions that torch lacks or gets wrong in the tails: log Phi with its gradient, and Lambert's W."""
 
 import math
 
@@ -32,3 +32,16 @@ class _LogNdtr(torch.autograd.Function):
 def log_ndtr(x: Tensor) -> Tensor:
     """log Phi(x), elementwise, once differentiable."""
     return _LogNdtr.apply(x)  # pyright: ignore[reportReturnType]
+
+
+def lambert_w_exp(t: Tensor) -> Tensor:
+    """W(e^t): the w > 0 with w + log w = t, elementwise, to rounding; below the smallest number, that number.
+
+    Newton on a concave function: from the first step on w is at most the root and grows.
+    """
+    t = t.clamp_min(math.log(torch.finfo(t.dtype).tiny))
+    w = t.clamp_max(30).exp().log1p()
+    t = t + 1
+    for _ in range(4):
+        w = w * (t - w.log()) / (w + 1)
+    return w

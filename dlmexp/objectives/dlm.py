@@ -1,0 +1,34 @@
+"""Direct loss minimisation: the loss is that of the prediction itself (sections 2 to 4 of the paper)."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.estimators import Estimator
+from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.posterior import kl
+from dlmexp.gp.square import collapsed_square, square_path
+from dlmexp.objectives.base import OBJECTIVES, Objective
+
+
+def log_row_loss(
+    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
+    """-log E_q[p(y|f)] by the estimator, with the gradient it stands for."""
+    return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+
+
+LOG_DLM = OBJECTIVES.add("log_dlm", Objective("log_dlm", log_row_loss, kl, takes_estimator=True))
+
+# 1/2 (mu - y)^2 per row and beta/2 |m|^2: it depends on the mean of q alone.
+SQ_DLM = OBJECTIVES.add(
+    "sq_dlm",
+    Objective(
+        "sq_dlm",
+        collapsed=collapsed_square,
+        path=square_path,
+        needs_gaussian=True,
+        predicts_variance=False,
+        selected_by="mse",
+    ),
+)

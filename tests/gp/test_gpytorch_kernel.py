@@ -1,0 +1,186 @@
+"""GPyTorch's kernels in the batched core: equal to our own where we have them, and to GPyTorch's own models."""
+
+from typing import Any
+
+import gpytorch
+import pytest
+import torch
+
+from dlmexp.errors import UserError
+from dlmexp.gp.gpytorch_kernel import GPyTorchKernel
+from dlmexp.gp.kernels import Kernel, kernel_named
+from dlmexp.gp.moments import moments
+from dlmexp.gp.posterior import kl, marginals, projection
+from dlmexp.training.parameters import unsoftplus
+
+OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
+THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")]
+
+
+class Warped(gpytorch.kernels.Kernel):
+    """A user's own kernel, with a parameter of its own and a diagonal that is not constant."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.register_parameter("raw_power", torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1)))
+        self.linear = gpytorch.kernels.LinearKernel(batch_shape=self.batch_shape)
+
+    def forward(self, x1, x2, diag=False, **params):
+        a, b = (torch.tanh(x * self.raw_power) for x in (x1, x2))
+        return self.linear(a, b, diag=diag, **params)
+
+
+class NeedsPower(gpytorch.kernels.Kernel):
+    def __init__(self, power, **options):
+        super().__init__(**options)
+
+
+class NoBatch(gpytorch.kernels.Kernel):
+    def __init__(self):
+        super().__init__()
+
+
+class IgnoresBatch(gpytorch.kernels.Kernel):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.register_parameter("raw_power", torch.nn.Parameter(torch.ones(1)))
+
+
+def hyperparameters(kernel: Kernel, c: dict, ard: bool = False) -> dict[str, torch.Tensor]:
+    """Z, mean and the kernel's parameters, moved away from their initial values, different in every cell."""
+    B, _, D = c["X"].shape
+    found = {"Z": c["Z"], "mean": c["mean"]}
+    g = torch.Generator().manual_seed(3)
+    for name, parameter in kernel.parameters(D, ard).items():
+        value = parameter.start(c["X"], B)
+        found[name] = value + 0.3 * torch.rand(value.shape, generator=g, dtype=value.dtype)
+    return found
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("name", OURS)
+def test_equals_our_own_in_values_and_gradients(name, ard, cells):
+    c = cells(3, 5, 12, 2, ard)
+    own, theirs = kernel_named(name), kernel_named(OURS[name])
+    raw = {
+        "kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None],
+        "outputscale": c["outputscale"].clone(),
+        "Z": c["Z"].clone(),
+    }
+    leaves = {k: v.requires_grad_() for k, v in raw.items()}
+    lengthscale = torch.nn.functional.softplus(leaves["kernel.raw_lengthscale"]).squeeze(1)
+    weight = torch.randn(2, 3, 5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = []
+    for kernel, hyper in ((own, leaves | {"lengthscale": lengthscale}), (theirs, leaves)):
+        K, Kuu = kernel(leaves["Z"], c["X"], hyper), kernel(leaves["Z"], leaves["Z"], hyper)
+        total = (weight[0] * K).sum() + (weight[1, ..., :5] * Kuu).sum() + kernel.diagonal(c["X"], hyper).sum()
+        grads = torch.autograd.grad(total, list(leaves.values()), retain_graph=True)
+        found.append((K, Kuu, kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper), *grads))
+    for ours, other in zip(*found, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
+def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
+    kernel, c = kernel_named(name), cells(3, 4, 9, 2)
+    hyper = hyperparameters(kernel, c, ard)
+    whole = (kernel(c["Z"], c["X"], hyper), kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper))
+    for i in range(3):
+        one = {key: value[i : i + 1] for key, value in hyper.items()}
+        X, Z = c["X"][i : i + 1], c["Z"][i : i + 1]
+        for together, alone in zip(
+            whole, (kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)), strict=True
+        ):
+            torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-13)
+        dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
+        torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
+def test_the_residual_is_that_of_dense_matrices(name, cells):
+    kernel, c = kernel_named(name), cells(2, 4, 9, 2)
+    hyper = hyperparameters(kernel, c)
+    s = moments(kernel, hyper, c["X"], c["y"], c["jitter"])
+    p = projection(kernel, hyper, c["X"], c["jitter"])
+    trace = (kernel(c["X"], c["X"], hyper) - p.A.mT @ p.A).diagonal(dim1=-2, dim2=-1).sum(-1)
+    torch.testing.assert_close(s.residual, trace, rtol=1e-9, atol=1e-9)
+
+
+class TheirModel(gpytorch.models.ApproximateGP):
+    """One cell as a GPyTorch model with the whitened strategy."""
+
+    mean_module: Any
+    covar_module: Any
+    variational_strategy: Any
+
+    def __init__(self, Z, m, L, kernel):
+        q: Any = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
+        super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
+        self.variational_strategy.variational_params_initialized.fill_(1)
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = kernel
+        self.double()
+        q.variational_mean.data.copy_(m)
+        q.chol_variational_covar.data.copy_(L)
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
+def test_posterior_marginals_equal_those_of_a_gpytorch_model(name, cells):
+    kernel, c = kernel_named(name), cells(2, 4, 9, 2)
+    assert isinstance(kernel, GPyTorchKernel)
+    hyper = hyperparameters(kernel, c)
+    # GPyTorch adds its jitter to Kuu as it is, not in proportion to the diagonal, and to v as well.
+    jitter = 1e-4
+    scale = kernel.diagonal(c["Z"], hyper).mean(-1)
+    p = projection(kernel, hyper, c["X"], jitter / scale)
+    mu, v = marginals(p, c["mean"], c["m"], c["L"])
+    for i in range(2):
+        base = kernel.cls()
+        scaled = gpytorch.kernels.ScaleKernel(base).double()
+        for key, value in base.named_parameters():
+            value.data.copy_(hyper[f"kernel.{key}"][i])
+        scaled.outputscale = hyper["outputscale"][i]
+        model = TheirModel(c["Z"][i], c["m"][i], c["L"][i].tril(), scaled)
+        model.mean_module.constant.data.copy_(c["mean"][i])
+        model.variational_strategy.jitter_val = jitter
+        with torch.no_grad():
+            q = model(c["X"][i])
+            torch.testing.assert_close(mu[i], q.mean, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(v[i] + jitter, q.variance, rtol=1e-8, atol=1e-8)
+            divergence = model.variational_strategy.kl_divergence()
+            torch.testing.assert_close(kl(c["m"], c["L"])[i], divergence, rtol=1e-8, atol=1e-8)
+
+
+def test_names_that_are_no_such_kernel():
+    wrong = {
+        "gpytorch.kernel.RBFKernel": "there is no module 'gpytorch.kernel'",
+        "nowhere.at.All": "there is no module 'nowhere.at'",
+        "gpytorch.kernels.RBFKernell": "did you mean RBFKernel",
+        "gpytorch.likelihoods.GaussianLikelihood": "not a class that derives from gpytorch.kernels.Kernel",
+        "math.pi": "not a class that derives from gpytorch.kernels.Kernel",
+        f"{__name__}.NeedsPower": "needs arguments .*power.*: derive a class that sets them",
+        f"{__name__}.NoBatch": "must take batch_shape",
+        f"{__name__}.IgnoresBatch": "kernel.raw_power does not begin with the batch_shape",
+        "rbff": "there is no kernel 'rbff': did you mean rbf",
+    }
+    for name, sentence in wrong.items():
+        with pytest.raises(UserError, match=sentence):
+            kernel_named(name)
+
+
+def test_facts():
+    kernel = kernel_named("gpytorch.kernels.PeriodicKernel")
+    assert kernel is kernel_named("gpytorch.kernels.PeriodicKernel")
+    assert kernel.name == "gpytorch.kernels.PeriodicKernel"
+    assert not kernel.capturable
+    assert not kernel.stationary
+    found = kernel.parameters(3, True)
+    assert set(found) == {"kernel.raw_lengthscale", "kernel.raw_period_length", "outputscale"}
+    assert found["kernel.raw_lengthscale"].shape == (1, 3)
+    assert kernel.parameters(3, False)["kernel.raw_lengthscale"].shape == (1, 1)
+    assert found["outputscale"].positive
+    assert not found["kernel.raw_lengthscale"].positive
