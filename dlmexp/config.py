@@ -39,16 +39,6 @@ class MethodConfig:
 
 
 @dataclass
-class EstimatorConfig:
-    """An estimator of the log-loss term; the lists are swept."""
-
-    samples: list[int] = field(default_factory=list)  # empty: the estimator takes no samples
-    nu: float | None = None
-    nodes: int | None = None
-    sampler: str | None = None
-
-
-@dataclass
 class BetaConfig:
     """The regularisation weights: a geometric grid from n downwards, or the listed values."""
 
@@ -71,7 +61,7 @@ class TrainingConfig:
     lr: float = 0.1
     minibatch: int | None = None
     minibatch_lr: float = 1e-3
-    ups_lr: float | None = None  # uPS with its own learning rate (counts)
+    estimator_lr: dict[str, float] = field(default_factory=dict)  # for estimators with a learning rate of their own
     window: int = 20
     tolerance: float = 1e-4
     max_iterations: int = 3000
@@ -96,7 +86,7 @@ class RunConfig:
     measure: str = "fit"  # fit | gradient (statistics of the estimators' gradients)
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
     method: dict[str, MethodConfig] = field(default_factory=dict)
-    estimator: dict[str, EstimatorConfig] = field(default_factory=dict)
+    estimator: dict[str, dict[str, Any]] = field(default_factory=dict)  # options of each; lists are swept
     beta: BetaConfig = field(default_factory=BetaConfig)
     parameterisation: list[str] = field(default_factory=lambda: ["whitened"])
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])

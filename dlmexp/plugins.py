@@ -1,4 +1,4 @@
-"""Users' own modules: importing one registers its loaders, kernels, likelihoods, objectives, estimators, figures, claims.
+"""Users' own modules: importing one registers its loaders, kernels, objectives, estimators, figures, ...
 
 A module is named by `plugins=[module]` in the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS`
 elsewhere, or by an entry point of its package (see `dlmexp.registry`). It is looked for in the current folder too. A

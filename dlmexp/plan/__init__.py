@@ -1,0 +1,1 @@
+"""From config to cells to batches: composing, checking, the beta grid, keys."""

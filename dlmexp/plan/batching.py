@@ -1,5 +1,6 @@
 """How many cells to train at once: as many as pay on this device."""
 
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 
 # A step holds at most 8 arrays of [B, M, n] (tested with the core); predictions and draws need some more.
@@ -11,7 +12,7 @@ GPU_SHARE = 0.6  # of the memory that is free when the run starts
 
 def cells_at_once(cell: Cell, device: str, free: float | None) -> int:
     """The batch size for cells of this shape; `free` is the GPU's free memory in bytes."""
-    if cell.objective == "sq_dlm" and cell.variant == "fixed":
+    if OBJECTIVES[cell.objective].solved(cell.variant):
         return EVERY  # one eigendecomposition per seed serves all betas
     rows = min(cell.n, cell.minibatch or cell.n)
     width = 8 if cell.dtype == "float64" else 4

@@ -1,20 +1,25 @@
 """What is refused before any data is read or anything is written."""
 
-import inspect
 import math
 import re
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from dlmexp.catalogue import methods
-from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.config import PARAMETERISATIONS, DatasetConfig, RunConfig
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError, nearest
+from dlmexp.estimators import ESTIMATORS
+from dlmexp.gp.kernels import KERNELS, kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.running.signals import seconds
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
-REGRESSION_ONLY = ("sq_dlm", "fitc")
+METHOD = ("objective", "variant", "select")  # what a method is
 LARGEST_SEED = 2**31 - 1
 
 
@@ -27,7 +32,7 @@ def check(cfg: RunConfig) -> None:
     if cfg.evaluate not in ("end", "epoch") and not (cfg.evaluate.isdigit() and int(cfg.evaluate) > 0):
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
     for name in cfg.parameterisation:
-        _one_of("parameterisation", name, ["whitened", "unwhitened"])
+        _one_of("parameterisation", name, list(PARAMETERISATIONS))
     seconds(cfg.budget)
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
@@ -65,11 +70,9 @@ def _positive(cfg: RunConfig) -> dict[str, float | None]:
     for name, dataset in cfg.dataset.items():
         found |= {f"dataset.{name}.M": dataset.M, f"dataset.{name}.test_cap": dataset.test_cap}
     for name, training in cfg.training.items():
-        for what in ("lr", "minibatch", "minibatch_lr", "ups_lr", "window", "max_iterations", "epochs"):
+        for what in ("lr", "minibatch", "minibatch_lr", "window", "max_iterations", "epochs"):
             found[f"training.{name}.{what}"] = getattr(training, what)
-    for name, estimator in cfg.estimator.items():
-        found |= {f"estimator.{name}.{what}": getattr(estimator, what) for what in ("nu", "nodes")}
-        found |= {f"estimator.{name}.samples": samples for samples in estimator.samples}
+        found |= {f"training.{name}.estimator_lr.{which}": lr for which, lr in training.estimator_lr.items()}
     return found
 
 
@@ -88,46 +91,78 @@ def _earned(key: str, dataset: DatasetConfig) -> None:
 def _methods(cfg: RunConfig) -> None:
     for name, method in cfg.method.items():
         _one_of(f"method.{name}.variant", method.variant, ["joint", "fixed"])
-        for ours, spec in methods().items():
-            if name not in methods() and (method.objective, method.variant) == (spec["objective"], spec["variant"]):
-                raise UserError(
-                    f"method {name}: {method.objective}, {method.variant} is our {ours}, and its records will say so: "
-                    f"use method={ours} (beta=list beta.values=[1] sets beta)"
-                )
-        for dataset in cfg.dataset.values():
-            if method.objective in REGRESSION_ONLY and dataset.task != "regression":
-                fitting = [name for name, m in cfg.method.items() if m.objective not in REGRESSION_ONLY]
-                raise UserError(
-                    f"method {name} is for regression and {dataset.name} is {dataset.task} data: choose among "
-                    f"{', '.join(fitting or ['elbo', 'beta_elbo', 'joint_log_dlm', 'fixed_log_dlm'])}"
-                )
+        ours = methods().get(name)
+        if ours and (method.objective, method.variant, method.select) != tuple(ours[part] for part in METHOD):
+            raise UserError(f"the name '{name}' belongs to a method of ours: give yours another, in conf/method")
 
 
 def _registered(cfg: RunConfig) -> None:
-    """Names that reach us from a user's own YAML files, and the parameters that an estimator has."""
-    from dlmexp.estimators import ESTIMATORS
-    from dlmexp.estimators.samplers import SAMPLERS
-    from dlmexp.gp.kernels import KERNELS, kernel_named
-    from dlmexp.gp.likelihoods import LIKELIHOODS
-    from dlmexp.objectives import OBJECTIVES
-
+    """Names that come from YAML files, which may be a user's own, and what goes with what."""
     for dataset in cfg.dataset.values():
         if "." not in dataset.kernel:
-            _one_of("kernel", dataset.kernel, list(KERNELS))
+            _one_of("kernel", dataset.kernel, KERNELS.names())
         kernel_named(dataset.kernel)
-        _one_of("likelihood", dataset.likelihood, list(LIKELIHOODS))
-    for method in cfg.method.values():
-        _one_of("objective", method.objective, list(OBJECTIVES))
-    for name, estimator in cfg.estimator.items():
-        _one_of("estimator", name, list(ESTIMATORS))
-        takes = inspect.signature(ESTIMATORS[name]).parameters
-        for what in ("samples", "nu", "nodes", "sampler"):
-            if getattr(estimator, what) and what not in takes:
-                raise UserError(f"estimator.{name}.{what}: {name} takes {', '.join(sorted(takes)) or 'no parameters'}")
-        if "samples" in takes and not estimator.samples:
-            raise UserError(f"estimator.{name}.samples=[]: give at least one number of samples")
-        if estimator.sampler:
-            SAMPLERS[estimator.sampler]
+        _one_of("likelihood", dataset.likelihood, LIKELIHOODS.names())
+        likelihood = LIKELIHOODS[dataset.likelihood]
+        if likelihood.task != dataset.task:
+            raise UserError(
+                f"dataset.{dataset.name}.likelihood={dataset.likelihood} is for {likelihood.task} data and the task of "
+                f"{dataset.name} is {dataset.task}"
+            )
+    for name, method in cfg.method.items():
+        _one_of(f"method.{name}.objective", method.objective, OBJECTIVES.names())
+        for dataset in cfg.dataset.values():
+            _fitting(cfg, name, dataset)
+    for name, options in cfg.estimator.items():
+        _one_of("estimator", name, ESTIMATORS.names())
+        _options(name, options)
+        if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
+            for dataset in cfg.dataset.values():
+                for values in product(*(each if isinstance(each, list) else [each] for each in options.values())):
+                    made = ESTIMATORS[name](**dict(zip(options, values, strict=True)))
+                    made.check(LIKELIHOODS[dataset.likelihood])
+
+
+def _fitting(cfg: RunConfig, name: str, dataset: DatasetConfig) -> None:
+    """Refuse a method whose objective needs Gaussian noise on other data."""
+    likelihood = LIKELIHOODS[dataset.likelihood]
+    if OBJECTIVES[cfg.method[name].objective].fits(likelihood):
+        return
+    fitting = [n for n, spec in {**methods(), **cfg.method}.items() if OBJECTIVES[_objective(spec)].fits(likelihood)]
+    raise UserError(
+        f"method {name} is for regression and {dataset.name} is {dataset.task} data: choose among {', '.join(fitting)}"
+    )
+
+
+def _objective(spec: Any) -> str:
+    return spec["objective"] if isinstance(spec, dict) else spec.objective
+
+
+def _options(name: str, given: dict[str, Any]) -> None:
+    """Options that an estimator has, with values of their type; a list of values is swept."""
+    known = ESTIMATORS[name].options()
+    for option, value in given.items():
+        what = f"estimator.{name}.{option}"
+        if option not in known:
+            raise UserError(f"{what}: {name} takes {', '.join(sorted(known)) or 'no options'}")
+        if value == []:
+            raise UserError(f"{what}=[]: give at least one value")
+        for one in value if isinstance(value, list) else [value]:
+            _typed(what, one, known[option].type)
+    for option, about in known.items():
+        if about.required and given.get(option) is None:
+            raise UserError(f"estimator.{name}.{option}: give at least one value")
+
+
+def _typed(what: str, value: Any, kind: type) -> None:
+    fits = {int: isinstance(value, int), float: isinstance(value, int | float), str: isinstance(value, str)}
+    if isinstance(value, bool) != (kind is bool) or not fits.get(kind, True):
+        raise UserError(f"{what}={value}: give {_KINDS.get(kind, 'another value')}")
+    if kind in (int, float) and not 0 < value < math.inf:
+        raise UserError(f"{what}={value}: give a number > 0")
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}
 
 
 def _one_of(what: str, given: str, valid: list[str]) -> None:

@@ -3,18 +3,19 @@
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from msgspec.structs import replace
 
-from dlmexp.config import BetaConfig, DatasetConfig, EstimatorConfig, MethodConfig, RunConfig
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_sizes, split
 from dlmexp.errors import UserError
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Candidates, Cell
 
 LONGEST = 1000  # betas of a grid
-BASE = "elbo"  # the method whose fit gives the fixed variants their hyperparameters
+BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
@@ -50,7 +51,7 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
     cell = Cell(
         kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}",
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
-        M=min(dataset.M or inducing_points(len(data.y)), n), n=n, objective="elbo", variant="joint", form="explicit",
+        M=min(dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint", form="explicit",
         parameterisation="whitened", estimator="exact", options={},
         lr=training.minibatch_lr if minibatch else training.lr, minibatch=minibatch,
         window=None if epochs else training.window, tolerance=None if epochs else training.tolerance,
@@ -69,49 +70,49 @@ def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
 
 
 def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell) -> Iterator[Candidates]:
-    gaussian = dataset.likelihood == "gaussian"
+    likelihood = LIKELIHOODS[dataset.likelihood]
     for parameterisation in cfg.parameterisation:
         explicit = replace(plain, parameterisation=parameterisation)
-        base = _collapsed(explicit, cfg) if gaussian and cfg.collapsed else explicit
+        base = explicit
+        if cfg.collapsed and OBJECTIVES[plain.objective].collapses(likelihood):
+            base = _collapsed(explicit, cfg)
         if cfg.measure == "gradient":
             base = replace(base, evaluate="end")
         if any(method.variant == "fixed" for method in cfg.method.values()):
             yield Candidates(BASE, "1", (base,))
         for name, method in cfg.method.items():
-            if method.objective == "fitc":
-                yield Candidates(name, "", (replace(_collapsed(plain, cfg), objective="fitc", beta=None),))
-                continue
-            values = betas(cfg.beta, plain.n) if method.select else [1.0]
-            rule = cfg.beta.rule if method.select else "1"
+            objective = OBJECTIVES[method.objective]
+            values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
+            rule = (cfg.beta.rule if method.select else "1") if objective.has_beta else ""
             for cell in _settings(cfg, method, base, explicit):
                 yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values))
 
 
 def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell) -> Iterator[Cell]:
     """The cells of one method, beta aside: one, or one for each setting of each estimator."""
+    objective = OBJECTIVES[method.objective]
     cell = replace(cell, objective=method.objective, variant=method.variant)
     if method.variant == "fixed":
         cell = replace(cell, base=base.key)
-    if method.objective == "log_dlm":
-        for name, estimator in cfg.estimator.items():
-            yield from _estimators(cfg, name, estimator, cell)
-    elif method.objective == "sq_dlm" and method.variant == "fixed":
-        # Solved, not trained: nothing of the training settings changes the result.
+    if objective.takes_estimator:
+        for name in cfg.estimator:
+            yield from _estimators(cfg, name, cell)
+    elif objective.solved(method.variant):
+        # Nothing of the training settings changes the result.
         yield replace(_collapsed(cell, cfg), lr=0.0, window=None, tolerance=None, max_iterations=None, evaluate="end")
-    elif method.objective == "sq_dlm" or base.form == "collapsed":
+    elif objective.collapsed_only or (cfg.collapsed and objective.collapses(LIKELIHOODS[cell.likelihood])):
         yield _collapsed(cell, cfg)
     else:
         yield cell
 
 
-def _estimators(cfg: RunConfig, name: str, estimator: EstimatorConfig, cell: Cell) -> Iterator[Cell]:
+def _estimators(cfg: RunConfig, name: str, cell: Cell) -> Iterator[Cell]:
+    """One cell for each combination of the estimator's options, of which any may be a list."""
     training = cfg.training[cell.task]
-    lr = training.ups_lr if name == "ups" and training.ups_lr and cell.minibatch is None else cell.lr
-    kind = "gradient" if cfg.measure == "gradient" else "fit"
-    if kind == "gradient":
-        cell = replace(cell, evaluate="end", window=None, tolerance=None, max_iterations=None)
-        lr = 0.0
-    fixed: dict[str, Any] = {"nu": estimator.nu, "nodes": estimator.nodes, "sampler": estimator.sampler}
-    for samples in estimator.samples or [None]:
-        options = {name: value for name, value in {"samples": samples, **fixed}.items() if value is not None}
-        yield replace(cell, kind=kind, estimator=name, options=options, lr=lr)
+    lr = training.estimator_lr.get(name, cell.lr) if cell.minibatch is None else cell.lr
+    if cfg.measure == "gradient":
+        cell, lr = replace(cell, kind="gradient", evaluate="end", window=None, tolerance=None, max_iterations=None), 0.0
+    given = {option: value if isinstance(value, list) else [value] for option, value in cfg.estimator[name].items()}
+    given = {option: values for option, values in given.items() if values and values != [None]}
+    for values in product(*given.values()):
+        yield replace(cell, estimator=name, options=dict(zip(given, values, strict=True)), lr=lr)

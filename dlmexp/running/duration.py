@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from dlmexp.console import counted, duration
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.running.processes import COLLEAGUE
@@ -67,8 +68,7 @@ def measured(device: str) -> Pace:
 
 
 def _iterations(cell: Cell) -> int:
-    closed_form = cell.objective == "sq_dlm" and cell.variant == "fixed"
-    return 1 if closed_form else cell.iterations
+    return 1 if OBJECTIVES[cell.objective].solved(cell.variant) else cell.iterations
 
 
 def _units(batch: tuple[Cell, ...]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.provenance import provenance
 from dlmexp.records.schema import Record, Result
@@ -124,7 +125,7 @@ class Engine:
             return
         if batch[0].kind == "gradient":
             self._gradients(pending)
-        elif batch[0].objective == "sq_dlm" and batch[0].variant == "fixed":
+        elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
             for finished in solve(self._program(pending)):
                 self._record(pending[finished.cell], finished)
         else:
@@ -229,7 +230,7 @@ class Engine:
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
-        if cell.objective == "elbo" and cell.beta == 1.0:
+        if OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
         self._write(cell, "done", result, arrays)
 
