@@ -9,7 +9,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "status",
         help="cells done, running, failed and missing, per experiment",
         description="Cells done, running, failed (with --failed: why) and missing, for each experiment in a results "
-        "folder; processes that run; jobs on a cluster that are pending, running, or ended without a record, with their logs.",
+        "folder; jobs on a cluster that are pending, running, or ended without a record, with their logs.",
     )
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")
