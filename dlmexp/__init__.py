@@ -1,3 +1,3 @@
 """dlmexp: Direct Loss Minimization for Sparse Gaussian Processes, reproduced whole."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

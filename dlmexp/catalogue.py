@@ -1,5 +1,10 @@
-"""What figures and claims read from `conf/`: methods, datasets, experiments, as plain YAML without Hydra."""
+"""What `conf/` holds, by name: datasets, methods, experiments, betas. One reader for all who only look things up.
 
+`dlmexp run` composes its config with Hydra from the same folders. Other commands need single entries as they stand in
+their files, without defaults and overrides, and need them quickly.
+"""
+
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -7,12 +12,22 @@ from typing import Any
 import yaml
 
 from dlmexp.config import BetaConfig
-from dlmexp.paths import conf_dir
+from dlmexp.paths import conf_dirs
 
-PAPER = (
-    "pol", "cadata", "sarcos", "song", "banana", "thyroid", "twonorm", "ringnorm", "airline", "abalone", "peds1_dir0",
-    "peds1_dir1", "peds1_dir2",
-)  # fmt: skip
+REGRESSION = ("pol", "cadata", "sarcos", "song")
+BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
+COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
+
+
+def entries(group: str) -> dict[str, dict[str, Any]]:
+    """Every file of a config group, ours first, then those of users' own folders; each as it stands."""
+    return _entries(group, tuple(conf_dirs()))
+
+
+@cache
+def _entries(group: str, folders: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
+    return {path.stem: _load(path) for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -21,33 +36,22 @@ def _load(path: Path) -> dict[str, Any]:
     return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
 
 
-@cache
 def methods() -> dict[str, dict[str, Any]]:
-    """Every method of `conf/method`: name -> objective, variant, select."""
-    return {path.stem: _load(path) for path in sorted((conf_dir() / "method").glob("*.yaml"))}
+    """Every method: name -> objective, variant, select."""
+    return entries("method")
 
 
-@cache
 def datasets() -> dict[str, dict[str, Any]]:
-    """Every dataset of `conf/dataset`."""
-    return {path.stem: _load(path) for path in sorted((conf_dir() / "dataset").glob("*.yaml"))}
+    return entries("dataset")
 
 
-@cache
 def experiments() -> dict[str, dict[str, Any]]:
-    """Every experiment of `conf/experiment`, each file as it stands (its defaults are not followed)."""
-    return {path.stem: _load(path) for path in sorted((conf_dir() / "experiment").glob("*.yaml"))}
+    return entries("experiment")
 
 
 def stands_for(dataset: str) -> str | None:
     """The paper's dataset that `dataset` stands in for, or None if it is one of the paper's or a user's own."""
     return datasets().get(dataset, {}).get("stands_for")
-
-
-def labelled(dataset: str) -> str:
-    """The dataset's name, with what it stands in for."""
-    of = stands_for(dataset)
-    return f"{dataset} (stand-in for {family(of)})" if of else dataset
 
 
 def family(dataset: str) -> str:
@@ -56,36 +60,22 @@ def family(dataset: str) -> str:
 
 
 def stand_ins(dataset: str) -> list[str]:
-    """The datasets that stand in for the paper's `dataset`."""
+    """The datasets that stand in for the paper's `dataset`, under their own names."""
     return [name for name in datasets() if (of := stands_for(name)) and family(of) == family(dataset)]
 
 
-def training_sizes(dataset: str) -> list[int]:
-    """The rows `conf/dataset` trains on, shares of the pool worked out; empty where that needs the data itself."""
-    sizes = datasets().get(dataset, {}).get("sizes")
-    if not isinstance(sizes, list):  # an interpolation that only a composed config can work out
-        return []
-    if not any(isinstance(size, str) for size in sizes):
-        return [int(size) for size in sizes]
-    pool = training_pool(dataset)
-    return [size_in_rows(size, pool) for size in sizes] if pool else []
+def labelled(dataset: str) -> str:
+    """The dataset's name, with what it stands in for."""
+    of = stands_for(dataset)
+    return f"{dataset} (stand-in for {family(of)})" if of else dataset
 
 
-@cache
-def training_pool(dataset: str) -> int | None:
-    """Rows there are to train on (SPEC 5), where `conf/dataset` says how many the dataset has."""
-    from dlmexp.data.splits import split
-
-    spec = datasets().get(dataset, {})
-    rows = spec.get("rows")
-    return len(split(rows, spec["split"], seed=0).train_pool) if isinstance(rows, int) else None
-
-
-def size_in_rows(size: int | str, pool: int) -> int:
-    """`'5%'` of the pool, or a number of rows, as rows."""
-    from dlmexp.data.splits import resolve_size
-
-    return resolve_size(size, pool)
+def selected_in(experiment: str, group: str, default: Any) -> Any:
+    """What an experiment selects of a config group (`dataset`, `beta`), itself or through the experiment it extends."""
+    found = default
+    for item in experiments().get(experiment, {}).get("defaults", ()):
+        found = selected_in(item, group, found) if isinstance(item, str) else item.get(f"override /{group}", found)
+    return found
 
 
 def repetitions(experiment: str) -> int:
@@ -93,18 +83,13 @@ def repetitions(experiment: str) -> int:
     return len(experiments().get(experiment, {}).get("seeds", range(5)))
 
 
-@cache
 def beta_rule(experiment: str) -> str:
     """The betas that an experiment selects from, in the words of `BetaConfig.rule`; the paper's grid by default."""
-    spec = experiments().get(experiment, {})
-    group = next((d["override /beta"] for d in spec.get("defaults", ()) if "override /beta" in d), "grid")
-    return BetaConfig(**(_load(conf_dir() / "beta" / f"{group}.yaml") | spec.get("beta", {}))).rule
+    group: Mapping[str, Any] = entries("beta")[selected_in(experiment, "beta", "grid")]
+    return BetaConfig(**{**group, **experiments().get(experiment, {}).get("beta", {})}).rule
 
 
 def run_command(experiment: str, dataset: str) -> str:
     """What computes the cells of `experiment` on `dataset`, in as few words as `conf/` allows."""
-    if f"{experiment}-{dataset}" in experiments():
-        return f"dlmexp run experiment={experiment}-{dataset}"
-    only = experiments().get(experiment, {}).get("defaults", [])
-    chosen = next((d["override /dataset"] for d in only if isinstance(d, dict) and "override /dataset" in d), [])
-    return f"dlmexp run experiment={experiment}" + ("" if chosen == [dataset] else f" dataset={dataset}")
+    alone = selected_in(experiment, "dataset", []) == [dataset]
+    return f"dlmexp run experiment={experiment}" + ("" if alone else f" dataset={dataset}")

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+PARAMETERISATIONS = ("whitened", "unwhitened")
+
 
 @dataclass
 class DatasetConfig:

@@ -1,7 +1,9 @@
-"""Where things lie: the configuration that travels with the package, the data root, the results folder."""
+"""Where things lie: the configuration that travels with the package, users' own, the data root."""
 
 import os
 from pathlib import Path
+
+CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
 
 
 def conf_dir() -> Path:
@@ -9,6 +11,12 @@ def conf_dir() -> Path:
     package = Path(__file__).resolve().parent
     packed = package / "conf"
     return packed if packed.is_dir() else package.parent / "conf"
+
+
+def conf_dirs() -> list[Path]:
+    """Our folder of YAML groups, then those that `DLMEXP_CONFIG_DIRS` names."""
+    own = os.environ.get(CONFIG_DIRS, "").split(os.pathsep)
+    return [conf_dir(), *(Path(folder) for folder in own if folder)]
 
 
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""`dlmexp benchmark figures`: how long plot, claims and report take on about 20 000 made-up records."""
+"""`dlmexp benchmark figures`: how long claims, plot and report take on the records of a results folder."""
 
 import argparse
 import contextlib
@@ -6,8 +6,6 @@ import io
 import tempfile
 import time
 from collections.abc import Callable
-
-from dlmexp.benchmark.made_up import fill, paper
 
 
 def timed(name: str, limit: float, work: Callable[[], object]) -> None:
@@ -20,17 +18,21 @@ def timed(name: str, limit: float, work: Callable[[], object]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="dlmexp benchmark figures", description=__doc__)
-    parser.add_argument("--betas", type=int, default=14, help="betas per grid: 14 make some 20 000 records")
-    args = parser.parse_args(argv)
+    parser.add_argument(
+        "--results", default="results/paper", metavar="DIR", help="the folder with records (default: results/paper)"
+    )
+    folder = parser.parse_args(argv).results
 
     from dlmexp.cli import claims, plot, report
+    from dlmexp.records.results import load
 
-    with tempfile.TemporaryDirectory() as folder:
-        print(f"{fill(folder, paper(betas=args.betas))} made-up records")
+    print(f"{len(load(folder).records)} records")
+    with tempfile.TemporaryDirectory() as out:
+        options = {"claims": [], "plot": ["--out", out], "report": ["--out", f"{out}/report.html"]}
         for name, limit, command in (("claims", 5.0, claims), ("plot", 60.0, plot), ("report", 60.0, report)):
             subparsers = argparse.ArgumentParser().add_subparsers()
             command.add_parser(subparsers)
-            arguments = subparsers.choices[name].parse_args(["--results", folder])
+            arguments = subparsers.choices[name].parse_args(["--results", folder, *options[name]])
             timed(name, limit, lambda arguments=arguments: arguments.run(arguments))
     return 0
 

@@ -122,7 +122,7 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
     steps: Counter[tuple[int, int, str, str]] = Counter()
     for record in records:
         cell = record.cell
-        steps[cell.n, cell.M, cell.objective, cell.variant] += record.result.iterations
+        steps[cell.n, cell.M, cell.objective, cell.variant] += record.result.iterations or 0
     theirs = 0.0
     for (n, M, objective, variant), count in steps.items():
         X, y = (part[0] for part in made_up(1, n, features, "probit", device))

@@ -11,8 +11,8 @@ from dlmexp.claims.finding import Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.statistics import paired
 from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.figures import style
-from dlmexp.figures.variants import PARAMETERISATIONS
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test

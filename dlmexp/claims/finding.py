@@ -8,6 +8,7 @@ from dlmexp.claims.rules import Verdict
 from dlmexp.claims.statistics import Comparison
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
+from dlmexp.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ class Claim:
     sum_up: Callable[[list[Finding]], Verdict]
     experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
     both: bool = False  # binary and count data: judged under both parameterisations
+
+
+CLAIMS: Registry[Claim] = Registry(
+    "claim",
+    *(f"dlmexp.claims.{name}" for name in ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")),
+)
 
 
 def made_by(records: Iterable[Record], most: int = 3) -> list[str]:

@@ -1,15 +1,13 @@
 """All claims held against one results folder."""
 
 from dataclasses import dataclass
-from importlib import import_module
 
 from dlmexp import catalogue
-from dlmexp.claims.finding import Claim, Finding
+from dlmexp.claims.finding import CLAIMS, Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
-from dlmexp.figures.variants import PARAMETERISATIONS
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.records.results import Results
 
-FAMILIES = ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")
 PAPER, STAND_IN = "the paper's data", "stand-in data"
 
 
@@ -70,12 +68,7 @@ class Judgement:
         return list(commands)
 
     def _commands_for(self, dataset: str) -> list[str]:
-        from dlmexp.figures.registry import figures
-
-        computing = {
-            panel.experiment for figure in figures().values() for panel in figure.panels if panel.dataset == dataset
-        }
-        fitting = [name for name in self.claim.experiments if name in computing or name == "sampler"]
+        fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
         return [catalogue.run_command(name, dataset) for name in fitting]
 
     @property
@@ -128,9 +121,8 @@ def _by(found: Finding) -> str:
 
 
 def claims() -> list[Claim]:
-    """The 19 claims in order."""
-    families = (import_module(f"dlmexp.claims.{name}").CLAIMS for name in FAMILIES)
-    return sorted((claim for family in families for claim in family), key=lambda claim: claim.number)
+    """All claims in the order of their numbers."""
+    return sorted((CLAIMS[name] for name in CLAIMS), key=lambda claim: claim.number)
 
 
 def judge(results: Results) -> list[Judgement]:

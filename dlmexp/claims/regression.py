@@ -7,18 +7,18 @@ import numpy as np
 from dlmexp import catalogue
 from dlmexp.claims.estimators import estimator_evidence, matches
 from dlmexp.claims.evidence import compared, finding, places, selected
-from dlmexp.claims.finding import Claim, Finding, Measured, made_by
+from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, made_by
 from dlmexp.claims.rules import Verdict, agreeing, better, combine, lowest, opposite
 from dlmexp.claims.statistics import paired
+from dlmexp.data.splits import known_pool, resolve_size
 from dlmexp.figures import style
-from dlmexp.figures.families.regression import LOG, SQUARE
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.selection import lowest as lowest_validation
 from dlmexp.records.selection import on_test
 from dlmexp.records.settings import same_settings
 
-LOG_METHODS = [line.method for line in LOG]
-ALL_METHODS = [line.method for line in SQUARE]
+LOG_METHODS = ["elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm"]
+ALL_METHODS = [*LOG_METHODS, "joint_sq_dlm", "fixed_sq_dlm"]
 
 
 def _all(findings: list[Finding]) -> Verdict:
@@ -81,7 +81,7 @@ def best_beta(results: Results) -> Iterator[Finding]:
 
 def _beta_side(results: Results, method: str, share: str, above: bool) -> Finding:
     """Whether validation selects beta above (below) 1, and what that side gains over the other in test NLL."""
-    wanted = catalogue.size_in_rows(share, catalogue.training_pool("cadata") or 1)
+    wanted = resolve_size(share, known_pool("cadata") or 1)
     kept, _ = same_settings(results.line("fits", "cadata", method), catalogue.beta_rule("paper"))
     near = [one for one in kept if abs(one.cell.n - wanted) <= 0.02 * wanted]
     records = records_of(near)
@@ -112,7 +112,7 @@ def _beta_side(results: Results, method: str, share: str, above: bool) -> Findin
 
 def sampled_gradients(results: Results) -> Iterator[Finding]:
     """bMC-1 is the worst of exact and bMC-1, 10, 100; bMC-100 matches exact."""
-    for place in places(results, "pol", "cadata", "sarcos", "song"):
+    for place in places(results, *catalogue.REGRESSION):
         evidence = estimator_evidence(results, place, 0.1, [("exact", None), ("bmc", 1), ("bmc", 10), ("bmc", 100)])
         exact, one, ten, hundred = evidence
         worst = [measured for rival in (exact, ten, hundred) for measured in compared(rival, [one])]
@@ -120,7 +120,7 @@ def sampled_gradients(results: Results) -> Iterator[Finding]:
         yield matches(hundred, exact, evidence, place)
 
 
-CLAIMS = (
+for claim in (
     Claim(1, "pol, sarcos, song: joint log-DLM has the lowest NLL.", joint_log_lowest, _all, ("reg-log",)),
     Claim(2, "cadata: fixed log-DLM has the lowest NLL.", fixed_log_lowest, _all, ("reg-log",)),
     Claim(
@@ -136,4 +136,5 @@ CLAIMS = (
         14, "Regression: bMC-1 is the worst estimator, bMC-100 equals exact gradients.", sampled_gradients, _all,
         ("reg-learning",),
     ),
-)  # fmt: skip
+):  # fmt: skip
+    CLAIMS.add(str(claim.number), claim)

@@ -83,12 +83,12 @@ def _by_dataset(args: argparse.Namespace, datasets: list[str]) -> str:
 def _list(args: argparse.Namespace) -> int:
     """Works without any results too: the figures are then all `not run`."""
     from dlmexp.figures.plot import measured
-    from dlmexp.figures.registry import figures
+    from dlmexp.figures.registry import find
     from dlmexp.records.results import read_results
 
     results = read_results(args.results)
     if not results.records:
-        for figure in figures().values():
+        for figure in find([]):
             print(f"{figure.id:28} not run       {figure.caption}")
         return 0
     for drawn in measured([results], args.ids, {}, args.parameterisation):

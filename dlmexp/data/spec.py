@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-from dlmexp.paths import conf_dir
 
 Task = Literal["regression", "binary", "count"]
 
@@ -74,30 +72,16 @@ def as_spec(node: Any) -> DatasetSpec:
     return DatasetSpec(**chosen)
 
 
-def dataset_names(conf: Path | None = None) -> list[str]:
+def dataset_names() -> list[str]:
     """Every dataset with a YAML file, except the one that stands for a user's own table."""
-    folder = (conf or conf_dir()) / "dataset"
-    return sorted(path.stem for path in folder.glob("*.yaml") if path.stem != USER_TABLE)
+    return sorted(name for name in catalogue.datasets() if name != USER_TABLE)
 
 
-def read_spec(name: str, conf: Path | None = None) -> DatasetSpec:
+def read_spec(name: str) -> DatasetSpec:
     """The spec of one dataset by name, without Hydra."""
-    names = dataset_names(conf)
-    if name not in names:
-        raise UserError(f"unknown dataset '{name}': {nearest(name, names)}")
-    return _read((conf or conf_dir()) / "dataset" / f"{name}.yaml")
-
-
-def stand_ins(name: str, conf: Path | None = None) -> list[str]:
-    """Datasets that are a part of `name` or stand in for it, under their own names."""
-    return [other for other in dataset_names(conf) if read_spec(other, conf).stands_for == name]
-
-
-@cache
-def _read(path: Path) -> DatasetSpec:
-    from omegaconf import OmegaConf
-
-    return as_spec(OmegaConf.load(path))
+    if name not in dataset_names():
+        raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
+    return as_spec(catalogue.datasets()[name])
 
 
 def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:

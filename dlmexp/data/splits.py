@@ -7,15 +7,13 @@ first n of the pool. So a smaller set is nested in a larger one, and test and va
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from dlmexp.data.dataset import Dataset
 
 SPLIT_VERSION = 1
 """Part of every result's key: raise it whenever a change here moves a row or a normalised value."""
@@ -73,7 +71,7 @@ def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
 
 
 def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None) -> Split:
-    """Cuts a permutation of the rows into test, validation and training pool (SPEC section 5).
+    """Cuts a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
 
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
     airline: 100 000 test rows, no validation. `test_cap` bounds the test rows (song: 10 000); the last two kinds never
@@ -130,7 +128,18 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
-def prepare(dataset: "Dataset", spec: Any, seed: int, n: int | str) -> Prepared:
+class Rows(Protocol):
+    """What is split: features and targets of a task."""
+
+    @property
+    def X(self) -> Float[np.ndarray, "N D"]: ...
+    @property
+    def y(self) -> Float[np.ndarray, " N"]: ...
+    @property
+    def task(self) -> str: ...
+
+
+def prepare(dataset: Rows, spec: Any, seed: int, n: int | str) -> Prepared:
     """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the n
     training rows alone. `spec` needs `split` and `test_cap`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap)
@@ -153,6 +162,23 @@ def prepare(dataset: "Dataset", spec: Any, seed: int, n: int | str) -> Prepared:
         y_mean=0.0 if target is None else float(target.mean[0]),
         y_std=1.0 if target is None else float(target.std[0]),
     )
+
+
+def known_pool(dataset: str) -> int | None:
+    """Rows there are to train on, where `conf/dataset` says how many rows the dataset has."""
+    spec = catalogue.datasets().get(dataset, {})
+    rows = spec.get("rows")
+    return len(split(rows, spec["split"], seed=0).train_pool) if isinstance(rows, int) else None
+
+
+def known_sizes(dataset: str) -> list[int]:
+    """The sizes `conf/dataset` trains on, in rows; empty where that needs the data itself."""
+    sizes, pool = catalogue.datasets().get(dataset, {}).get("sizes"), known_pool(dataset)
+    if not isinstance(sizes, list):  # an interpolation that only a composed config can work out
+        return []
+    if not any(isinstance(size, str) for size in sizes):
+        return [int(size) for size in sizes]
+    return [resolve_size(size, pool) for size in sizes] if pool else []
 
 
 def inducing_points(n_rows: int) -> int:

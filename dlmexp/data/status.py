@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlmexp.catalogue import stand_ins
 from dlmexp.data import cache
 from dlmexp.data.dataset import cache_entry, load, raw_files
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.places import State, advice, cache_folders, locate
-from dlmexp.data.spec import DatasetSpec, stand_ins
+from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
 QUICK = 1 << 25

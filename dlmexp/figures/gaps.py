@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dlmexp import catalogue
+from dlmexp.data.splits import known_sizes
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.series import Series
 
@@ -30,7 +31,7 @@ def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     what = [f"no {', '.join(absent)}"] if absent else []
     drawn = [one for one in series if not one.empty]
     if panel.kind == "sizes":
-        wanted = set() if panel.experiment == "default" else set(catalogue.training_sizes(panel.dataset))
+        wanted = set() if panel.experiment == "default" else set(known_sizes(panel.dataset))
         wanted |= {int(x) for one in drawn for x in one.points["x"]}
         lacking: dict[str, list[str]] = {}
         for one in drawn:

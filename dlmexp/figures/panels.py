@@ -68,8 +68,8 @@ class Figure:
 
 
 def methods(*names: str, estimator: str = "exact", samples: int | None = None) -> tuple[Line, ...]:
-    """Lines told apart by method; the estimator is that of the log-loss DLM lines, the others have none."""
-    return tuple(Line(n, estimator, samples) if n.endswith("log_dlm") else Line(n) for n in names)
+    """Lines told apart by method."""
+    return tuple(Line(name, estimator, samples) for name in names)
 
 
 def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> tuple[Line, ...]:

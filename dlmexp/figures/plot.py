@@ -11,7 +11,7 @@ from pathlib import Path
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.panels import Figure
-from dlmexp.figures.registry import figures, find
+from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
 from dlmexp.records.results import Results
@@ -23,7 +23,7 @@ def choose(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
 ) -> list[Drawing]:
     """The drawings to make. Without ids: of every figure; without `by` and `parameterisation`: all variants."""
-    wanted = find(ids) if ids else list(figures().values())
+    wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     if datasets := by.get("dataset"):
         found = [drawing for figure in wanted if (drawing := on_datasets(figure, datasets, present)) is not None]
@@ -53,7 +53,7 @@ def _parameterised(drawing: Drawing, how: str) -> Drawing:
 
 def left_out(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
     """Datasets with records that none of the drawings is about, though a figure has a place for them."""
-    wanted = find(ids) if ids else list(figures().values())
+    wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
     return [

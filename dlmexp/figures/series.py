@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp import catalogue
+from dlmexp.data.splits import known_pool, resolve_size
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
@@ -93,7 +94,7 @@ def _one_size(panel: Panel, several: list[Choice]) -> int | None:
         return None
     if panel.n is None:
         return max(counts, key=lambda n: (counts[n], n))
-    wanted = catalogue.size_in_rows(panel.n, catalogue.training_pool(panel.dataset) or max(counts))
+    wanted = resolve_size(panel.n, known_pool(panel.dataset) or max(counts))
     closest = min(counts, key=lambda n: abs(n - wanted))
     return closest if abs(closest - wanted) <= 0.02 * wanted else None
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dlmexp import catalogue
+from dlmexp.config import PARAMETERISATIONS
+from dlmexp.data.parsers.registry import drawn_from_definition
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure, Panel
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
 from dlmexp.records.results import Results
-
-PARAMETERISATIONS = ("whitened", "unwhitened")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
     wanted: dict[str, list[str]] = {}
     for dataset in dict.fromkeys(panel.dataset for panel in figure.panels):
         if dataset not in present:
-            used = [name for name in catalogue.stand_ins(dataset) if name in present and _has_experiment(name)]
+            used = [
+                name for name in catalogue.stand_ins(dataset) if name in present and not drawn_from_definition(name)
+            ]
             if used:
                 wanted.setdefault(catalogue.family(dataset), used)
     if len(wanted) == 1:
@@ -129,10 +131,6 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
             if other in parameterisations
         ]
     return found
-
-
-def _has_experiment(dataset: str) -> bool:
-    return any(name.endswith(f"-{dataset}") for name in catalogue.experiments())
 
 
 def _standing_in(figure: Figure, names: set[str], present: Mapping[str, str], title: str) -> Drawing:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from rich.table import Table
 
+from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.console import counted, wide_console
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.places import locate
-from dlmexp.data.spec import read_spec, stand_ins
+from dlmexp.data.spec import read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir, data_root

@@ -1,4 +1,4 @@
-"""The table of loaders, filled by the decorators `parser` and `generator`."""
+"""The loaders: ways to get arrays, registered by the decorators `parser` and `generator`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from dlmexp.data.spec import DatasetSpec
+from dlmexp.data.spec import DatasetSpec, read_spec
 from dlmexp.errors import UserError, nearest
+from dlmexp.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,14 @@ class Loader:
     drawn: bool
 
 
-LOADERS: dict[str, Loader] = {}
+LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
 def parser(name: str, version: int = 1) -> Callable[[Read], Read]:
     """Registers a function that reads raw files."""
 
     def register(read: Read) -> Read:
-        LOADERS[name] = Loader(read, version, drawn=False)
+        LOADERS.add(name, Loader(read, version, drawn=False))
         return read
 
     return register
@@ -51,7 +52,7 @@ def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], 
     """Registers a function that draws a dataset from its options; such data is known by its definition."""
 
     def register(draw: Callable[[DatasetSpec], Parsed]) -> Callable:
-        LOADERS[name] = Loader(lambda spec, _: draw(spec), version, drawn=True)
+        LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True))
         return draw
 
     return register
@@ -59,8 +60,12 @@ def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], 
 
 def loader_of(spec: DatasetSpec) -> Loader:
     """The loader a spec names."""
-    import dlmexp.data.parsers  # noqa: F401  (fills the table)
-
     if spec.loader not in LOADERS:
-        raise UserError(f"dataset '{spec.name}': unknown loader '{spec.loader}': {nearest(spec.loader, list(LOADERS))}")
+        known = nearest(spec.loader, LOADERS.names())
+        raise UserError(f"dataset '{spec.name}': unknown loader '{spec.loader}': {known}")
     return LOADERS[spec.loader]
+
+
+def drawn_from_definition(dataset: str) -> bool:
+    """Whether a dataset of `conf/dataset` is drawn, not read from files."""
+    return loader_of(read_spec(dataset)).drawn

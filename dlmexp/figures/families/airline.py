@@ -21,7 +21,7 @@ def _pair(lines: tuple[Line, ...], experiment: str) -> tuple[Panel, Panel]:
     return by_epoch("nll", lines, experiment), by_epoch("error", lines, experiment)
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "airline",
         _pair(METHODS, "airline"),

@@ -1,8 +1,8 @@
 """Binary classification: log loss and error rate."""
 
+from dlmexp.catalogue import BINARY
 from dlmexp.figures.panels import Figure, Panel, methods
 
-DATASETS = ("banana", "thyroid", "twonorm", "ringnorm")
 LINES = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 
@@ -10,17 +10,17 @@ def against_n(dataset: str, metric: str, experiment: str) -> Panel:
     return Panel("sizes", dataset, metric, LINES, experiment, both=True)
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "class-log",
-        tuple(against_n(dataset, "nll", "class-log") for dataset in DATASETS),
+        tuple(against_n(dataset, "nll", "class-log") for dataset in BINARY),
         columns=2,
         caption="Classification: test NLL against training size.",
         of_paper="fig:class-log",
     ),
     Figure(
         "class-err",
-        tuple(against_n(dataset, "error", "class-err") for dataset in DATASETS),
+        tuple(against_n(dataset, "error", "class-err") for dataset in BINARY),
         columns=2,
         caption="Classification: test error rate against training size (β selected by NLL).",
         of_paper="fig:class-err",

@@ -1,10 +1,10 @@
 """Counts: log loss, relative error, and learning curves of the sampled gradients."""
 
+from dlmexp.catalogue import COUNTS
 from dlmexp.figures.panels import Figure, Panel, estimators, methods
 
-DATASETS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 LEARNING = ("abalone", "peds1_dir2")
-LINES = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", estimator="bmc", samples=10)
+LINES = (*methods("elbo", "beta_elbo"), *methods("joint_log_dlm", "fixed_log_dlm", estimator="bmc", samples=10))
 
 
 def against_n(dataset: str, metric: str, experiment: str) -> Panel:
@@ -27,17 +27,17 @@ def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
     )
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "count-log",
-        tuple(against_n(dataset, "nll", "count-log") for dataset in DATASETS),
+        tuple(against_n(dataset, "nll", "count-log") for dataset in COUNTS),
         columns=2,
         caption="Counts, DLM with bMC-10: test NLL against training size.",
         of_paper="fig:poisson-log",
     ),
     Figure(
         "count-mre",
-        tuple(against_n(dataset, "mre", "count-mre") for dataset in DATASETS),
+        tuple(against_n(dataset, "mre", "count-mre") for dataset in COUNTS),
         columns=2,
         caption="Counts, DLM with bMC-10: mean relative error against training size (β selected by NLL).",
         of_paper="fig:poisson-mre",

@@ -3,7 +3,7 @@
 from dlmexp.figures.families.classification import LINES
 from dlmexp.figures.panels import Figure, Panel
 
-FIGURES = (
+FAMILY = (
     Figure(
         "default",
         (Panel("sizes", "ringnorm_drawn", "nll", LINES, "default"),),

@@ -12,7 +12,7 @@ def histogram(estimator: str, statistic: str) -> Panel:
     return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator][0])
 
 
-FIGURES = (
+FAMILY = (
     Figure(
         "bias",
         tuple(histogram(name, statistic) for name in ("ups", "bmc", "smooth_bmc") for statistic in STATISTICS),

@@ -1,8 +1,8 @@
 """Regression: log loss, square loss, beta, and learning curves of exact and sampled gradients."""
 
+from dlmexp.catalogue import REGRESSION
 from dlmexp.figures.panels import Figure, Panel, estimators, methods
 
-DATASETS = ("pol", "cadata", "sarcos", "song")
 LOG = methods("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
 SQUARE = (*LOG, *methods("joint_sq_dlm", "fixed_sq_dlm"))
 BETA = methods("beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc")
@@ -21,9 +21,9 @@ def nll_vs_beta(dataset: str, share: str) -> Panel:
     return Panel("betas", dataset, "nll", BETA, "reg-log", n=share)
 
 
-pol, cadata, sarcos, song = (nll_vs_n(dataset) for dataset in DATASETS)
+pol, cadata, sarcos, song = (nll_vs_n(dataset) for dataset in REGRESSION)
 
-FIGURES = (
+FAMILY = (
     Figure(
         "reg-log",
         (pol, cadata, nll_vs_beta("cadata", "5%"), sarcos, song, nll_vs_beta("cadata", "80%")),
@@ -33,14 +33,14 @@ FIGURES = (
     ),
     Figure(
         "reg-sq",
-        tuple(mse_vs_n(dataset) for dataset in DATASETS),
+        tuple(mse_vs_n(dataset) for dataset in REGRESSION),
         columns=2,
         caption="Regression, square loss: test MSE against training size.",
         of_paper="fig:reg-sq",
     ),
     Figure(
         "reg-learning",
-        tuple(Panel("curve", dataset, "nll", LEARNING, "reg-learning") for dataset in DATASETS),
+        tuple(Panel("curve", dataset, "nll", LEARNING, "reg-learning") for dataset in REGRESSION),
         columns=2,
         caption="Regression, joint DLM at β = 0.1: exact and bMC gradients.",
         of_paper="fig:regression-learning",

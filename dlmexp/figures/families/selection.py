@@ -3,7 +3,7 @@
 from dlmexp.figures.families import airline, classification, counts, gradients, regression
 from dlmexp.figures.panels import Figure
 
-FIGURES = (
+FAMILY = (
     Figure(
         "selection",
         (
