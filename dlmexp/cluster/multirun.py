@@ -13,9 +13,10 @@ from types import FrameType
 
 from dlmexp.cluster import scheduler
 from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
-from dlmexp.cluster.task import CONFIG_DIRS, STOPPED, LocalTask, SlurmTask, Task, config_dirs_from_environment
+from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task, config_dirs_from_environment
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
+from dlmexp.paths import CONFIG_DIRS
 from dlmexp.plan.cell import Candidates
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
@@ -25,7 +26,7 @@ from dlmexp.running.signals import ASKING, StopRequest
 from dlmexp.running.summary import summary
 
 SLURM_LAUNCHER = ".SlurmBlocks"  # how the class of our launcher ends
-WORKERS = "DLMEXP_WORKERS"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
+PARALLEL = "DLMEXP_PARALLEL"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
 
 
 def multirun(
@@ -108,7 +109,7 @@ def _variables_for_jobs(jobs: int, config_dirs: Sequence[str]) -> dict[str, str]
     return {
         CONFIG_DIRS: os.pathsep.join(folders),
         COMMAND: portable(["dlmexp", *sys.argv[1:]]),
-        WORKERS: os.environ.get(WORKERS, str(min(jobs, os.cpu_count() or 1))),
+        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, os.cpu_count() or 1))),
     }
 
 

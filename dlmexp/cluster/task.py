@@ -5,7 +5,6 @@ They are objects, because Hydra passes the task function to the launcher: it car
 
 import contextlib
 import multiprocessing
-import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ from omegaconf import DictConfig
 from dlmexp.cluster import node
 from dlmexp.cluster.submission import Submission
 from dlmexp.errors import UserError
+from dlmexp.paths import conf_dir, conf_dirs
 from dlmexp.plan.compose import compose
 from dlmexp.running.run import execute
 from dlmexp.running.signals import BUDGET_SPENT
 
 STOPPED = 128  # exit codes from here on: a signal asked the process to stop
-CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # a user's own conf folders, for jobs in other processes
 
 
 @dataclass(frozen=True)
@@ -82,4 +81,5 @@ def run_block(cfg: DictConfig) -> int:
 
 
 def config_dirs_from_environment() -> list[str]:
-    return [folder for folder in os.environ.get(CONFIG_DIRS, "").split(os.pathsep) if folder]
+    """Users' own conf folders."""
+    return [str(folder) for folder in conf_dirs() if folder != conf_dir()]
