@@ -84,7 +84,8 @@ def _launch_on_cluster(checked: Sequence[Work], launch: Callable[[Task], int]) -
         if submission.error:
             raise UserError(submission.error)
         if not checked[0].cfg.wait:
-            print("'dlmexp status' shows their progress; the same command without wait=false waits for them")
+            if not code:
+                print("'dlmexp status' shows their progress; the same command without wait=false waits for them")
             return code
         wait(submission, stop)
     if stop.received is not None:

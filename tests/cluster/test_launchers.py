@@ -9,15 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 from joblib import cpu_count
 
 from dlmexp.cli import main
 from dlmexp.cluster import multirun, task
+from dlmexp.cluster.submission import Submission
 from dlmexp.config import RunConfig
 from dlmexp.running.run import execute
 
@@ -128,6 +130,24 @@ def test_jobs_find_the_conf_folders_of_the_command_line_and_of_the_environment(t
     monkeypatch.setenv("DLMEXP_CONFIG_DIRS", f"{tmp_path / 'theirs'}{os.pathsep}{tmp_path / 'mine'}")
     monkeypatch.setenv("DLMEXP_CONFIG_DIRS", multirun._variables_for_jobs(1, ["mine"])["DLMEXP_CONFIG_DIRS"])
     assert task.config_dirs_from_environment() == [str(tmp_path / "mine"), str(tmp_path / "theirs")]
+
+
+def test_what_is_pickled_for_slurm_jobs_leaves_the_submission_behind(tmp_path: Path, monkeypatch, capsys):
+    def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
+        assert [len(block.cells) for block in submission.blocks] == [1, 1]
+        assert (len(job_overrides), first) == (2, 0)
+        pickled.append(cloudpickle.dumps(launcher))
+        submission.error = "SLURM refused the job"
+
+    pickled: list[bytes] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dlmexp.cluster.submission.submit", submit)
+    monkeypatch.setattr("dlmexp.cluster.scheduler.can_submit", lambda: True)
+    assert "SLURM refused the job" in refused(capsys, "-m", "hydra/launcher=slurm", "seeds=[0],[1]", *TINY)
+    (content,) = pickled
+    assert b"run_block" in content
+    assert b"Submission" not in content
+    assert pickle.loads(content).context.folder == str(tmp_path)
 
 
 def test_jobs_side_by_side(tmp_path: Path):
