@@ -1,13 +1,16 @@
-"""The launcher behind `hydra/launcher=slurm`: Hydra's submitit launcher, which submits and does not stay.
+"""The launcher of `hydra/launcher=slurm`: Hydra's submitit launcher, except that it submits and does not wait.
 
-It lies here because Hydra accepts plugins from the namespace `hydra_plugins` only.
+It is here because Hydra accepts plugins from the namespace `hydra_plugins` only.
 """
 
-import os
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.utils import JobReturn, JobStatus
+
+if TYPE_CHECKING:
+    from dlmexp.cluster.node import ProcessContext
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
@@ -16,16 +19,22 @@ except ImportError:  # without the extra `dlmexp[slurm]` there is no such launch
 else:
 
     class SlurmBlocks(SlurmLauncher):
-        """Jobs are submitted as arrays that the cluster accepts; who waits for them, and how, is not decided here."""
+        """Submits job arrays of a size that the cluster accepts; `dlmexp run` decides whether to wait for them."""
+
+        context: "ProcessContext"  # of the submitting process, in the copy that is called on the node
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+            from dlmexp.cluster.node import ProcessContext
             from dlmexp.cluster.submission import submit
+            from dlmexp.cluster.task import SlurmTask, run_block
 
-            # Sites may start jobs with an empty environment.
-            self.environment = {name: value for name, value in os.environ.items() if name.startswith("DLMEXP_")}
-            submit(self, job_overrides, initial_job_idx)
+            task = self.task_function
+            assert isinstance(task, SlurmTask), "the launcher is used through `dlmexp run -m`"
+            on_node = copy(self)  # is pickled for the job, so the submission with its many cells must not be part of it
+            on_node.task_function, on_node.context = run_block, ProcessContext.current()
+            submit(task.submission, on_node, job_overrides, initial_job_idx)
             return [JobReturn(status=JobStatus.COMPLETED) for _ in job_overrides]
 
         def __call__(self, *args: Any, **named: Any) -> JobReturn:
-            os.environ.update(self.environment)
+            self.context.restore()
             return super().__call__(*args, **named)

@@ -5,7 +5,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dlmexp.errors import UserError
 
@@ -77,8 +77,8 @@ def run(words: Sequence[str]) -> int:
         expanded = expand(with_default(args.overrides))
         jobs = [compose(job, config_dirs) for job in expanded]
         all_is_read(args.overrides, jobs)
-        launched_by = launcher(expanded[0], config_dirs)
-        return multirun(jobs, config_dirs, launched_by, lambda: _through_hydra(words, with_default(args.overrides)))
+        launcher_class, overrides = launcher(expanded[0], config_dirs), with_default(args.overrides)
+        return multirun(jobs, config_dirs, launcher_class, lambda task: _through_hydra(words, overrides, task))
     from dlmexp.running.run import execute
 
     cfg = compose(with_default(args.overrides), config_dirs)
@@ -107,11 +107,14 @@ _HYDRA_FLAGS = {
 }  # fmt: skip
 
 
-def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
+def _no_task(cfg: object) -> None:
+    """For Hydra's flags that only show something."""
+
+
+def _through_hydra(words: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
     """Hand over to Hydra, with the default job added if need be; overrides behind the flags, as it wants them."""
     import hydra
 
-    from dlmexp.cluster.multirun import job
     from dlmexp.config import register
     from dlmexp.paths import conf_dir
 
@@ -122,7 +125,7 @@ def _through_hydra(words: Sequence[str], overrides: Sequence[str]) -> int:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
     before, sys.argv = sys.argv, ["dlmexp", *(words if completing else [*flags, *overrides])]
     try:
-        hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(job)()
+        hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 1
     finally:

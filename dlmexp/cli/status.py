@@ -8,8 +8,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "status",
         help="cells done, running, failed and missing, per experiment",
-        description="Cells done, running (by whom), failed (why) and missing, for each experiment in a results folder; "
-        "jobs on a cluster that are pending, running, or ended without a record, with their logs.",
+        description="Cells done, running, failed (with --failed: why) and missing, for each experiment in a results "
+        "folder; jobs on a cluster that are pending, running, or ended without a record, with their logs.",
     )
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")
@@ -19,10 +19,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cluster.status import show, status
+    from dlmexp.cluster.status import print_json, print_tables, read_status
     from dlmexp.errors import UserError
 
     if not Path(args.results).is_dir():
         raise UserError(f"--results {args.results}: there is no such folder; 'dlmexp run' makes one")
-    show(status(Path(args.results), reasons=args.failed), args)
+    status = read_status(Path(args.results), failure_reasons=args.failed)
+    if args.json:
+        print_json(status)
+    else:
+        print_tables(status, args.failed, args.missing)
     return 0

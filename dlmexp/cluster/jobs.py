@@ -1,4 +1,4 @@
-"""Blocks given to the cluster: one folder per job, with its log, what it was to run, and how its process ended."""
+"""The folder of a SLURM job: its log, what it was submitted for (`submitted.json`), how it ended (`outcome.json`)."""
 
 import getpass
 import json
@@ -15,29 +15,29 @@ SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the last process of a job ended, in its own words; a killed process leaves none."""
+    """How the last process of a job ended. The process writes it itself, so a killed one leaves none."""
 
     host: str
     code: int
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Block:
-    """The cells that one job was submitted for."""
+class SubmittedJob:
+    """A job and the block it was submitted for."""
 
     folder: Path
-    job: str
+    id: str
     cluster: str
     user: str
     time: float
-    words: str  # the overrides that make the block
-    keys: frozenset[str]
+    overrides: str  # that select the block
+    keys: frozenset[str]  # of the block's cells
 
     @property
     def log(self) -> Path:
-        """Where the launcher lets the job write."""
-        return self.folder / f"{self.job}_0_log.out"
+        """The file for the output of the job, as submitit names it."""
+        return self.folder / f"{self.id}_0_log.out"
 
     @cached_property
     def outcome(self) -> Outcome | None:
@@ -47,31 +47,33 @@ class Block:
             return None
 
 
-def remember(folder: Path, job: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]) -> Block:
-    """Note in the job's folder what it was submitted for."""
-    block = Block(folder, job, cluster, getpass.getuser(), time.time(), " ".join(overrides), frozenset(keys))
-    about = {"job": job, "cluster": cluster, "user": block.user, "time": block.time, "words": block.words}
-    write_atomically(folder / SUBMITTED, json.dumps({**about, "keys": sorted(block.keys)}).encode())
-    return block
+def write_submission(
+    folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]
+) -> SubmittedJob:
+    """Record in the job's folder what it was submitted for."""
+    job = SubmittedJob(folder, job_id, cluster, getpass.getuser(), time.time(), " ".join(overrides), frozenset(keys))
+    content = {"id": job.id, "cluster": cluster, "user": job.user, "time": job.time, "overrides": job.overrides}
+    write_atomically(folder / SUBMITTED, json.dumps({**content, "keys": sorted(job.keys)}).encode())
+    return job
 
 
-def remembered(root: Path) -> list[Block]:
-    """All blocks ever submitted from this results folder, the latest last."""
+def read_submissions(root: Path) -> list[SubmittedJob]:
+    """All jobs ever submitted for this results folder, the latest last."""
     found = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         try:
-            about = json.loads(path.read_bytes())
-            found.append(Block(path.parent, **{**about, "keys": frozenset(about["keys"])}))
+            content = json.loads(path.read_bytes())
+            found.append(SubmittedJob(path.parent, **{**content, "keys": frozenset(content["keys"])}))
         except (OSError, ValueError, TypeError, KeyError):
-            continue  # taken away in this moment, or not one of ours
-    return sorted(found, key=lambda block: (block.time, block.job))
+            continue  # deleted just now, or not a file of ours
+    return sorted(found, key=lambda job: (job.time, job.id))
 
 
-def began(folder: Path) -> None:
-    """Called on the node: what an earlier process of this job left does not count any more."""
+def clear_outcome(folder: Path) -> None:
+    """Called when a job starts: the outcome of its previous process, before a requeue, is not valid any more."""
     (folder / OUTCOME).unlink(missing_ok=True)
 
 
-def ended(folder: Path, outcome: Outcome) -> None:
-    """Called on the node, whatever happened."""
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Called when the process of a job ends, with or without an error."""
     write_atomically(folder / OUTCOME, json.dumps(asdict(outcome)).encode())

@@ -1,107 +1,122 @@
-"""`dlmexp run -m`: several jobs, launched by Hydra here or on a cluster."""
+"""`dlmexp run -m`: several jobs, launched by Hydra on this machine or on a cluster."""
 
 import multiprocessing
 import os
 import signal
 import sys
-import traceback
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
-
-from dlmexp.cluster import node, scheduler
-from dlmexp.cluster import submission as cluster
+from dlmexp.cluster import scheduler
+from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
+from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task, config_dirs_from_environment
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
-from dlmexp.plan.compose import compose
+from dlmexp.paths import CONFIG_DIRS
+from dlmexp.plan.cell import Candidates
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
-from dlmexp.running.run import Work, device_of, execute, planned, show_plan, work, writable
-from dlmexp.running.signals import BUDGET_SPENT, StopRequest
+from dlmexp.running.run import Work, device_of, planned, show_plan, work, writable
+from dlmexp.running.signals import ASKING, StopRequest
 from dlmexp.running.summary import summary
 
-STOPPED = 128  # exit codes from here on mean that a signal asked to stop
-CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # tells jobs in other processes of a user's own conf folders
-WORKERS = "DLMEXP_WORKERS"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
-
-_stopped = 0  # of this process, which may be given one job after another
+SLURM_LAUNCHER = ".SlurmBlocks"  # how the class of our launcher ends
+PARALLEL = "DLMEXP_PARALLEL"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
 
 
-class _Parent(StopRequest):
-    """The process that launches: passes on what it is told to its workers, who save their work and leave."""
+def multirun(
+    configs: Sequence[RunConfig], config_dirs: Sequence[str], launcher: str, launch: Callable[[Task], int]
+) -> int:
+    """Run jobs through Hydra. All of them are checked, with their data, before the first one starts.
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        global _stopped
-        super()._note(number, frame)
-        _stopped = STOPPED + number
-        for child in multiprocessing.active_children():
-            if child.pid is not None:
-                os.kill(child.pid, signal.SIGTERM)  # a second Ctrl-C would not let them finish
-
-
-def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by: str, launch: Callable[[], int]) -> int:
-    """Check every job (configuration and data) before the first one starts; judge them by their records at the end."""
-    global _stopped
-    on_cluster = launched_by.endswith(".SlurmBlocks")
-    if not jobs[0].wait and not on_cluster:
+    `configs` are those of the jobs in Hydra's order, `launcher` is the class that will launch them; `launch` passes a
+    task function to Hydra and returns the exit code. Ours depends on the records at the end, not on what Hydra reports.
+    """
+    on_cluster = launcher.endswith(SLURM_LAUNCHER)
+    if not configs[0].wait and not on_cluster:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
-    checked, sums = [], set()
-    for cfg in jobs:
+    checked, checksums = [], set()
+    for cfg in configs:
         found = work(cfg, config_dirs)
-        checked.append(Work(cfg, found.candidates, {}, found.missing))  # without the data: others will load it
-        sums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
-    if jobs[0].plan:
+        checked.append(replace(found, datasets={}))  # the jobs load the data themselves
+        checksums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
+    if configs[0].plan:
         for found in checked:
             show_plan(planned(found, Store(found.cfg.results, read_only=True), *device_of(found.cfg)), found.missing)
         return 0
-    if on_cluster and not scheduler.at_hand():
+    if on_cluster and not scheduler.can_submit():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
     for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
         print(f"left out: {sentence}", flush=True)
-    for root in {cfg.results for cfg in jobs}:
+    for root in {cfg.results for cfg in configs}:
         writable(Path(root))
-    for root, name, checksum in sorted(sums):
+    for root, name, checksum in sorted(checksums):
         check_same_data(Path(root), name, checksum)
     for found in checked:
         write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates))
-    _stopped = 0
-    told = {
-        CONFIG_DIRS: os.pathsep.join(os.path.abspath(folder) for folder in config_dirs),
-        COMMAND: portable(["dlmexp", *sys.argv[1:]]),
-        WORKERS: os.environ.get(WORKERS, str(min(len(jobs), os.cpu_count() or 1))),
-    }
-    with _environment(told), _Parent() as stop:
-        return _launched(checked, launch, stop)
+    with _environment(_variables_for_jobs(len(configs), config_dirs)):
+        return _launch_on_cluster(checked, launch) if on_cluster else _launch_here(checked, launch)
 
 
-def _launched(checked: Sequence[Work], launch: Callable[[], int], stop: StopRequest) -> int:
-    """Let Hydra launch, wait for what was submitted, and judge."""
-    wanted = [cluster.Wanted(Path(w.cfg.results), tuple(w.cells), w.cfg.retry_failed) for w in checked]
-    cluster.current = submission = cluster.Submission(wanted)
-    code = launch()
-    if submission.error:
-        raise UserError(submission.error)
-    if submission.used and not checked[0].cfg.wait:
-        print("'dlmexp status' shows how they fare; the same command without wait=false waits for them")
-        return code
-    if submission.used:
-        cluster.wait(submission, stop)
+def _launch_here(checked: Sequence[Work], launch: Callable[[Task], int]) -> int:
+    """The launcher runs the jobs on this machine, and returns when they have ended."""
+    with tempfile.TemporaryDirectory(prefix="dlmexp-") as folder:
+        stop_file = Path(folder) / "stop"
+        with _stop_requests(stop_file) as stop:
+            code = launch(LocalTask(stop_file))
     if stop.received is not None:
-        rest = "its jobs stay in the queue" if submission.used else "everything is saved"
-        print(f"\nstopped: {rest}; the same command goes on from here")
+        print("\nstopped: everything is saved; the same command goes on from here")
         return STOPPED + stop.received
-    return code if code >= STOPPED else max(code, *_judged(checked, submission))
+    return code if code >= STOPPED else max(code, _summaries(checked))
+
+
+def _launch_on_cluster(checked: Sequence[Work], launch: Callable[[Task], int]) -> int:
+    """The launcher submits jobs, which do not depend on this process."""
+    blocks = [Block(Path(found.cfg.results), tuple(found.cells), found.cfg.retry_failed) for found in checked]
+    submission = Submission(blocks)
+    with StopRequest() as stop:
+        code = launch(SlurmTask(submission))
+        if submission.error:
+            raise UserError(submission.error)
+        if not checked[0].cfg.wait:
+            if not code:
+                print("'dlmexp status' shows their progress; the same command without wait=false waits for them")
+            return code
+        wait(submission, stop)
+    if stop.received is not None:
+        print("\nstopped: its jobs stay in the queue; the same command goes on from here")
+        return STOPPED + stop.received
+    messages = lost_cells(blocks)
+    for message in messages:
+        print(message)
+    return max(code, _summaries(checked), 1 if messages else 0)
+
+
+def _summaries(checked: Sequence[Work]) -> int:
+    """Print the summary of each results folder; 0 if all cells have a record of success."""
+    candidates: dict[str, list[Candidates]] = {}
+    for found in checked:
+        candidates.setdefault(found.cfg.results, []).extend(found.candidates)
+    return max(summary(some, Store(root)) for root, some in candidates.items())
+
+
+def _variables_for_jobs(jobs: int, config_dirs: Sequence[str]) -> dict[str, str]:
+    folders = dict.fromkeys(os.path.abspath(folder) for folder in [*config_dirs, *config_dirs_from_environment()])
+    return {
+        CONFIG_DIRS: os.pathsep.join(folders),
+        COMMAND: portable(["dlmexp", *sys.argv[1:]]),
+        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, os.cpu_count() or 1))),
+    }
 
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """For jobs in other processes, wherever they are started."""
+    """Environment variables for the processes of jobs; restored on exit."""
     before = dict(os.environ)
     os.environ.update(values)
     try:
@@ -111,44 +126,21 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _judged(checked: Sequence[Work], submission: cluster.Submission) -> list[int]:
-    """Say what there is and what is not, for each results folder; what a launcher or SLURM thinks does not count."""
-    lost = cluster.losses(submission) if submission.used else []
-    for sentence in lost:
-        print(sentence)
-    codes = [1] if lost else [0]
-    folders: dict[str, Work] = {}
-    for found in checked:
-        folders.setdefault(found.cfg.results, Work(found.cfg, [], {}, [])).candidates += found.candidates
-    for root, together in folders.items():
-        codes.append(summary(together.candidates, Store(root)))
-    return codes
+@contextmanager
+def _stop_requests(stop_file: Path) -> Iterator[StopRequest]:
+    """A `StopRequest` that also creates the stop file and asks the child processes to save their work and exit."""
+    with StopRequest() as stop:
+        handlers = {number: signal.getsignal(number) for number in ASKING}
 
+        def forward(number: int, frame: FrameType | None) -> None:
+            handler = handlers[number]
+            if callable(handler):
+                handler(number, frame)
+            stop_file.touch()
+            for child in multiprocessing.active_children():
+                if child.pid is not None:
+                    os.kill(child.pid, signal.SIGTERM)  # after a second SIGINT they would not save their work
 
-def job(cfg: DictConfig) -> int:
-    """What Hydra calls for each job, in this process or on a node: the overrides it was given are composed as ours."""
-    global _stopped
-    if _stopped:
-        return _stopped
-    folders = [folder for folder in os.environ.get(CONFIG_DIRS, "").split(os.pathsep) if folder]
-    node.began()
-    why = ""
-    try:
-        overrides = list(HydraConfig.get().overrides.task)
-        GlobalHydra.instance().clear()  # which refuses to compose while a job runs; this job has been composed
-        again = [*overrides, *(word for folder in folders for word in ("--config-dir", folder))]
-        code = execute(compose(overrides, folders), folders, again)
-        if code >= STOPPED:
-            node.requeue(code - STOPPED)  # does not return where the job goes back into the queue
-            why = "stopped by a signal"
-        elif code == BUDGET_SPENT:
-            why = "its budget is spent"
-    except Exception as error:  # Hydra would keep it to itself on a node, and give up the other jobs elsewhere
-        code, why = (2, str(error)) if isinstance(error, UserError) else (1, f"{type(error).__name__}: {error}")
-        print(f"dlmexp: {error}" if code == 2 else traceback.format_exc(), file=sys.stderr, flush=True)
-    node.ended(code, why)
-    if code >= STOPPED:
-        _stopped = code
-        if multiprocessing.current_process().name == "MainProcess":
-            raise SystemExit(code)  # else Hydra would begin the next job
-    return code
+        for number in ASKING:
+            signal.signal(number, forward)
+        yield stop  # which restores the handlers of before

@@ -1,81 +1,88 @@
-"""Blocks on a cluster, held against SLURM's words, the processes at work and the records: who to believe in what."""
+"""The status of submitted jobs, from four sources: their own folders, SLURM, the live processes and the records.
+
+A live process shows that its job runs, whatever SLURM reports. A job that has ended is judged by the records of its
+cells alone: SLURM reports COMPLETED for jobs that left none.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from getpass import getuser
 from pathlib import Path
 
-from dlmexp.cluster.jobs import Block, remembered
-from dlmexp.cluster.scheduler import Silent, State, limits, states
+from dlmexp.cluster.jobs import SubmittedJob, read_submissions
+from dlmexp.cluster.scheduler import ENDED, SchedulerUnavailable, SlurmState, cluster_info, job_states
 from dlmexp.running.presence import Worker
 
 
 @dataclass(frozen=True)
-class Standing:
-    """One block, and what is known of it."""
+class JobStatus:
+    """A job that is in the queue or running, or that has ended and left cells without a record."""
 
-    block: Block
-    state: State | None  # None: it can't be known here; `unknown` says why
+    job: SubmittedJob
+    state: SlurmState | None  # None: it can't be determined from here, for the reason in `unknown`
     unknown: str
     node: str
-    left: int  # of its cells that have no record
-    open: frozenset[str]  # its cells without a record, unless another block (in the queue, or later) has them too
+    unrecorded: frozenset[str]  # its cells without a record
+    owned: frozenset[str]  # those of them that no other job is responsible for (an active one, or a later one)
 
     @property
     def active(self) -> bool:
+        """Whether it is in the queue or running."""
         return self.state is not None and self.state.active
 
     @property
     def lost(self) -> bool:
-        """It has ended and left cells without a record, whatever SLURM calls that."""
-        return self.state is not None and not self.state.active and bool(self.open)
+        """Whether it has ended and left cells without a record."""
+        return self.state is not None and not self.state.active and bool(self.owned)
 
     @property
-    def sentence(self) -> str:
-        """Its state in words."""
+    def description(self) -> str:
+        """`pending (Priority)`, `running`, `ended (COMPLETED): ValueError: x`, `unknown: ...`."""
         if self.state is None:
             return f"unknown: {self.unknown}"
         if self.state.active:
-            waits = self.state.name == "PENDING" and self.state.reason
-            return self.state.name.lower() + (f" ({self.state.reason})" if waits else "")
-        why = self.block.outcome.why if self.block.outcome else ""
-        return f"ended ({self.state.name})" + (f": {why}" if why else "")
+            pending = self.state.name == "PENDING" and self.state.reason
+            return self.state.name.lower() + (f" ({self.state.reason})" if pending else "")
+        reason = self.job.outcome.reason if self.job.outcome else ""
+        return f"ended ({self.state.name})" + (f": {reason}" if reason else "")
 
 
-def queue(root: Path, settled: set[str], workers: Iterable[Worker]) -> list[Standing]:
-    """Blocks that are in the queue, at work, or ended with cells that have no record (are not `settled`)."""
-    at_work = {worker.job: worker.host for worker in workers if worker.job}
-    # Nobody asks about a job whose cells all have records, unless a process of it is still at work.
-    asked = [block for block in remembered(root) if block.keys - settled or block.job in at_work]
-    known, unknown = _ask(asked)
-    known |= {block.job: State("RUNNING", at_work[block.job]) for block in asked if block.job in at_work}
-    by_claim = sorted(
-        asked, key=lambda block: block.job in known and known[block.job].active
-    )  # stable: the latest last
-    owner = {key: block.job for block in by_claim for key in block.keys - settled}
+def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[Worker]) -> list[JobStatus]:
+    """The jobs that are active, or ended with cells that are not `recorded`, the latest last.
+
+    `processes` are the live processes of the results folder.
+    """
+    hosts = {process.job: process.host for process in processes if process.job}
+    # SLURM is asked only about jobs with cells that have no record, or with a live process.
+    jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
+    states, unknown = _states(jobs)
+    states |= {job.id: SlurmState("RUNNING", hosts[job.id]) for job in jobs if job.id in hosts}
+    # Of several jobs with the same cell the last one in this order owns it: active jobs come after those that ended.
+    by_precedence = sorted(jobs, key=lambda job: job.id in states and states[job.id].active)
+    owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
     found = []
-    for block in asked:
-        state = known.get(block.job)
-        node = (state.node if state else "") or (block.outcome.host if block.outcome else "")
-        mine = frozenset(key for key in block.keys if owner.get(key) == block.job)
-        found.append(Standing(block, state, unknown.get(block.job, ""), node, len(block.keys - settled), mine))
-    return [standing for standing in found if standing.open or standing.active]
+    for job in jobs:
+        state = states.get(job.id)
+        node = (state.node if state else "") or (job.outcome.host if job.outcome else "")
+        owned = frozenset(key for key in job.keys if owner.get(key) == job.id)
+        found.append(JobStatus(job, state, unknown.get(job.id, ""), node, job.keys - recorded, owned))
+    return [status for status in found if status.owned or status.active]
 
 
-def _ask(blocks: list[Block]) -> tuple[dict[str, State], dict[str, str]]:
-    """States by job; and for the others, why nothing can be said of them here."""
-    if not blocks:
+def _states(jobs: list[SubmittedJob]) -> tuple[dict[str, SlurmState], dict[str, str]]:
+    """The states of jobs by id; and for jobs whose state can't be determined, the reason."""
+    if not jobs:
         return {}, {}
     try:
-        cluster, _ = limits()
-        here = [block for block in blocks if block.cluster == cluster]
-        known = states(block.job for block in here)
-    except Silent as silence:
-        return {}, {block.job: str(silence) for block in blocks}
-    unknown = {block.job: f"a job of cluster {block.cluster}" for block in blocks if block.cluster != cluster}
-    for block in here:
-        # Clusters may hide the jobs of others: what can't be seen has not ended for that.
-        if known[block.job].name == "ENDED" and block.user != getuser() and not block.outcome:
-            unknown[block.job] = f"a job of user {block.user} that can't be seen from here"
-            del known[block.job]
-    return known, unknown
+        cluster = cluster_info().name
+        here = [job for job in jobs if job.cluster == cluster]
+        states = job_states(job.id for job in here)
+    except SchedulerUnavailable as error:
+        return {}, {job.id: str(error) for job in jobs}
+    unknown = {job.id: f"a job of cluster {job.cluster}" for job in jobs if job.cluster != cluster}
+    for job in here:
+        # Some clusters hide the jobs of other users, so that such a job is not listed need not mean that it has ended.
+        if states[job.id].name == ENDED and job.user != getuser() and not job.outcome:
+            unknown[job.id] = f"a job of user {job.user} that can't be seen from here"
+            del states[job.id]
+    return states, unknown

@@ -1,4 +1,4 @@
-"""Questions to SLURM: in which state jobs are, and how large an array may be."""
+"""Queries to SLURM: the states of jobs, and the name and limits of the cluster."""
 
 import re
 import shutil
@@ -6,84 +6,101 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# From these a job comes back or goes on by itself; in any other state it has ended.
-ACTIVE = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
-          "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED"}  # fmt: skip
-ENDED = "ENDED"  # the state of a job that SLURM has forgotten
-SECONDS = 30
+# A job in one of these states is running, will run, or will return to the queue; in any other state it has ended.
+ACTIVE_STATES = {
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+    "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+}  # fmt: skip
+ENDED = "ENDED"  # our own name for the state of a job that SLURM has no information about any more
+DEFAULT_MAX_ARRAY_SIZE = 1001
+TIMEOUT_SECONDS = 30
 
 
-class Silent(Exception):
-    """SLURM can't be asked from here, or does not answer: nothing is known about any job."""
+class SchedulerUnavailable(Exception):
+    """SLURM is not installed here or does not answer, so the state of no job is known."""
 
 
 @dataclass(frozen=True)
-class State:
-    """What SLURM says of one job."""
+class SlurmState:
+    """The state of one job as SLURM reports it."""
 
     name: str
     node: str = ""
-    reason: str = ""
+    reason: str = ""  # why the job is pending
 
     @property
     def active(self) -> bool:
-        return self.name in ACTIVE
+        return self.name in ACTIVE_STATES
 
 
-def at_hand() -> bool:
+@dataclass(frozen=True)
+class ClusterInfo:
+    """The name of a cluster, and the largest number of tasks in one of its job arrays."""
+
+    name: str
+    max_array_size: int
+
+
+def can_submit() -> bool:
     """Whether jobs can be submitted from this machine."""
     return shutil.which("sbatch") is not None
 
 
-def states(jobs: Iterable[str]) -> dict[str, State]:
-    """The state of each job. What the queue does not know any more has ended; the accounting, if any, may know how."""
-    wanted = set(jobs)
-    if not wanted:
+def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
+    """The state of each job. A job that `squeue` does not list has ended; `sacct`, if available, may know how."""
+    requested = set(job_ids)
+    if not requested:
         return {}
-    numbers = ",".join(sorted({job.partition("_")[0] for job in wanted}))
     try:
-        lines = _ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={numbers}", "--format=%i|%T|%N|%r")
-    except Silent as silence:
-        if "Invalid job id" not in str(silence):
+        lines = _run(
+            "squeue", "--noheader", "--array", "--states=all", f"--jobs={_numbers(requested)}", "--format=%i|%T|%N|%r"
+        )
+    except SchedulerUnavailable as error:
+        if "Invalid job id" not in str(error):
             raise
         lines = []
     found = {}
     for line in lines:
-        job, name, node, reason = line.split("|", 3)
-        found[job] = State(name, node, "" if reason == "None" else reason)
-    if forgotten := wanted - found.keys():
-        found |= _accounted(forgotten)
-    return {job: found.get(job, State(ENDED)) for job in wanted}
+        job_id, name, node, reason = line.split("|", 3)
+        found[job_id] = SlurmState(name, node, "" if reason == "None" else reason)
+    if unlisted := requested - found.keys():
+        found |= _accounted_states(unlisted)
+    return {job_id: found.get(job_id, SlurmState(ENDED)) for job_id in requested}
 
 
-def _accounted(jobs: set[str]) -> dict[str, State]:
-    numbers = ",".join(sorted({job.partition("_")[0] for job in jobs}))
+def _accounted_states(job_ids: set[str]) -> dict[str, SlurmState]:
+    """The final states of jobs that have left the queue, as far as the accounting database has them."""
     try:
-        lines = _ask("sacct", "-X", "--noheader", "--parsable2", "-o", "JobID,State,NodeList", "-j", numbers)
-    except Silent:
+        lines = _run("sacct", "-X", "--noheader", "--parsable2", "-o", "JobID,State,NodeList", "-j", _numbers(job_ids))
+    except SchedulerUnavailable:
         return {}
     found = {}
-    for job, name, node in (line.split("|") for line in lines):
-        word = name.partition(" ")[0]  # `CANCELLED by 1000`
-        if job in jobs:
-            found[job] = State(ENDED if word in ACTIVE else word, node)
+    for job_id, state, node in (line.split("|") for line in lines):
+        name = state.partition(" ")[0]  # `CANCELLED by 1000`
+        if job_id in job_ids:
+            found[job_id] = SlurmState(ENDED if name in ACTIVE_STATES else name, node)
     return found
 
 
-def limits() -> tuple[str, int]:
-    """The cluster's name, and how many tasks one of its arrays may have."""
-    text = "\n".join(_ask("scontrol", "show", "config"))
+def _numbers(job_ids: Iterable[str]) -> str:
+    """The ids without the array indices, as SLURM's commands take them."""
+    return ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
+
+
+def cluster_info() -> ClusterInfo:
+    text = "\n".join(_run("scontrol", "show", "config"))
     name, size = re.search(r"ClusterName\s*=\s*(\S+)", text), re.search(r"MaxArraySize\s*=\s*(\d+)", text)
-    return name[1] if name else "", int(size[1]) if size else 1001
+    return ClusterInfo(name[1] if name else "", int(size[1]) if size else DEFAULT_MAX_ARRAY_SIZE)
 
 
-def _ask(*words: str) -> list[str]:
+def _run(*command: str) -> list[str]:
+    """The lines a SLURM command prints."""
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
-        raise Silent(f"there is no {words[0]} on this machine") from None
+        raise SchedulerUnavailable(f"there is no {command[0]} on this machine") from None
     except subprocess.TimeoutExpired:
-        raise Silent(f"{words[0]} gave no answer in {SECONDS} s") from None
-    if answer.returncode:
-        raise Silent(answer.stderr.strip() or f"{words[0]} failed")
-    return answer.stdout.splitlines()
+        raise SchedulerUnavailable(f"{command[0]} gave no answer in {TIMEOUT_SECONDS} s") from None
+    if process.returncode:
+        raise SchedulerUnavailable(process.stderr.strip() or f"{command[0]} failed")
+    return process.stdout.splitlines()

@@ -1,11 +1,10 @@
-"""The state of a results folder, from names of files and the reasons in failed records; no torch, no pandas."""
+"""The status of a results folder, from file names, manifests and failed records; without torch and pandas."""
 
-import argparse
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from dlmexp.cluster.queue import Standing, queue
+from dlmexp.cluster.queue import JobStatus, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.store import Store
@@ -14,7 +13,7 @@ from dlmexp.running.presence import workers
 
 @dataclass
 class Experiment:
-    """One experiment's cells by state."""
+    """The cells of one experiment: counts by state, and lists of those that failed or are missing."""
 
     name: str
     done: int = 0
@@ -28,70 +27,70 @@ class Experiment:
 
 @dataclass
 class Status:
-    """The whole folder."""
+    """A results folder. The names of the fields are those of `dlmexp status --json`."""
 
     results: str
     experiments: list[Experiment]
-    running: list[dict[str, str | int]]  # processes at work
-    jobs: list[dict[str, str | int]]  # of a cluster: in the queue, at work, or ended without a record
+    running: list[dict[str, str | int]]  # live processes
+    jobs: list[dict[str, str | int]]  # on a cluster: pending, running, or ended with cells that have no record
     checkpoints: int
     quarantined: int
-    packed: int  # records that lie in packs
+    packed: int  # records in packs
 
 
-def status(root: Path, reasons: bool = False) -> Status:
-    """Count; with `reasons`, read the failed records too."""
+def read_status(root: Path, failure_reasons: bool = False) -> Status:
+    """Count the cells, files and jobs of a results folder; with `failure_reasons`, read the failed records too."""
     store = Store(root)
     done, failed = store.keys()
-    at_work = workers(root)
-    busy = {key for worker in at_work for key in worker.keys}
-    standings = queue(root, done | failed, at_work)
-    queued = {key for standing in standings if standing.active for key in standing.open}
+    processes = workers(root)
+    running = {key for process in processes for key in process.keys}
+    jobs = unfinished_jobs(root, done | failed, processes)
+    queued = {key for job in jobs if job.active for key in job.owned}
     experiments = []
-    for asked in merged(read_manifests(root)):
-        found = Experiment(asked.experiment)
-        for key, words in asked.cells.items():
+    for manifest in merged(read_manifests(root)):
+        experiment = Experiment(manifest.experiment)
+        for key, description in manifest.cells.items():
             if key in done:
-                found.done += 1
-            elif key in busy:
-                found.running += 1
+                experiment.done += 1
+            elif key in running:
+                experiment.running += 1
             elif key in failed:
-                found.failed += 1
-                if reasons:
-                    found.failures.append({"key": key, "cell": words, **_why(store, words.split(" ")[0], key)})
+                experiment.failed += 1
+                if failure_reasons:
+                    failure = _failure(store, description.split(" ")[0], key)
+                    experiment.failures.append({"key": key, "cell": description, **failure})
             elif key in queued:
-                found.queued += 1
+                experiment.queued += 1
             else:
-                found.missing += 1
-                found.absent.append(words)
-        experiments.append(found)
+                experiment.missing += 1
+                experiment.absent.append(description)
+        experiments.append(experiment)
     return Status(
         str(root),
         experiments,
-        [{"who": worker.who, "cells": len(worker.keys)} for worker in at_work],
-        [_job(standing) for standing in standings],
+        [{"who": process.who, "cells": len(process.keys)} for process in processes],
+        [_job(job) for job in jobs],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
         len(store.packs.records),
     )
 
 
-def _job(standing: Standing) -> dict[str, str | int]:
-    block = standing.block
+def _job(status: JobStatus) -> dict[str, str | int]:
     return {
-        "job": block.job,
-        "state": standing.sentence,
-        "lost": len(standing.open) if standing.lost else 0,
-        "node": standing.node,
-        "cells": len(block.keys),
-        "left": standing.left,
-        "block": block.words,
-        "user": block.user,
-        "log": str(block.log),
+        "job": status.job.id,
+        "state": status.description,
+        "lost": len(status.owned) if status.lost else 0,
+        "node": status.node,
+        "cells": len(status.job.keys),
+        "left": len(status.unrecorded),
+        "block": status.job.overrides,
+        "user": status.job.user,
+        "log": str(status.job.log),
     }
 
 
-def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
+def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:
     record = store.read_failure(dataset, key)
     if record is None:
         return {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
@@ -103,47 +102,42 @@ def _why(store: Store, dataset: str, key: str) -> dict[str, str]:
     }
 
 
-def show(status: Status, args: argparse.Namespace) -> None:
-    """As JSON, or as tables for people."""
-    if args.json:
-        print(json.dumps(asdict(status), indent=1))
-        return
+def print_json(status: Status) -> None:
+    print(json.dumps(asdict(status), indent=1))
+
+
+def print_tables(status: Status, failed: bool = False, missing: bool = False) -> None:
+    """The counts as a table, then processes, jobs and files; with `failed` and `missing`, a line for each such cell."""
     from rich.table import Table
 
     from dlmexp.console import counted, wide_console
 
     console = wide_console()
+
+    def line(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     table = Table("experiment", "done", "running", "queued", "failed", "missing", title=f"results in {status.results}")
     for e in status.experiments:
         table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
     console.print(table)
-    for worker in status.running:
-        console.print(f"at work: {worker['who']}, {counted(int(worker['cells']), 'cell')}", highlight=False)
+    for process in status.running:
+        line(f"running: {process['who']}, {counted(int(process['cells']), 'cell')}")
     for job in status.jobs:
         node = f" on {job['node']}" if job["node"] else ""
-        lost = f", {job['lost']} of them without a record" if job["lost"] else f", {job['left']} to do"
-        console.print(
-            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}{lost}: "
-            f"{job['block']}\n  log: {job['log']}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        rest = f"{job['lost']} of them without a record" if job["lost"] else f"{job['left']} to do"
+        line(
+            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}, {rest}: "
+            f"{job['block']}\n  log: {job['log']}"
         )
     if status.checkpoints:
-        console.print(f"to go on from a checkpoint: {counted(status.checkpoints, 'batch')}", highlight=False)
+        line(f"with a checkpoint to resume from: {counted(status.checkpoints, 'batch')}")
     if status.packed:
-        console.print(f"packed in {status.results}/{PATTERN}: {counted(status.packed, 'record')}", highlight=False)
+        line(f"packed in {status.results}/{PATTERN}: {counted(status.packed, 'record')}")
     if status.quarantined:
-        console.print(
-            f"quarantined in {status.results}/quarantine: {counted(status.quarantined, 'file')}", highlight=False
-        )
+        line(f"quarantined in {status.results}/quarantine: {counted(status.quarantined, 'file')}")
     for e in status.experiments:
-        for failure in e.failures if args.failed else ():
-            console.print(
-                f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
-        for words in e.absent if args.missing else ():
-            console.print(f"{e.name}: missing {words}", highlight=False, soft_wrap=True)
+        for failure in e.failures if failed else ():
+            line(f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}")
+        for description in e.absent if missing else ():
+            line(f"{e.name}: missing {description}")

@@ -1,4 +1,4 @@
-"""Blocks as SLURM jobs, on the submitting side: what to submit, waiting for it, and saying what was lost."""
+"""Submitting the blocks of a multirun to SLURM, waiting for the jobs, and reporting cells without a record."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dlmexp.cluster import scheduler
-from dlmexp.cluster.jobs import remember
-from dlmexp.cluster.queue import queue
+from dlmexp.cluster.jobs import write_submission
+from dlmexp.cluster.queue import unfinished_jobs
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Cell
@@ -16,107 +16,101 @@ from dlmexp.records.store import Store
 from dlmexp.running.presence import workers
 from dlmexp.running.signals import StopRequest
 
-POLL_SECONDS = (2.0, 15.0)  # at first, and at most
+POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One job of a multirun: the cells that should have records when it is over."""
+class Block:
+    """The cells of one job of a multirun, and the results folder for their records."""
 
     root: Path
     cells: tuple[Cell, ...]
     retry_failed: bool
 
-    def open(self) -> set[str]:
-        """Keys of the cells that are still to be run."""
+    def cells_to_run(self) -> set[str]:
+        """Keys of the cells that still have to be trained."""
         done, failed = Store(self.root).keys()
         return {cell.key for cell in self.cells} - done - (set() if self.retry_failed else failed)
 
 
 @dataclass
 class Submission:
-    """A multirun on its way through Hydra: what is wanted, in the order of Hydra's jobs, and what became of it."""
+    """The blocks of a multirun in the order of Hydra's jobs, and what the launcher did with them."""
 
-    wanted: list[Wanted]
-    used: bool = False  # whether Hydra's launcher turned out to be ours
-    jobs: list[str] = field(default_factory=list)  # to wait for
+    blocks: list[Block]
+    job_ids: list[str] = field(default_factory=list)  # submitted now, or found in the queue
     error: str | None = None
 
 
-current: Submission | None = None  # Hydra makes the launcher itself; this is how the two find each other
+def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
+    """Submit those of Hydra's jobs whose cells are neither recorded nor in the queue.
 
-
-def submit(launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
-    """Called by the launcher with Hydra's jobs; submits those whose cells are neither done nor in the queue."""
-    assert current is not None, "the launcher is used through `dlmexp run -m`"
-    current.used = True
-    wanted = current.wanted[first : first + len(job_overrides)]
+    `launcher` is pickled and called on the node; `first` is the index of the first of these jobs in the multirun.
+    Errors are kept in the submission, since Hydra would print them with a stack trace.
+    """
+    blocks = submission.blocks[first : first + len(job_overrides)]
     try:
-        if len(wanted) != len(job_overrides):
+        if len(blocks) != len(job_overrides):
             raise UserError("a setting is swept over twice: name each key once")
-        _submit(launcher, job_overrides, first, wanted, current)
-    except (UserError, scheduler.Silent) as error:
-        current.error = str(error)
+        _submit(submission, blocks, launcher, job_overrides, first)
+    except (UserError, scheduler.SchedulerUnavailable) as error:
+        submission.error = str(error)
 
 
 def _submit(
-    launcher: Any, job_overrides: Sequence[Sequence[str]], first: int, wanted: list[Wanted], submission: Submission
+    submission: Submission, blocks: list[Block], launcher: Any, job_overrides: Sequence[Sequence[str]], first: int
 ) -> None:
     import submitit
     from hydra.core.singleton import Singleton
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-    chosen, waiting_for = _chosen(wanted)
-    submission.jobs += waiting_for
-    if waiting_for:
-        print(f"already in the queue: job {', '.join(waiting_for)}")
-    if left := len(wanted) - len(chosen):
-        print(f"{left} of {len(wanted)} blocks need no new job")
-    cluster, most = scheduler.limits()
+    selected, queued = _blocks_to_submit(blocks)
+    submission.job_ids += queued
+    if queued:
+        print(f"already in the queue: job {', '.join(queued)}")
+    if others := len(blocks) - len(selected):
+        print(f"{others} of {len(blocks)} blocks need no new job")
+    cluster = scheduler.cluster_info()
     executor = _executor(submitit, launcher.params)
-    for start in range(0, len(chosen), most):
-        part = chosen[start : start + most]
+    for start in range(0, len(selected), cluster.max_array_size):
+        array = selected[start : start + cluster.max_array_size]
         arguments = [
             (list(job_overrides[i]), "hydra.sweep.dir", first + i, f"job_id_for_{first + i}", Singleton.get_state())
-            for i in part
+            for i in array
         ]
         try:
             jobs = executor.map_array(launcher, *zip(*arguments, strict=True))
         except (FailedJobError, FailedSubmissionError) as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
-            rest = "; what is in the queue stays there, the same command submits the rest" if submission.jobs else ""
+            rest = "; what is in the queue stays there, the same command submits the rest" if submission.job_ids else ""
             raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}{rest}") from None
-        for i, job in zip(part, jobs, strict=True):
-            keys = (cell.key for cell in wanted[i].cells)
-            remember(job.paths.folder, job.job_id, cluster, job_overrides[i], keys)
-            submission.jobs.append(job.job_id)
+        for i, job in zip(array, jobs, strict=True):
+            keys = (cell.key for cell in blocks[i].cells)
+            write_submission(job.paths.folder, job.job_id, cluster.name, job_overrides[i], keys)
+            submission.job_ids.append(job.job_id)
         number = jobs[0].job_id.partition("_")[0]
-        print(
-            f"submitted job {number}: {counted(len(part), 'block')}, logs in {jobs[0].paths.folder.parent}", flush=True
-        )
+        folder = jobs[0].paths.folder.parent
+        print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
 
 
-def _chosen(wanted: Sequence[Wanted]) -> tuple[list[int], list[str]]:
-    """Which to submit; and the jobs in the queue, submitted earlier, that run some of the wanted cells."""
-    covered: set[str] = set()
-    earlier: dict[str, frozenset[str]] = {}
-    for root in {one.root for one in wanted}:
+def _blocks_to_submit(blocks: Sequence[Block]) -> tuple[list[int], list[str]]:
+    """Indices of the blocks that need a job; and ids of jobs in the queue that run some of the cells."""
+    active: dict[str, frozenset[str]] = {}
+    for root in {block.root for block in blocks}:
         done, _ = Store(root).keys()
-        for standing in queue(root, done, workers(root)):
-            if standing.active:
-                earlier[standing.block.job] = standing.block.keys
-                covered |= standing.block.keys
-    still = [one.open() for one in wanted]
-    chosen = [i for i, keys in enumerate(still) if keys - covered]
-    return chosen, [job for job, keys in earlier.items() if any(keys & one for one in still)]
+        active |= {s.job.id: s.job.keys for s in unfinished_jobs(root, done, workers(root)) if s.active}
+    in_queue = frozenset[str]().union(*active.values())
+    to_run = [block.cells_to_run() for block in blocks]
+    selected = [i for i, keys in enumerate(to_run) if keys - in_queue]
+    return selected, [job_id for job_id, keys in active.items() if any(keys & some for some in to_run)]
 
 
 def _executor(submitit: Any, params: dict[str, Any]) -> Any:
-    """submitit's, with the launcher's settings as Hydra's own launcher hands them over."""
+    """submitit's executor with the launcher's settings, passed on in the way of Hydra's own launcher."""
     from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
     params = dict(params)
-    # The signal ahead of the time limit may come a minute early; a short limit needs a short delay to get anywhere.
+    # SLURM may send the signal a minute early; with a short time limit a long delay would leave no time to train.
     params["signal_delay_s"] = min(params["signal_delay_s"], 60 * params["timeout_min"] // 4)
     folder, timeouts = params.pop("submitit_folder"), params.pop("max_num_timeout")
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
@@ -126,48 +120,49 @@ def _executor(submitit: Any, params: dict[str, Any]) -> Any:
 
 
 def wait(submission: Submission, stop: StopRequest) -> None:
-    """Stay until none of the jobs is in the queue. A scheduler that does not answer is asked again."""
-    jobs, pause, said = set(submission.jobs), POLL_SECONDS[0], ""
-    while jobs and stop.received is None:
+    """Print progress until all jobs have ended, or until a request to stop. SLURM may be unavailable for a while."""
+    active, pause, printed = set(submission.job_ids), POLL_SECONDS[0], ""
+    while active and stop.received is None:
         try:
-            states = scheduler.states(jobs)
-            jobs = {job for job in jobs if states[job].active}
-            pending = sum(states[job].name == "PENDING" for job in jobs)
-            line = f"jobs: {pending} pending, {len(jobs) - pending} running, {len(submission.jobs) - len(jobs)} ended"
-        except scheduler.Silent as silence:
-            line = f"SLURM does not answer ({silence}); asking again"
-        line += f"; {_settled(submission.wanted)}"
-        if line != said:
+            states = scheduler.job_states(active)
+            active = {job_id for job_id in active if states[job_id].active}
+            pending = sum(states[job_id].name == "PENDING" for job_id in active)
+            ended = len(submission.job_ids) - len(active)
+            line = f"jobs: {pending} pending, {len(active) - pending} running, {ended} ended"
+        except scheduler.SchedulerUnavailable as error:
+            line = f"SLURM does not answer ({error}); asking again"
+        line += f"; {_progress(submission.blocks)}"
+        if line != printed:
             print(line, flush=True)
-            said = line
+            printed = line
         until = time.monotonic() + pause
-        while jobs and stop.received is None and time.monotonic() < until:
+        while active and stop.received is None and time.monotonic() < until:
             time.sleep(0.5)
         pause = min(1.2 * pause, POLL_SECONDS[1])
 
 
-def _settled(wanted: Iterable[Wanted]) -> str:
-    ours: dict[Path, set[str]] = {}
-    for one in wanted:
-        ours.setdefault(one.root, set()).update(cell.key for cell in one.cells)
-    done = sum(len(keys & Store(root).keys()[0]) for root, keys in ours.items())
-    return f"{done} of {sum(map(len, ours.values()))} cells done"
+def _progress(blocks: Iterable[Block]) -> str:
+    keys_by_root: dict[Path, set[str]] = {}
+    for block in blocks:
+        keys_by_root.setdefault(block.root, set()).update(cell.key for cell in block.cells)
+    done = sum(len(keys & Store(root).keys()[0]) for root, keys in keys_by_root.items())
+    return f"{done} of {sum(map(len, keys_by_root.values()))} cells done"
 
 
-def losses(submission: Submission) -> list[str]:
-    """A sentence for every job that ended without a record of cells that were wanted: cells, node, log."""
-    found = []
-    for root in {one.root for one in submission.wanted}:
-        cells = {cell.key: cell for one in submission.wanted if one.root == root for cell in one.cells}
+def lost_cells(blocks: Sequence[Block]) -> list[str]:
+    """A message for every job that ended and left some of these cells without a record: cells, node, log."""
+    messages = []
+    for root in {block.root for block in blocks}:
+        cells = {cell.key: cell for block in blocks if block.root == root for cell in block.cells}
         done, failed = Store(root).keys()
-        for standing in queue(root, done | failed, workers(root)):
-            lost = [cell for key, cell in cells.items() if key in standing.open]
-            if not (lost and standing.lost):
+        for status in unfinished_jobs(root, done | failed, workers(root)):
+            lost = [cell for key, cell in cells.items() if key in status.owned]
+            if not (lost and status.lost):
                 continue
-            more = f" and {len(lost) - 1} more cells" if len(lost) > 1 else ""
-            where = f" on {standing.node}" if standing.node else ""
-            found.append(
-                f"job {standing.block.job}{where} {standing.sentence}; no record of {lost[0].describe()}{more}; "
-                f"log: {standing.block.log}"
+            more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""
+            node = f" on {status.node}" if status.node else ""
+            messages.append(
+                f"job {status.job.id}{node} {status.description}; no record of {lost[0].describe()}{more}; "
+                f"log: {status.job.log}"
             )
-    return found
+    return messages

@@ -1,18 +1,17 @@
-"""`dlmexp status`: words, JSON, and no torch."""
+"""`dlmexp status`: its options, JSON, and no torch."""
 
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from dlmexp.cli import main
-from dlmexp.records.manifest import remember
+from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
 from tests.support.made_up import cell, failed, fit
 
-CELLS = [replace(cell("banana"), seed=seed) for seed in range(4)]
+CELLS = [cell("banana", seed=seed) for seed in range(4)]
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def here(tmp_path, monkeypatch):
     """Two done, one failed, one missing."""
     monkeypatch.chdir(tmp_path)
     store = Store("results")
-    remember(store.root, "mine", CELLS)
+    write_manifest(store.root, Manifest("mine", {each.key: each.describe() for each in CELLS}, []))
     for each in CELLS[:2]:
         store.write(fit(each, nll=0.5, error=0.1))
     store.write(failed(CELLS[2], "the objective is [red]NaN[/red]"))
@@ -40,9 +39,9 @@ def test_table(here, capsys):
 
 def test_lists(here, capsys):
     assert main(["status", "--failed", "--missing"]) == 0
-    said = capsys.readouterr().out
-    assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in said
-    assert "mine: missing banana n=100 seed=3 elbo exact beta=1" in said
+    output = capsys.readouterr().out
+    assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in output
+    assert "mine: missing banana n=100 seed=3 elbo exact beta=1" in output
 
 
 def test_json(here, capsys):
@@ -70,7 +69,7 @@ def test_records_in_packs(here, capsys):
     assert "packed in other/records*.tar.xz: 3 records" in capsys.readouterr().out
 
 
-def test_a_list_of_cells_in_another_encoding_is_none_of_ours(here, capsys):
+def test_a_foreign_file_among_the_manifests_is_ignored(here, capsys):
     (here / "results" / "mine" / "cells" / "notes.txt").write_bytes("café".encode("latin-1"))
     assert main(["status"]) == 0
     assert "mine" in capsys.readouterr().out

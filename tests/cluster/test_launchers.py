@@ -2,21 +2,26 @@
 
 import json
 import os
+import pickle
 import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
-from dlmexp.sweep import multirun, run
 from joblib import cpu_count
 
 from dlmexp.cli import main
+from dlmexp.cluster import multirun, task
+from dlmexp.cluster.submission import Submission
 from dlmexp.config import RunConfig
+from dlmexp.running.run import execute
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -66,17 +71,83 @@ def test_a_plan_is_shown_and_nothing_is_queued(capsys: pytest.CaptureFixture[str
 
 
 def test_a_job_that_raises_leaves_the_others_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch):
-    def execute(cfg: RunConfig, *rest: Any) -> int:
+    def execute_or_raise(cfg: RunConfig, *rest: Any) -> int:
         if cfg.seeds == [0]:
-            raise RuntimeError("the roof fell in")
-        return run.execute(cfg, *rest)
+            raise RuntimeError("the first block fails")
+        return execute(cfg, *rest)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(multirun, "execute", execute)
+    monkeypatch.setattr(task, "execute", execute_or_raise)
     assert main(["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY]) == 1
-    said = capsys.readouterr()
-    assert "RuntimeError: the roof fell in" in said.err
-    assert "1 of 2 cells done, 0 failed, 1 without a record" in said.out
+    output = capsys.readouterr()
+    assert "RuntimeError: the first block fails" in output.err
+    assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
+
+
+@pytest.fixture
+def multirun_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs three blocks, with a function in place of training, until it is stopped; the seeds of those that started."""
+
+    def run(train: Callable[[], int]) -> list[list[int]]:
+        started: list[list[int]] = []
+
+        def execute(cfg: RunConfig, *_: Any) -> int:
+            started.append(cfg.seeds)
+            return train()
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(task, "execute", execute)
+        assert main(["run", "-m", "seeds=[0],[1],[2]", *TINY]) == 128 + signal.SIGTERM
+        return started
+
+    return run
+
+
+def test_a_block_that_is_stopped_is_the_last_one(multirun_of_three):
+    assert multirun_of_three(lambda: 128 + signal.SIGTERM) == [[0]]
+
+
+def test_a_signal_between_blocks_stops_the_multirun_and_not_the_next_one(multirun_of_three):
+    def train() -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    assert multirun_of_three(train) == [[0]]
+    assert multirun_of_three(train) == [[0]]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_other_processes_start_no_block_once_one_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(task, "run_block", lambda cfg: 128 + signal.SIGINT)
+    first, second = (pickle.loads(pickle.dumps(task.LocalTask(tmp_path / "stop"))) for _ in range(2))
+    assert first({}) == 128 + signal.SIGINT
+    monkeypatch.setattr(task, "run_block", lambda cfg: pytest.fail("started"))
+    assert second({}) >= 128
+
+
+def test_jobs_find_the_conf_folders_of_the_command_line_and_of_the_environment(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", f"{tmp_path / 'theirs'}{os.pathsep}{tmp_path / 'mine'}")
+    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", multirun._variables_for_jobs(1, ["mine"])["DLMEXP_CONFIG_DIRS"])
+    assert task.config_dirs_from_environment() == [str(tmp_path / "mine"), str(tmp_path / "theirs")]
+
+
+def test_what_is_pickled_for_slurm_jobs_leaves_the_submission_behind(tmp_path: Path, monkeypatch, capsys):
+    def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
+        assert [len(block.cells) for block in submission.blocks] == [1, 1]
+        assert (len(job_overrides), first) == (2, 0)
+        pickled.append(cloudpickle.dumps(launcher))
+        submission.error = "SLURM refused the job"
+
+    pickled: list[bytes] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("dlmexp.cluster.submission.submit", submit)
+    monkeypatch.setattr("dlmexp.cluster.scheduler.can_submit", lambda: True)
+    assert "SLURM refused the job" in refused(capsys, "-m", "hydra/launcher=slurm", "seeds=[0],[1]", *TINY)
+    (content,) = pickled
+    assert b"run_block" in content
+    assert b"Submission" not in content
+    assert pickle.loads(content).context.folder == str(tmp_path)
 
 
 def test_jobs_side_by_side(tmp_path: Path):
@@ -92,13 +163,13 @@ def test_jobs_side_by_side(tmp_path: Path):
     }
 
 
-def test_workers_share_the_cores_and_save_their_work_when_told_to_stop(tmp_path: Path):
+def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(tmp_path: Path):
     words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=100000"]
     words += ["training.binary.tolerance=0", "checkpoint_seconds=600", *TINY]
     env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    with (tmp_path / "said.txt").open("w") as said:
+    with (tmp_path / "output.txt").open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dlmexp", "run", *words], cwd=tmp_path, env=env, stdout=said, stderr=said
+            [sys.executable, "-m", "dlmexp", "run", *words], cwd=tmp_path, env=env, stdout=output, stderr=output
         )
     until = time.monotonic() + 90
     while len(list(tmp_path.glob("results/checkpoints/*.npz"))) < 2 and time.monotonic() < until:
@@ -108,7 +179,7 @@ def test_workers_share_the_cores_and_save_their_work_when_told_to_stop(tmp_path:
     process.terminate()
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert [found[1] for found in threads if found] == [str(max(1, cpu_count() // 2))] * 2
-    assert (tmp_path / "said.txt").read_text().count("stopped by SIGTERM") == 2
+    assert (tmp_path / "output.txt").read_text().count("stopped by SIGTERM") == 2
     assert all(path.stat().st_size > 5000 for path in tmp_path.glob("results/checkpoints/*.npz")), "with tensors"
     assert not list(tmp_path.glob("results/running/*.json"))
 

@@ -1,4 +1,4 @@
-"""What SLURM's commands say, and what is made of it: with commands that give canned answers."""
+"""Queries to SLURM, with commands that print canned answers."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dlmexp.cluster.scheduler import Silent, State, limits, own_job, states
+from dlmexp.cluster.scheduler import ClusterInfo, SchedulerUnavailable, SlurmState, cluster_info, job_states
+from dlmexp.records.provenance import own_job
 
 Answers = Callable[..., None]
 
@@ -26,50 +27,50 @@ def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Answers:
 
 def test_states_of_arrays_and_single_jobs(answers: Answers):
     answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
-    found = states(["12_0", "12_1", "13"])
+    found = job_states(["12_0", "12_1", "13"])
     assert found == {
-        "12_0": State("RUNNING", "node1"),
-        "12_1": State("PENDING", "", "Resources"),
-        "13": State("COMPLETED", "node2"),
+        "12_0": SlurmState("RUNNING", "node1"),
+        "12_1": SlurmState("PENDING", "", "Resources"),
+        "13": SlurmState("COMPLETED", "node2"),
     }
     assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
 
 
-def test_a_forgotten_job_has_ended_and_the_accounting_knows_how(answers: Answers):
+def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_knows_how(answers: Answers):
     answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
     answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
-    found = states(["12_0", "12_1", "14"])
-    assert found["12_0"] == State("CANCELLED", "node1")
-    assert not found["12_1"].active, "accounting may never have heard of an end; the queue has it no more"
-    assert found["14"] == State("ENDED")
+    found = job_states(["12_0", "12_1", "14"])
+    assert found["12_0"] == SlurmState("CANCELLED", "node1")
+    assert not found["12_1"].active, "the accounting may miss the end of a job; squeue does not list it any more"
+    assert found["14"] == SlurmState("ENDED")
 
 
-def test_a_forgotten_job_has_ended_where_there_is_no_accounting(answers: Answers):
+def test_a_job_that_squeue_does_not_list_has_ended_where_there_is_no_accounting(answers: Answers):
     answers("squeue")
     answers("sacct", error="Slurm accounting storage is disabled", code=1)
-    assert states(["12"]) == {"12": State("ENDED")}
+    assert job_states(["12"]) == {"12": SlurmState("ENDED")}
 
 
-def test_silence_is_not_an_end(answers: Answers):
+def test_a_job_has_not_ended_because_slurm_does_not_answer(answers: Answers):
     answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
-    with pytest.raises(Silent, match="Unable to contact"):
-        states(["12"])
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        job_states(["12"])
 
 
-def test_nobody_is_asked_about_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_no_command_is_run_for_no_jobs(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
-    assert states([]) == {}
+    assert job_states([]) == {}
 
 
-def test_limits(answers: Answers):
+def test_cluster_info(answers: Answers):
     answers("scontrol", "ClusterName             = big\nMaxArraySize            = 1001\nMaxJobCount = 5\n")
-    assert limits() == ("big", 1001)
+    assert cluster_info() == ClusterInfo("big", 1001)
 
 
-def test_limits_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_cluster_info_without_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Silent, match="no scontrol on this machine"):
-        limits()
+    with pytest.raises(SchedulerUnavailable, match="no scontrol on this machine"):
+        cluster_info()
 
 
 @pytest.mark.parametrize(

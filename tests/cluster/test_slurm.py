@@ -1,6 +1,6 @@
-"""Sweeps on a real SLURM: what is cancelled, requeued, preempted, out of time, raising or left alone loses nothing.
+"""Sweeps on a real SLURM: jobs that are cancelled, requeued, preempted, out of time or failing lose nothing.
 
-The stories are told all at once, each in a thread and a results folder of its own: they mostly wait for the cluster.
+The scenarios run at the same time, each in a thread and a results folder of its own: they mostly wait for the cluster.
 """
 
 import os
@@ -16,45 +16,51 @@ from typing import Any
 
 import pytest
 
-from tests.support.stories import BLOCK, ITERATIONS, PATIENCE, Folder, resumed_at, until
+from dlmexp.records.provenance import commit
+from tests.support.scenarios import BLOCK, ITERATIONS, TIMEOUT_SECONDS, Folder, resumed_at, wait_until
 
 pytestmark = pytest.mark.slurm
 
 SMALL = [*BLOCK, f"training.binary.max_iterations={ITERATIONS}"]
 QUICK = [*BLOCK, "training.binary.max_iterations=60"]
-Story = Callable[[Folder, "Reference"], Any]
+Scenario = Callable[[Folder, "Reference"], Any]
 
 
 class Reference:
-    """The small block, trained here without disturbance."""
+    """The small block, trained on this machine without interruption."""
 
     def __init__(self, folder: Folder):
-        assert folder.run(*SMALL, launcher="") == 0, folder.said
+        assert folder.run(*SMALL, launcher="") == 0, folder.output
         self.results = folder.results()
         self.seconds_per_iteration = folder.seconds_per_iteration()
 
 
 @pytest.fixture(scope="module")
-def told(
+def finished(
     sandbox: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Callable[[Story], Folder]]:
-    """Starts the stories of all selected tests; gives the folder in which one took place, once it is over."""
+) -> Iterator[Callable[[Scenario], Folder]]:
+    """Starts the scenarios of all selected tests; call it with one to wait for its end and get its folder."""
     top = tmp_path_factory.mktemp("slurm")
     chosen = {item.name.removeprefix("test_") for item in request.session.items}
     reference = Reference(Folder(top / "reference", sandbox))
-    stories: dict[Story, tuple[Folder, Future[None]]] = {}
-    with ThreadPoolExecutor(len(STORIES)) as threads:
-        for story in STORIES:
-            if story.__name__ in chosen:
-                folder = Folder(top / story.__name__, sandbox)
-                stories[story] = folder, threads.submit(story, folder, reference)
+    scenarios: dict[Scenario, tuple[Folder, Future[None]]] = {}
+    with ThreadPoolExecutor(len(SCENARIOS)) as threads:
+        for scenario in SCENARIOS:
+            if scenario.__name__ in chosen:
+                folder = Folder(top / scenario.__name__, sandbox)
+                scenarios[scenario] = folder, threads.submit(scenario, folder, reference)
 
-        def tell(story: Story) -> Folder:
-            folder, future = stories[story]
-            future.result(timeout=PATIENCE + 60)
+        def wait_for(scenario: Scenario) -> Folder:
+            folder, future = scenarios[scenario]
+            future.result(timeout=TIMEOUT_SECONDS + 60)
             return folder
 
-        yield tell
+        yield wait_for
+
+
+def _commit(recorded: str | None) -> str | None:
+    """Without the mark of changed files, since somebody may be editing."""
+    return recorded and recorded.rstrip("+")
 
 
 def sweep(folder: Folder, reference: Reference) -> None:
@@ -65,9 +71,10 @@ def sweep(folder: Folder, reference: Reference) -> None:
     ]  # fmt: skip
     here = Folder(folder.root.with_name("sweep-here"), folder.env)
     process = folder.start(*words)
-    assert here.run(*words, launcher="basic") == 0, here.said
-    assert folder.end(process) == 0, folder.said
+    assert here.run(*words, launcher="basic") == 0, here.output
+    assert folder.end(process) == 0, folder.output
     assert folder.results() == here.results()
+    assert {_commit(record["made"]["commit"]) for record in folder.records()} == {_commit(commit())}, "of this checkout"
     assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)
     assert len(folder.jobs()) == 4
     assert folder.trained("ringnorm_drawn n=40 elbo") == folder.trained("twonorm_drawn n=40 elbo") == 1
@@ -77,61 +84,61 @@ def sweep(folder: Folder, reference: Reference) -> None:
     assert len(folder.jobs()) == 4, "what is done needs no new job"
 
 
-def test_sweep(told: Callable[[Story], Folder]):
-    told(sweep)
+def test_sweep(finished: Callable[[Scenario], Folder]):
+    finished(sweep)
 
 
 def cancelled(folder: Folder, reference: Reference) -> None:
     """`scancel` of a block half way; the next run goes on from its checkpoint."""
     process = folder.start(*SMALL, wait := "wait=true")
-    until(folder.under_way, "a checkpoint")
+    wait_until(folder.under_way, "a checkpoint")
     (job,) = folder.jobs()
     assert folder.status()["experiments"][0]["running"] == 2
     folder.slurm("scancel", job)
     assert folder.end(process) == 1
-    assert f"job {job} on " in folder.said
-    assert "CANCELLED" in folder.said
-    assert "no record of ringnorm_drawn n=40 seed=0 joint_log_dlm" in folder.said
-    assert f"{job}_0_log.out" in folder.said
+    assert f"job {job} on " in folder.output
+    assert "CANCELLED" in folder.output
+    assert "no record of ringnorm_drawn n=40 seed=0 joint_log_dlm" in folder.output
+    assert f"{job}_0_log.out" in folder.output
     (known,) = folder.status()["jobs"]
     assert (known["job"], known["lost"]) == (job, 2)
     assert "CANCELLED" in known["state"]
     assert folder.counts() == (0, 2)
-    assert folder.run(*SMALL, wait) == 0, folder.said
+    assert folder.run(*SMALL, wait) == 0, folder.output
     assert len(folder.jobs()) == 2
     assert resumed_at(folder.log(folder.jobs()[1]))[0] > 0
     assert folder.results() == reference.results
     assert folder.status()["jobs"] == []
 
 
-def test_cancelled(told: Callable[[Story], Folder]):
-    told(cancelled)
+def test_cancelled(finished: Callable[[Scenario], Folder]):
+    finished(cancelled)
 
 
 def requeued(folder: Folder, reference: Reference) -> None:
     """`scontrol requeue`: the same job comes back, and `run` waits for it."""
     process = folder.start(*SMALL)
-    until(folder.under_way, "a checkpoint")
+    wait_until(folder.under_way, "a checkpoint")
     (job,) = folder.jobs()
     folder.slurm("scontrol", "requeue", job)
-    until(lambda: "pending" in folder.status()["jobs"][0]["state"], "the job is pending again")
-    assert folder.end(process) == 0, folder.said
+    wait_until(lambda: "pending" in folder.status()["jobs"][0]["state"], "the job is pending again")
+    assert folder.end(process) == 0, folder.output
     assert folder.jobs() == [job]
     assert resumed_at(folder.log(job))[0] > 0
     assert folder.results() == reference.results
     assert folder.counts() == (2, 0)
 
 
-def test_requeued(told: Callable[[Story], Folder]):
-    told(requeued)
+def test_requeued(finished: Callable[[Scenario], Folder]):
+    finished(requeued)
 
 
 def preempted(folder: Folder, reference: Reference) -> None:
     """A more urgent job takes the only GPU: SIGTERM, a grace time in which leaving would mean to be lost."""
     process = folder.start(*SMALL, "hydra.launcher.partition=spare", launcher="slurm_gpu")
-    until(folder.under_way, "a checkpoint")
+    wait_until(folder.under_way, "a checkpoint")
     folder.slurm("srun", "--partition=urgent", "--gpus=1", "--ntasks=1", "--job-name=urgent", "sleep", "1")
-    assert folder.end(process) == 0, folder.said
+    assert folder.end(process) == 0, folder.output
     (job,) = folder.jobs()
     log = folder.log(job)
     assert "stopped by SIGTERM" in log
@@ -141,8 +148,8 @@ def preempted(folder: Folder, reference: Reference) -> None:
     assert folder.counts() == (2, 0)
 
 
-def test_preempted(told: Callable[[Story], Folder]):
-    told(preempted)
+def test_preempted(finished: Callable[[Scenario], Folder]):
+    finished(preempted)
 
 
 def out_of_time(folder: Folder, reference: Reference) -> None:
@@ -150,7 +157,7 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     iterations = max(ITERATIONS, round(110 / reference.seconds_per_iteration))
     words = [*BLOCK, f"training.binary.max_iterations={iterations}"]
     minute = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5"]
-    assert folder.run(*words, *minute) == 0, folder.said
+    assert folder.run(*words, *minute) == 0, folder.output
     (job,) = folder.jobs()
     log = folder.log(job)
     assert log.count("this job is timed-out") >= 2
@@ -160,47 +167,47 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     assert folder.status()["jobs"] == []
 
 
-def test_out_of_time(told: Callable[[Story], Folder]):
-    told(out_of_time)
+def test_out_of_time(finished: Callable[[Scenario], Folder]):
+    finished(out_of_time)
 
 
 def raising(folder: Folder, reference: Reference) -> None:
-    """A file that is gone when the node looks for it. For SLURM such a job is COMPLETED."""
+    """A file, named relative to the current folder, that is gone when the job reads it. SLURM reports COMPLETED."""
     table = folder.root.parent / "table.csv"
     rows = [f"{i % 7},{i % 11},{(i * i) % 2}" for i in range(400)]
     table.write_text("\n".join(["a,b,y", *rows]))
     words = [
-        "dataset=csv,ringnorm_drawn", f"csv.path={table}", "csv.target=y", "csv.task=binary", "csv.name=table",
+        "dataset=csv,ringnorm_drawn", f"csv.path={table.name}", "csv.target=y", "csv.task=binary", "csv.name=table",
         "method=elbo", "sizes=[40]", "seeds=[0]", "training.binary.max_iterations=20", "device=cpu",
     ]  # fmt: skip
     process = folder.start(*words, "+hydra.launcher.additional_parameters.hold=true")
-    until(lambda: len(folder.jobs()) == 2, "two jobs are submitted")
+    wait_until(lambda: len(folder.jobs()) == 2, "two jobs are submitted")
     kept = table.rename(table.with_suffix(".kept"))
     bad = next(job for job in folder.status()["jobs"] if "dataset=csv" in job["block"])["job"]
     for job in folder.jobs():
         folder.slurm("scontrol", "release", job)
     assert folder.end(process) == 1
-    assert f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)" in folder.said
-    assert "no record of table n=40 seed=0 elbo" in folder.said
-    assert f"{bad}_0_log.out" in folder.said
-    assert str(table) in folder.log(bad)
+    assert f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)" in folder.output
+    assert "no record of table n=40 seed=0 elbo" in folder.output
+    assert f"{bad}_0_log.out" in folder.output
+    assert table.name in folder.log(bad)
     (known,) = folder.status()["jobs"]
     assert (known["job"], known["lost"]) == (bad, 1)
     assert folder.counts() == (1, 1), "the other block finished"
     kept.rename(table)
-    assert folder.run(*words) == 0, folder.said
+    assert folder.run(*words) == 0, folder.output
     assert len(folder.jobs()) == 3, "only the block without a record was submitted again"
     assert folder.counts() == (2, 0)
 
 
-def test_raising(told: Callable[[Story], Folder]):
-    told(raising)
+def test_raising(finished: Callable[[Scenario], Folder]):
+    finished(raising)
 
 
 def deserted(folder: Folder, reference: Reference) -> None:
     """The submitting process is killed; its job goes on, and a second run waits for that very job."""
     process = folder.start(*SMALL)
-    until(folder.under_way, "a checkpoint")
+    wait_until(folder.under_way, "a checkpoint")
     process.send_signal(signal.SIGKILL)
     folder.end(process)
     (job,) = folder.jobs()
@@ -208,23 +215,23 @@ def deserted(folder: Folder, reference: Reference) -> None:
     assert (known["job"], known["state"], known["lost"]) == (job, "running", 0)
     folder.slurm("scontrol", "suspend", job)  # so that it can't be over before the second run looks
     process = folder.start(*SMALL)
-    until(lambda: f"already in the queue: job {job}\n" in folder.output.read_text(), "the second run has looked")
+    wait_until(lambda: f"already in the queue: job {job}\n" in folder.output, "the second run has looked")
     folder.slurm("scontrol", "resume", job)
-    assert folder.end(process) == 0, folder.said
+    assert folder.end(process) == 0, folder.output
     assert folder.jobs() == [job]
     assert resumed_at(folder.log(job)) == []
     assert folder.results() == reference.results
 
 
-def test_deserted(told: Callable[[Story], Folder]):
-    told(deserted)
+def test_deserted(finished: Callable[[Scenario], Folder]):
+    finished(deserted)
 
 
 def left_alone(folder: Folder, reference: Reference) -> None:
     """wait=false, with more blocks than one array of this cluster may have."""
     words = [word for word in QUICK if not word.startswith("seeds=")] + ["seeds=[0],[1],[2],[3],[4]"]
     hold = ["wait=false", "+hydra.launcher.additional_parameters.hold=true"]
-    assert folder.run(*words, *hold) == 0, folder.said
+    assert folder.run(*words, *hold) == 0, folder.output
     jobs = folder.jobs()
     assert len(jobs) == 5
     assert len({job.partition("_")[0] for job in jobs}) == 2, "the array had to be split"
@@ -234,13 +241,13 @@ def left_alone(folder: Folder, reference: Reference) -> None:
     process = folder.start(*words)
     for job in jobs:
         folder.slurm("scontrol", "release", job)
-    assert folder.end(process) == 0, folder.said
+    assert folder.end(process) == 0, folder.output
     assert folder.jobs() == jobs, "what is in the queue is not submitted again"
     assert folder.counts() == (10, 0)
 
 
-def test_left_alone(told: Callable[[Story], Folder]):
-    told(left_alone)
+def test_left_alone(finished: Callable[[Scenario], Folder]):
+    finished(left_alone)
 
 
 def two_users(folder: Folder, reference: Reference) -> None:
@@ -267,8 +274,8 @@ def two_users(folder: Folder, reference: Reference) -> None:
     first, second = one.start(*quick, "method=elbo,joint_log_dlm"), other.start(*quick, "method=joint_log_dlm,fitc_not")
     assert other.end(second) == 2, "a mistake of one user leaves the other alone"
     second = other.start(*quick, "method=joint_log_dlm,fixed_log_dlm")
-    assert one.end(first) == 0, one.said
-    assert other.end(second) == 0, other.said
+    assert one.end(first) == 0, one.output
+    assert other.end(second) == 0, other.output
     assert one.counts() == other.counts() == (5, 0)
     assert one.trained("ringnorm_drawn n=40 joint_log_dlm") == 1
     assert one.trained("ringnorm_drawn n=40 elbo") == 1
@@ -282,10 +289,10 @@ def _imports(switch: list[str], python: str, env: dict[str, str]) -> bool:
     return subprocess.run(words, env=env, cwd="/", capture_output=True).returncode == 0
 
 
-def test_two_users(told: Callable[[Story], Folder]):
-    told(two_users)
+def test_two_users(finished: Callable[[Scenario], Folder]):
+    finished(two_users)
 
 
-STORIES: list[Story] = [
+SCENARIOS: list[Scenario] = [
     out_of_time, sweep, cancelled, requeued, preempted, raising, deserted, left_alone, two_users,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the tests against the cluster have in common: a results folder, commands on it, and a small block to train."""
+"""For the scenarios on a real cluster: a results folder, commands on it, and a small block to train."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-PATIENCE = 330  # seconds, for any one thing to happen
+TIMEOUT_SECONDS = 330  # for any one event
 
 # Two cells that never converge, so that a block takes as long as it has iterations.
 BLOCK = [
@@ -25,35 +25,36 @@ ITERATIONS = 500
 
 @dataclass
 class Folder:
-    """A results folder and the environment of those who work in it."""
+    """A results folder, and the command and environment of a user who works in it."""
 
     root: Path
     env: dict[str, str]
     command: Sequence[str] = (sys.executable, "-m", "dlmexp")
-    who: str = "root"
+    user: str = "root"
     started: int = 0
 
     @property
-    def output(self) -> Path:
-        """What the command that was started last has said so far."""
-        return self.root.with_name(f"{self.root.name}-{self.who}-{self.started}.txt")
+    def output_file(self) -> Path:
+        """Where the command that was started last prints to."""
+        return self.root.with_name(f"{self.root.name}-{self.user}-{self.started}.txt")
 
     def start(self, *words: str, launcher: str = "slurm") -> "subprocess.Popen[bytes]":
         through = ["-m", f"hydra/launcher={launcher}"] if launcher else []
         command = [*self.command, "run", *through, f"results={self.root}", *words]
         self.started += 1
-        with self.output.open("w") as said:
-            return subprocess.Popen(command, env=self.env, cwd=self.root.parent, stdout=said, stderr=said)
+        with self.output_file.open("w") as file:
+            return subprocess.Popen(command, env=self.env, cwd=self.root.parent, stdout=file, stderr=file)
 
     def end(self, process: "subprocess.Popen[bytes]") -> int:
-        return process.wait(timeout=PATIENCE)
+        return process.wait(timeout=TIMEOUT_SECONDS)
 
     def run(self, *words: str, launcher: str = "slurm") -> int:
         return self.end(self.start(*words, launcher=launcher))
 
     @property
-    def said(self) -> str:
-        return self.output.read_text()
+    def output(self) -> str:
+        """What the command that was started last has printed so far."""
+        return self.output_file.read_text()
 
     def status(self) -> dict[str, Any]:
         words = [*self.command, "status", "--json", "--results", str(self.root)]
@@ -77,24 +78,26 @@ class Folder:
     def logs(self) -> str:
         return "".join(path.read_text() for path in self.root.glob("multirun/*/jobs/*/*_log.out"))
 
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in self.root.glob("records/*/*.json")]
+
     def results(self) -> dict[str, Any]:
-        """What every record says, but for the time it took."""
+        """The results and array names of all records by key, without the time they took."""
         found = {}
-        for path in self.root.glob("records/*/*.json"):
-            record = json.loads(path.read_text())
+        for record in self.records():
             assert record["status"] == "done", record
             found[record["key"]] = ({**record["result"], "seconds": None}, record["arrays"])
         return found
 
     def seconds_per_iteration(self) -> float:
         """Of the whole batch, while all its cells were live."""
-        records = [json.loads(path.read_text())["result"] for path in self.root.glob("records/*/*.json")]
+        records = [record["result"] for record in self.records()]
         return sum(record["seconds"] for record in records) / records[0]["iterations"]
 
-    def trained(self, words: str) -> int:
-        """How often a node began to train such a batch (rather than find it done, or resume it)."""
-        begun = [line for line in re.split(r"\nbatch ", self.logs()) if re.match(rf"\S+\s+{words}", line)]
-        return sum("resumes at" not in line for line in begun)
+    def trained(self, description: str) -> int:
+        """How often a job started to train such a batch (rather than find it done, or resume it)."""
+        started = [line for line in re.split(r"\nbatch ", self.logs()) if re.match(rf"\S+\s+{description}", line)]
+        return sum("resumes at" not in line for line in started)
 
     def under_way(self) -> bool:
         """Whether a checkpoint with some iterations in it has been written."""
@@ -104,14 +107,14 @@ class Folder:
                     if json.loads(content["about"].tobytes())["notes"].get("iteration", 0) > 0:
                         return True
             except (OSError, ValueError):
-                continue  # replaced in this moment
+                continue  # replaced just now
         return False
 
 
-def until(happens: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < end, f"this never happened: {what}"
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        assert time.monotonic() < end, f"timed out: {what}"
         time.sleep(0.3)
 
 
