@@ -216,7 +216,7 @@ class Engine:
             iterations=finished.iterations,
             converged=finished.stopped != "limit" or cell.epochs is not None,
             stopped="epochs" if cell.epochs is not None else finished.stopped,
-            seconds=finished.seconds,
+            seconds=float(finished.seconds),
             acceptance=finished.acceptance,
             objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
             y_mean=split.y_mean,

@@ -1,16 +1,15 @@
 """What is said of a run's time before it starts."""
 
-from dataclasses import replace
-
 import pytest
-from dlmexp.sweep import estimate as module
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.plan.batches import plan
+from dlmexp.running import duration as module
 from dlmexp.running.duration import Pace, estimate, foretold, measured
 from dlmexp.running.processes import COLLEAGUE
+from tests.support.banana import PLAIN
 
 LONG = replace(PLAIN, n=100_000, M=200, max_iterations=3000)
 

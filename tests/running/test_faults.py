@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dlmexp.records.store import Store
 
@@ -20,10 +21,10 @@ def _kernel(results: Path) -> dict[str, tuple]:
     """What a record must agree in with that of an undisturbed run: everything but times and machines."""
     store, found = Store(results), {}
     for record in store.all():
-        assert record["key"] not in found
-        result = {name: value for name, value in record["result"].items() if name != "seconds"}
+        assert record.key not in found
+        result = replace(record.result, seconds=None)
         arrays = {name: array.tobytes() for name, array in store.arrays(record).items()}
-        found[record["key"]] = (record["status"], record["cell"], result, arrays)
+        found[record.key] = (record.status, record.cell, result, arrays)
     return found
 
 
@@ -31,8 +32,8 @@ def _records(results: Path) -> list[Path]:
     return sorted((results / "records").glob("*/*.json"))
 
 
-def _set_aside(results: Path) -> list[Path]:
-    return [path for path in (results / "set-aside").glob("*") if path.suffix != ".why"]
+def _quarantined(results: Path) -> list[Path]:
+    return [path for path in (results / "quarantine").glob("*") if path.suffix != ".why"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_killed_twenty_times_at_random_moments(launcher, here, tiny, undisturbed
     assert _kernel(here / "results") == expected
     assert not list((here / "results" / "checkpoints").glob("*.npz"))
     assert not list((here / "results" / "running").glob("*.json"))
-    assert not _set_aside(here / "results")
+    assert not _quarantined(here / "results")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
@@ -103,10 +104,10 @@ def test_two_at_once_share_the_work(launcher, here, tiny, undisturbed):
     assert found.keys() == expected.keys()
     for key, (status, _, result, _) in found.items():
         assert status == "done"
-        assert result["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
+        assert result.test == pytest.approx(expected[key][2].test, rel=1e-9)
     for process in processes:
         assert "18 of 18 cells done, 0 failed" in process.said
-    assert not _set_aside(here / "results")
+    assert not _quarantined(here / "results")
     assert not list((here / "results" / "checkpoints").glob("*"))
 
 
@@ -127,7 +128,7 @@ def _waits(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit", "foreign", "edited", "empty"])
-def test_a_damaged_record_is_set_aside_and_redone(launcher, here, tiny, undisturbed, damage):
+def test_a_damaged_record_is_quarantined_and_redone(launcher, here, tiny, undisturbed, damage):
     expected = _kernel(undisturbed(tiny))
     assert launcher.run(here, "run", *tiny)[0] == 0
     victim, other = _records(here / "results")[:2]
@@ -148,32 +149,32 @@ def test_a_damaged_record_is_set_aside_and_redone(launcher, here, tiny, undistur
     damaged = victim.read_bytes()
     code, said = launcher.run(here, "run", *tiny, log="again")
     assert code == 0, said
-    assert [path.read_bytes() for path in _set_aside(here / "results")] == [damaged]
+    assert [path.read_bytes() for path in _quarantined(here / "results")] == [damaged]
     found = _kernel(here / "results")
     assert found.keys() == expected.keys()
     key = victim.stem
-    assert found[key][2]["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
+    assert found[key][2].test == pytest.approx(expected[key][2].test, rel=1e-9)
 
 
 def test_damaged_arrays_of_a_base_fit_are_redone_with_what_needs_them(launcher, here, tiny):
     words = [*tiny, "method=[elbo,fixed_log_dlm]", "batch_cells=3"]
     assert launcher.run(here, "run", *words)[0] == 0
     store = Store(here / "results")
-    fixed = [record for record in store.all() if record["cell"]["variant"] == "fixed"]
+    fixed = [record for record in store.all() if record.cell.variant == "fixed"]
     assert len(fixed) == 6
     for record in fixed:
-        store.path(record["cell"]["dataset"], record["key"]).unlink()
-    base = next(r for r in store.all() if r["key"] == fixed[0]["cell"]["base"])
-    arrays = next((here / "results" / "records").glob(f"*/{base['key']}-*.npz"))
+        store.path(record.cell.dataset, record.key).unlink()
+    base = next(r for r in store.all() if r.key == fixed[0].cell.base)
+    arrays = next((here / "results" / "records").glob(f"*/{base.key}-*.npz"))
     arrays.write_bytes(arrays.read_bytes()[:-7])
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
-    assert len(_set_aside(here / "results")) == 2
+    assert len(_quarantined(here / "results")) == 2
     assert "8 of 8 cells done, 0 failed" in said
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit", "foreign"])
-def test_a_torn_checkpoint_is_set_aside_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
+def test_a_torn_checkpoint_is_quarantined_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
     words = [*tiny, *SLOW, "method=[elbo,beta_elbo]"]
     process = launcher.start(here, "run", *words)
     process.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
@@ -191,7 +192,7 @@ def test_a_torn_checkpoint_is_set_aside_and_the_batch_begins_again(launcher, her
         path.write_bytes(b"not a checkpoint")
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
-    assert len(_set_aside(here / "results")) == 1
+    assert len(_quarantined(here / "results")) == 1
     assert _kernel(here / "results") == _kernel(undisturbed(words))
 
 

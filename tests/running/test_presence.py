@@ -7,8 +7,8 @@ import sys
 import time
 
 import pytest
-from dlmexp.sweep import presence
 
+from dlmexp.running import presence
 from dlmexp.running.presence import Presence, workers
 
 

@@ -1,11 +1,9 @@
 """From cells to the program that trains them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared
 from dlmexp.errors import UserError
@@ -14,9 +12,10 @@ from dlmexp.running.programs import estimator, model, place, program, settings
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
+from tests.support.banana import PLAIN
 
 CPU = place("cpu", "float64")
-ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", samples=None, base=None, M=4)
+ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None, M=4)
 
 
 def _prepared(cell):
@@ -73,17 +72,17 @@ def test_float32():
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("name", "options", "expected"),
     [
-        ({"estimator": "exact", "samples": None}, Exact()),
-        ({"estimator": "bmc", "samples": 7}, BMC(7)),
-        ({"estimator": "smooth_bmc", "samples": 7, "nu": 0.1}, SmoothBMC(7, 0.1)),
-        ({"estimator": "ups", "samples": 2, "sampler": "rejection"}, UPS(2, "rejection")),
-        ({"estimator": "quadrature", "samples": None, "nodes": 9}, Quadrature(9)),
+        ("exact", {}, Exact()),
+        ("bmc", {"samples": 7}, BMC(7)),
+        ("smooth_bmc", {"samples": 7, "nu": 0.1}, SmoothBMC(7, 0.1)),
+        ("ups", {"samples": 2, "sampler": "rejection"}, UPS(2, "rejection")),
+        ("quadrature", {"nodes": 9}, Quadrature(9)),
     ],
 )
-def test_estimators(changes, expected):
-    assert estimator(replace(PLAIN, **changes)) == expected
+def test_estimators(name, options, expected):
+    assert estimator(replace(PLAIN, estimator=name, options=options)) == expected
 
 
 def test_settings_of_a_fit_until_convergence():

@@ -1,16 +1,16 @@
 """What a person sees: counts that add up, and time left from measured speed."""
 
-from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 import torch
-from dlmexp.sweep import view as module
+from msgspec.structs import replace
 from rich.console import Console
-from test_cell import PLAIN
 
+from dlmexp.running import progress as module
 from dlmexp.running.progress import LiveView, PlainView, view
+from tests.support.banana import PLAIN, record
 
 
 def _training(iteration, cells=2):
@@ -24,8 +24,8 @@ def test_plain_lines(capsys):
     shown = PlainView(5, 2)
     shown.started((PLAIN, replace(PLAIN, seed=1)))
     shown.resumed(40)
-    shown.finished(PLAIN, "done", {})
-    shown.finished(replace(PLAIN, seed=1), "failed", {"reason": "a reason", "iterations": 7})
+    shown.finished(record(PLAIN))
+    shown.finished(record(replace(PLAIN, seed=1), "failed"))
     shown.halved(2)
     said = capsys.readouterr().out
     assert "batch 1/2  banana n=100 fixed_log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
@@ -70,7 +70,7 @@ def test_live_view_on_a_terminal():
     with shown:
         shown.started((PLAIN,))
         shown.tick(_training(3))
-        shown.finished(PLAIN, "failed", {"reason": "a reason", "iterations": 7})
+        shown.finished(record(PLAIN, "failed"))
         shown.waiting("a colleague")
     said = out.getvalue()
     assert "a reason" in said
