@@ -22,9 +22,12 @@ from dlmexp.plan.compose import compose
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
-from dlmexp.running.run import Work, device_of, execute, planned, show_plan, work, writable
+from dlmexp.running.device import device_and_free_memory
+from dlmexp.running.plan_table import show_plan
+from dlmexp.running.run import execute, prepare_results_folder
 from dlmexp.running.signals import BUDGET_SPENT, StopRequest
 from dlmexp.running.summary import summary
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 
 STOPPED = 128  # exit codes from here on mean that a signal asked to stop
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # tells jobs in other processes of a user's own conf folders
@@ -53,19 +56,20 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     checked, sums = [], set()
     for cfg in jobs:
-        found = work(cfg, config_dirs)
-        checked.append(Work(cfg, found.candidates, {}, found.missing))  # without the data: others will load it
+        found = prepare_sweep(cfg, config_dirs)
+        checked.append(Sweep(cfg, found.candidates, {}, found.missing))  # without the data: others will load it
         sums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
     if jobs[0].plan:
         for found in checked:
-            show_plan(planned(found, Store(found.cfg.results, read_only=True), *device_of(found.cfg)), found.missing)
+            store = Store(found.cfg.results, read_only=True)
+            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg)), found.missing)
         return 0
     if on_cluster and not scheduler.at_hand():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
     for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
         print(f"left out: {sentence}", flush=True)
     for root in {cfg.results for cfg in jobs}:
-        writable(Path(root))
+        prepare_results_folder(Path(root))
     for root, name, checksum in sorted(sums):
         check_same_data(Path(root), name, checksum)
     for found in checked:
@@ -80,7 +84,7 @@ def multirun(jobs: Sequence[RunConfig], config_dirs: Sequence[str], launched_by:
         return _launched(checked, launch, stop)
 
 
-def _launched(checked: Sequence[Work], launch: Callable[[], int], stop: StopRequest) -> int:
+def _launched(checked: Sequence[Sweep], launch: Callable[[], int], stop: StopRequest) -> int:
     """Let Hydra launch, wait for what was submitted, and judge."""
     wanted = [cluster.Wanted(Path(w.cfg.results), tuple(w.cells), w.cfg.retry_failed) for w in checked]
     cluster.current = submission = cluster.Submission(wanted)
@@ -111,15 +115,15 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _judged(checked: Sequence[Work], submission: cluster.Submission) -> list[int]:
+def _judged(checked: Sequence[Sweep], submission: cluster.Submission) -> list[int]:
     """Say what there is and what is not, for each results folder; what a launcher or SLURM thinks does not count."""
     lost = cluster.losses(submission) if submission.used else []
     for sentence in lost:
         print(sentence)
     codes = [1] if lost else [0]
-    folders: dict[str, Work] = {}
+    folders: dict[str, Sweep] = {}
     for found in checked:
-        folders.setdefault(found.cfg.results, Work(found.cfg, [], {}, [])).candidates += found.candidates
+        folders.setdefault(found.cfg.results, Sweep(found.cfg, [], {}, [])).candidates += found.candidates
     for root, together in folders.items():
         codes.append(summary(together.candidates, Store(root)))
     return codes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dlmexp.cluster.jobs import Block, remembered
 from dlmexp.cluster.scheduler import Silent, State, limits, states
-from dlmexp.running.presence import Worker
+from dlmexp.running.presence import ActiveProcess
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Standing:
         return f"ended ({self.state.name})" + (f": {why}" if why else "")
 
 
-def queue(root: Path, settled: set[str], workers: Iterable[Worker]) -> list[Standing]:
+def queue(root: Path, settled: set[str], workers: Iterable[ActiveProcess]) -> list[Standing]:
     """Blocks that are in the queue, at work, or ended with cells that have no record (are not `settled`)."""
     at_work = {worker.job: worker.host for worker in workers if worker.job}
     # Nobody asks about a job whose cells all have records, unless a process of it is still at work.

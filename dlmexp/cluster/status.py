@@ -9,7 +9,7 @@ from dlmexp.cluster.queue import Standing, queue
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.store import Store
-from dlmexp.running.presence import workers
+from dlmexp.running.presence import active_processes
 
 
 @dataclass
@@ -43,7 +43,7 @@ def status(root: Path, reasons: bool = False) -> Status:
     """Count; with `reasons`, read the failed records too."""
     store = Store(root)
     done, failed = store.keys()
-    at_work = workers(root)
+    at_work = active_processes(root)
     busy = {key for worker in at_work for key in worker.keys}
     standings = queue(root, done | failed, at_work)
     queued = {key for standing in standings if standing.active for key in standing.open}
@@ -68,7 +68,7 @@ def status(root: Path, reasons: bool = False) -> Status:
     return Status(
         str(root),
         experiments,
-        [{"who": worker.who, "cells": len(worker.keys)} for worker in at_work],
+        [{"who": worker.description, "cells": len(worker.keys)} for worker in at_work],
         [_job(standing) for standing in standings],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),

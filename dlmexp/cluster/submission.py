@@ -13,7 +13,7 @@ from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.records.store import Store
-from dlmexp.running.presence import workers
+from dlmexp.running.presence import active_processes
 from dlmexp.running.signals import StopRequest
 
 POLL_SECONDS = (2.0, 15.0)  # at first, and at most
@@ -102,7 +102,7 @@ def _chosen(wanted: Sequence[Wanted]) -> tuple[list[int], list[str]]:
     earlier: dict[str, frozenset[str]] = {}
     for root in {one.root for one in wanted}:
         done, _ = Store(root).keys()
-        for standing in queue(root, done, workers(root)):
+        for standing in queue(root, done, active_processes(root)):
             if standing.active:
                 earlier[standing.block.job] = standing.block.keys
                 covered |= standing.block.keys

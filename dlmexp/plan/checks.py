@@ -7,10 +7,10 @@ from pathlib import Path
 
 from dlmexp.catalogue import methods
 from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.console import budget_seconds
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError, nearest
-from dlmexp.running.signals import seconds
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -28,7 +28,7 @@ def check(cfg: RunConfig) -> None:
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
     for name in cfg.parameterisation:
         _one_of("parameterisation", name, ["whitened", "unwhitened"])
-    seconds(cfg.budget)
+    budget_seconds(cfg.budget)
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
     _not_empty(cfg)

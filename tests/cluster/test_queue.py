@@ -9,7 +9,7 @@ from dlmexp.sweep import queue as module
 from dlmexp.cluster.jobs import SUBMITTED, Block, Outcome, began, ended, remember, remembered
 from dlmexp.cluster.queue import queue
 from dlmexp.cluster.scheduler import Silent, State
-from dlmexp.running.presence import Worker
+from dlmexp.running.presence import ActiveProcess
 
 
 def submitted(root: Path, job: str, *keys: str, cluster: str = "here") -> Block:
@@ -84,7 +84,7 @@ def test_cells_belong_to_a_job_in_the_queue_rather_than_to_a_later_one_that_ende
 
 def test_a_process_at_work_is_believed_more_than_the_queue(tmp_path: Path, slurm: dict[str, State]):
     submitted(tmp_path, "9", "k1")
-    (standing,) = queue(tmp_path, set(), [Worker("w", "node3", 1, 0, frozenset({"k1"}), "9")])
+    (standing,) = queue(tmp_path, set(), [ActiveProcess("w", "node3", 1, 0, frozenset({"k1"}), "9")])
     assert (standing.sentence, standing.node) == ("running", "node3")
 
 

@@ -6,15 +6,15 @@ import torch
 from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
-from dlmexp.running.programs import estimator, model, place, program, settings
+from dlmexp.running.device import select_target
+from dlmexp.running.programs import estimator, model, program, settings
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
 from tests.support.banana import PLAIN
 
-CPU = place("cpu", "float64")
+CPU = select_target("cpu", "float64")
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None, M=4)
 
 
@@ -67,7 +67,7 @@ def test_the_program_has_copies_of_the_data():
 
 
 def test_float32():
-    made = program((replace(ELBO, dtype="float32"),), _prepared, _base, place("cpu", "float32"))
+    made = program((replace(ELBO, dtype="float32"),), _prepared, _base, select_target("cpu", "float32"))
     assert made.split.X.dtype == made.beta.dtype == torch.float32
 
 
@@ -103,10 +103,3 @@ def test_settings_of_a_number_of_epochs():
 def test_model():
     made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
     assert (made.M, made.whitened, made.ard, made.learns_mean, made.noisy) == (53, False, True, True, False)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_no_gpu():
-    assert place("auto", "float64").device.type == "cpu"
-    with pytest.raises(UserError, match="there is no CUDA device here; use device=cpu"):
-        place("cuda", "float64")
