@@ -124,7 +124,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar of cells and the numbers of the batch in training, updated in place. Of messages, only failures are kept."""
+    """A bar of cells and the numbers of the batch in training, updated in place. Only failures are kept as lines."""
 
     def __init__(self, total: int, batches: int, console: Console):
         super().__init__(total, batches)

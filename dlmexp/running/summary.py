@@ -10,7 +10,7 @@ from dlmexp.console import counted, wide_console
 from dlmexp.plan.cell import Candidates, Cell
 from dlmexp.records.manifest import manifest
 from dlmexp.records.schema import Record
-from dlmexp.records.selection import Choice, choices, incomplete
+from dlmexp.records.selection import Choice, choices
 from dlmexp.records.store import Store
 from dlmexp.records.table import METRICS, selected_table, table
 
@@ -31,11 +31,11 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
             console.print(lines)
         elif lines.row_count:
             console.print(f"{lines.row_count} results: 'dlmexp collect' writes them as a table", highlight=False)
-    _print_incomplete(selections)
+    _print_incomplete(candidates, records)
     done = sum(record.done for record in records.values())
     failed, missing = len(records) - done, len(cells) - len(records)
     console.print(
-        f"{done} of {counted(len(cells), 'cell')} done, {failed} failed"
+        f"{done} of {len(cells)} cells done, {failed} failed"
         + (f", {missing} without a record" if missing else "")
         + f"; records in {store.records}",
         highlight=False,
@@ -47,17 +47,26 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
 
 
 def print_incomplete(candidates: Sequence[Candidates], store: Store) -> None:
-    """Print for which methods some candidates of a selection of beta have a record and others do not yet."""
+    """Print for each method, dataset and size how many of its cells have no record yet, if some have none."""
     cells = {cell.key: cell for some in candidates for cell in some.cells}
-    _print_incomplete(_selections(candidates, _records(cells, store)))
+    _print_incomplete(candidates, _records(cells, store))
 
 
-def _print_incomplete(selections: Sequence[Choice]) -> None:
-    messages, console = incomplete(selections), wide_console()
-    for message in messages[:MOST_INCOMPLETE]:
-        console.print(message, highlight=False, soft_wrap=True)
-    if (more := len(messages) - MOST_INCOMPLETE) > 0:
-        console.print(f"... and {more} more incomplete grids", highlight=False)
+def _print_incomplete(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> None:
+    keys: dict[str, set[str]] = {}
+    for some in candidates:
+        first = some.cells[0]
+        keys.setdefault(f"{some.method} on {first.dataset}, n = {first.n}", set()).update(c.key for c in some.cells)
+    lines = [
+        f"{name}: {len(all_keys - records.keys())} of {len(all_keys)} candidates (betas x seeds) have no record yet"
+        for name, all_keys in keys.items()
+        if all_keys - records.keys()
+    ]
+    console = wide_console()
+    for line in lines[:MOST_INCOMPLETE]:
+        console.print(line, highlight=False, soft_wrap=True)
+    if (more := len(lines) - MOST_INCOMPLETE) > 0:
+        console.print(f"... and {counted(more, 'more incomplete grid')}", highlight=False)
 
 
 def _records(cells: Mapping[str, Cell], store: Store) -> dict[str, Record]:
@@ -94,7 +103,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
             str(first["parameterisation"]),
             str(len(rows)),
             *(str(first["betas"]) for _ in grids),
-            "" if rows["beta"].isna().all() else f"{rows['beta'].median():.3g}",
+            _range(rows["beta"]),
             *(_mean(rows[f"test_{metric}"]) for metric in shown),
         )
     return lines
@@ -113,3 +122,11 @@ def _mean(values: pd.Series) -> str:
     if values.isna().all():
         return ""
     return f"{values.mean():.4f}" + (f"±{values.std():.4f}" if len(values) > 1 else "")
+
+
+def _range(betas: pd.Series) -> str:
+    """The selected beta, or the smallest and the largest where seeds differ; '' for a method without beta."""
+    low, high = betas.min(), betas.max()
+    if pd.isna(low):
+        return ""
+    return f"{low:.3g}" if low == high else f"{low:.3g} - {high:.3g}"

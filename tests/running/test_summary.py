@@ -53,6 +53,7 @@ def test_all_done(tmp_path, capsys):
     [
         (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
         (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
+        (["done", "", "", ""], "n = 100: 3 of 4 candidates (betas x seeds) have no record yet"),
     ],
 )
 def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
@@ -88,3 +89,21 @@ def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
     store.write(made)
     assert summary(_candidates([PLAIN]), store) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cells done")
+
+
+def test_two_grids_of_one_method_are_told_apart(tmp_path, capsys):
+    store = Store(tmp_path)
+    for cell in CELLS:
+        store.write(record(cell, nll=cell.beta or 0.0))
+    both = [*_candidates(CELLS, "1, 0.1"), *_candidates([cell for cell in CELLS if cell.beta == 1.0], "1")]
+    assert summary(both, store) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
+    assert [line[6:] for line in lines] == [["1", "1", "1.5000±0.0000"], ["1,", "0.1", "0.1", "0.6000±0.0000"]]
+
+
+def test_betas_that_differ_between_seeds_are_shown_as_a_range(tmp_path, capsys):
+    store = Store(tmp_path)
+    for cell in CELLS:
+        store.write(record(cell, nll=abs((cell.beta or 0.0) - cell.seed)))
+    assert summary(_candidates(CELLS), store) == 0
+    assert " 0.1 - 1 " in capsys.readouterr().out
