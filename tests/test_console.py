@@ -3,7 +3,8 @@
 import pytest
 from rich.table import Table
 
-from dlmexp.console import LOG_WIDTH, counted, wide_console
+from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, wide_console
+from dlmexp.errors import UserError
 
 
 def test_wide_where_there_is_no_terminal(capsys):
@@ -25,3 +26,21 @@ def test_wide_where_there_is_no_terminal(capsys):
 )
 def test_counted(number, what, said):
     assert counted(number, what) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "0 s"), (90, "90 s"), (120, "2 min"), (7199, "120 min"), (12240, "3.4 h")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(None, None), ("90s", 90), ("25min", 1500), ("1.5h", 5400)])
+def test_budgets(budget, expected):
+    assert budget_seconds(budget) == expected
+
+
+@pytest.mark.parametrize("budget", ["", "5", "soon", "-3s"])
+def test_budgets_that_are_none(budget):
+    with pytest.raises(UserError, match="write it as 90s, 25min or 2h"):
+        budget_seconds(budget)

@@ -65,11 +65,11 @@ def sweep(args: argparse.Namespace) -> list[Line]:
     from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.data.splits import prepare
     from dlmexp.plan.compose import compose
-    from dlmexp.running.run import work
+    from dlmexp.running.sweep import prepare_sweep
 
     words = ["dataset=ringnorm_drawn", "sizes=[1000]", "method=[joint_log_dlm]", "device=cpu"]
     words += [f"training.binary.max_iterations={args.iterations}", "training.binary.tolerance=0.0"]
-    found = work(compose(words))
+    found = prepare_sweep(compose(words))
     spec, data = found.datasets["ringnorm_drawn"]
     cells = [cell for cell in found.cells if cell.objective == "log_dlm"]
 
@@ -119,13 +119,13 @@ def planning(args: argparse.Namespace) -> list[Line]:
     """From words to the batches of about 10 000 cells."""
     from dlmexp.plan.compose import compose
     from dlmexp.records.store import Store
-    from dlmexp.running.run import planned, work
+    from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
     with tempfile.TemporaryDirectory() as folder:
         seeds = ",".join(map(str, range(45)))
         began = time.perf_counter()
-        found = work(compose(["dataset=ringnorm_drawn", f"seeds=[{seeds}]", "device=cpu"]))
-        count = len(planned(found, Store(folder), "cpu", None).cells)
+        found = prepare_sweep(compose(["dataset=ringnorm_drawn", f"seeds=[{seeds}]", "device=cpu"]))
+        count = len(plan_sweep(found, Store(folder), "cpu", None).cells)
         seconds = time.perf_counter() - began
     return [Line(f"planning {count} cells", seconds, "s", 5.0)]
 
@@ -138,10 +138,10 @@ def status(args: argparse.Namespace) -> list[Line]:
     from dlmexp.records.files import sealed
     from dlmexp.records.manifest import manifest, write_manifest
     from dlmexp.records.schema import FORMAT, Made, Record, Result
-    from dlmexp.running.run import work
+    from dlmexp.running.sweep import prepare_sweep
 
     seeds = ",".join(map(str, range(81)))
-    candidates = work(compose(["dataset=ringnorm_drawn", f"seeds=[{seeds}]", "device=cpu"])).candidates
+    candidates = prepare_sweep(compose(["dataset=ringnorm_drawn", f"seeds=[{seeds}]", "device=cpu"])).candidates
     cells = {cell.key: cell for some in candidates for cell in some.cells}
     with tempfile.TemporaryDirectory() as folder:
         write_manifest(Path(folder), manifest("empty-records", candidates))

@@ -105,7 +105,8 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
     from dlmexp.benchmark.rival import gpytorch_step
     from dlmexp.plan.compose import compose
     from dlmexp.records.store import Store
-    from dlmexp.running.run import execute, work
+    from dlmexp.running.run import execute
+    from dlmexp.running.sweep import prepare_sweep
     from dlmexp.training.trial import synthetic_data
 
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +119,7 @@ def block(dataset: str, device: str, words: Sequence[str] = ()) -> list[Line]:
             execute(config)
         ours = perf_counter() - began
         records = [record for record in Store(folder).all() if record.done]
-    features = work(config).datasets[dataset][1].X.shape[1]
+    features = prepare_sweep(config).datasets[dataset][1].X.shape[1]
     steps: Counter[tuple[int, int, str, str]] = Counter()
     for record in records:
         cell = record.cell

@@ -21,9 +21,12 @@ from dlmexp.plan.cell import Candidates
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
-from dlmexp.running.run import Work, device_of, planned, show_plan, work, writable
-from dlmexp.running.signals import ASKING, StopRequest
+from dlmexp.running.device import device_and_free_memory
+from dlmexp.running.plan_table import show_plan
+from dlmexp.running.run import prepare_results_folder
+from dlmexp.running.signals import STOP_SIGNALS, StopRequest
 from dlmexp.running.summary import summary
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 
 SLURM_LAUNCHER = ".SlurmBlocks"  # how the class of our launcher ends
 PARALLEL = "DLMEXP_PARALLEL"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
@@ -42,19 +45,20 @@ def multirun(
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     checked, checksums = [], set()
     for cfg in configs:
-        found = work(cfg, config_dirs)
+        found = prepare_sweep(cfg, config_dirs)
         checked.append(replace(found, datasets={}))  # the jobs load the data themselves
         checksums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
     if configs[0].plan:
         for found in checked:
-            show_plan(planned(found, Store(found.cfg.results, read_only=True), *device_of(found.cfg)), found.missing)
+            store = Store(found.cfg.results, read_only=True)
+            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg)), found.missing)
         return 0
     if on_cluster and not scheduler.can_submit():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
     for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
         print(f"left out: {sentence}", flush=True)
     for root in {cfg.results for cfg in configs}:
-        writable(Path(root))
+        prepare_results_folder(Path(root))
     for root, name, checksum in sorted(checksums):
         check_same_data(Path(root), name, checksum)
     for found in checked:
@@ -63,7 +67,7 @@ def multirun(
         return _launch_on_cluster(checked, launch) if on_cluster else _launch_here(checked, launch)
 
 
-def _launch_here(checked: Sequence[Work], launch: Callable[[Task], int]) -> int:
+def _launch_here(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int:
     """The launcher runs the jobs on this machine, and returns when they have ended."""
     with tempfile.TemporaryDirectory(prefix="dlmexp-") as folder:
         stop_file = Path(folder) / "stop"
@@ -75,7 +79,7 @@ def _launch_here(checked: Sequence[Work], launch: Callable[[Task], int]) -> int:
     return code if code >= STOPPED else max(code, _summaries(checked))
 
 
-def _launch_on_cluster(checked: Sequence[Work], launch: Callable[[Task], int]) -> int:
+def _launch_on_cluster(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int:
     """The launcher submits jobs, which do not depend on this process."""
     blocks = [Block(Path(found.cfg.results), tuple(found.cells), found.cfg.retry_failed) for found in checked]
     submission = Submission(blocks)
@@ -97,7 +101,7 @@ def _launch_on_cluster(checked: Sequence[Work], launch: Callable[[Task], int]) -
     return max(code, _summaries(checked), 1 if messages else 0)
 
 
-def _summaries(checked: Sequence[Work]) -> int:
+def _summaries(checked: Sequence[Sweep]) -> int:
     """Print the summary of each results folder; 0 if all cells have a record of success."""
     candidates: dict[str, list[Candidates]] = {}
     for found in checked:
@@ -130,7 +134,7 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 def _stop_requests(stop_file: Path) -> Iterator[StopRequest]:
     """A `StopRequest` that also creates the stop file and asks the child processes to save their work and exit."""
     with StopRequest() as stop:
-        handlers = {number: signal.getsignal(number) for number in ASKING}
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
         def forward(number: int, frame: FrameType | None) -> None:
             handler = handlers[number]
@@ -141,6 +145,6 @@ def _stop_requests(stop_file: Path) -> Iterator[StopRequest]:
                 if child.pid is not None:
                     os.kill(child.pid, signal.SIGTERM)  # after a second SIGINT they would not save their work
 
-        for number in ASKING:
+        for number in STOP_SIGNALS:
             signal.signal(number, forward)
         yield stop  # which restores the handlers of before

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlmexp.cluster.jobs import SubmittedJob, read_submissions
 from dlmexp.cluster.scheduler import ENDED, SchedulerUnavailable, SlurmState, cluster_info, job_states
-from dlmexp.running.presence import Worker
+from dlmexp.running.presence import ActiveProcess
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class JobStatus:
         return f"ended ({self.state.name})" + (f": {reason}" if reason else "")
 
 
-def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[Worker]) -> list[JobStatus]:
+def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[ActiveProcess]) -> list[JobStatus]:
     """The jobs that are active, or ended with cells that are not `recorded`, the latest last.
 
     `processes` are the live processes of the results folder.

@@ -8,7 +8,7 @@ from dlmexp.cluster.queue import JobStatus, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.store import Store
-from dlmexp.running.presence import workers
+from dlmexp.running.presence import active_processes
 
 
 @dataclass
@@ -42,7 +42,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     """Count the cells, files and jobs of a results folder; with `failure_reasons`, read the failed records too."""
     store = Store(root)
     done, failed = store.keys()
-    processes = workers(root)
+    processes = active_processes(root)
     running = {key for process in processes for key in process.keys}
     jobs = unfinished_jobs(root, done | failed, processes)
     queued = {key for job in jobs if job.active for key in job.owned}
@@ -68,7 +68,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     return Status(
         str(root),
         experiments,
-        [{"who": process.who, "cells": len(process.keys)} for process in processes],
+        [{"who": process.description, "cells": len(process.keys)} for process in processes],
         [_job(job) for job in jobs],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),

@@ -13,7 +13,7 @@ from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.records.store import Store
-from dlmexp.running.presence import workers
+from dlmexp.running.presence import active_processes
 from dlmexp.running.signals import StopRequest
 
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
@@ -98,7 +98,7 @@ def _blocks_to_submit(blocks: Sequence[Block]) -> tuple[list[int], list[str]]:
     active: dict[str, frozenset[str]] = {}
     for root in {block.root for block in blocks}:
         done, _ = Store(root).keys()
-        active |= {s.job.id: s.job.keys for s in unfinished_jobs(root, done, workers(root)) if s.active}
+        active |= {s.job.id: s.job.keys for s in unfinished_jobs(root, done, active_processes(root)) if s.active}
     in_queue = frozenset[str]().union(*active.values())
     to_run = [block.cells_to_run() for block in blocks]
     selected = [i for i, keys in enumerate(to_run) if keys - in_queue]
@@ -155,7 +155,7 @@ def lost_cells(blocks: Sequence[Block]) -> list[str]:
     for root in {block.root for block in blocks}:
         cells = {cell.key: cell for block in blocks if block.root == root for cell in block.cells}
         done, failed = Store(root).keys()
-        for status in unfinished_jobs(root, done | failed, workers(root)):
+        for status in unfinished_jobs(root, done | failed, active_processes(root)):
             lost = [cell for key, cell in cells.items() if key in status.owned]
             if not (lost and status.lost):
                 continue

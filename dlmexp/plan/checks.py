@@ -8,6 +8,7 @@ from typing import Any
 
 from dlmexp.catalogue import methods
 from dlmexp.config import PARAMETERISATIONS, DatasetConfig, RunConfig
+from dlmexp.console import budget_seconds
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError, nearest
@@ -15,7 +16,6 @@ from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import KERNELS, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.running.signals import seconds
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
@@ -33,7 +33,7 @@ def check(cfg: RunConfig) -> None:
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
     for name in cfg.parameterisation:
         _one_of("parameterisation", name, list(PARAMETERISATIONS))
-    seconds(cfg.budget)
+    budget_seconds(cfg.budget)
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
     _not_empty(cfg)

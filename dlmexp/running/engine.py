@@ -1,9 +1,10 @@
-"""Train the batches of a plan and leave one record per cell."""
+"""The engine: trains batches of cells one after another, with checkpoints, and writes one record per cell."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +17,10 @@ from dlmexp.records.provenance import provenance
 from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
+from dlmexp.running.device import Target
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import Hyperparameters, Place, program, settings
-from dlmexp.running.progress import View
+from dlmexp.running.programs import Hyperparameters, program, settings
+from dlmexp.running.progress import Progress
 from dlmexp.running.signals import StopRequest
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.settings import Settings
@@ -34,12 +36,12 @@ NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 @dataclass
 class Engine:
-    """Runs batches one after another; everything it knows of the outside comes in here."""
+    """Trains batches. Other processes may train batches of the same results folder; `presence` tells who has which."""
 
     store: Store
-    place: Place
+    target: Target
     prepared: Callable[[Cell], Prepared]
-    view: View
+    progress: Progress
     stop: StopRequest
     presence: Presence
     experiment: str
@@ -47,26 +49,30 @@ class Engine:
     _refit: dict[str, Cell] = field(default_factory=dict)
 
     def run(self, batches: Iterable[Batch]) -> None:
-        """Train what is pending. Batches that another process has taken come last, and are waited for."""
+        """Train the batches. Those that another process trains come last; should it die, they are trained here."""
         batches = list(batches)
-        # What a pack has and the plan wants all the same: fits that came without their hyperparameters.
+        # Cells that are done in a pack but planned all the same: ELBO fits that were packed without hyperparameters.
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in self.store.packs.records}
         queue, taken = deque(self._resumable(batches)), deque[Batch]()
         while queue or taken:
-            self.stop.obey()
+            self.stop.raise_if_requested()
             waiting = not queue
             batch = (taken if waiting else queue).popleft()
             done, failed = self._keys()
             pending = tuple(cell for cell in batch if cell.key not in done)
             if not pending:
-                self.view.skipped(len(batch))
+                self.progress.skipped(len(batch))
                 continue
             ahead = {cell.key for other in (*queue, *taken) for cell in other}
-            if busy := self._elsewhere(pending, done | failed, ahead):
+            self.presence.announce(cell.key for cell in pending)
+            needed = {cell.base for cell in pending if cell.base} - done - failed
+            holders = self.presence.announced_earlier({cell.key for cell in pending} | needed)
+            # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
+            if holders or needed & ahead:
                 self.presence.announce(())
                 taken.append(batch)
-                if waiting:
-                    self.view.waiting(busy)
+                if waiting and holders:
+                    self.progress.waiting(holders[0].description)
                     time.sleep(POLL_SECONDS)
                 continue
             try:
@@ -75,7 +81,7 @@ class Engine:
                 if len(pending) == 1:
                     raise
                 torch.cuda.empty_cache()
-                self.view.halved(len(pending))
+                self.progress.halved(len(pending))
                 for cells in (batch, pending):
                     checkpoint.discard(checkpoint.path_of(self.store, cells))
                 half = len(pending) // 2
@@ -83,24 +89,13 @@ class Engine:
             self.presence.announce(())
 
     def _keys(self) -> tuple[set[str], set[str]]:
+        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs."""
         done, failed = self.store.keys()
         again = {key for key, cell in self._refit.items() if not self.store.path(cell.dataset, key).exists()}
         return done - again, failed
 
-    def _elsewhere(self, pending: Batch, settled: set[str], ahead: set[str]) -> str | None:
-        """Announce the cells; who has them (or the ELBO fits they need) already, if somebody has.
-
-        An ELBO fit that nobody has and that is not `ahead` here either will not come: then there is no waiting for it.
-        """
-        self.presence.announce(cell.key for cell in pending)
-        needed = {cell.base for cell in pending if cell.base} - settled
-        earlier = self.presence.earlier({cell.key for cell in pending} | needed)
-        if earlier:
-            return earlier[0].who
-        return "a batch of this run" if needed & ahead else None
-
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
-        """The batches, with cells that a checkpoint holds regrouped as they were when it was written."""
+        """The batches of all checkpoints of pending cells, then the given batches without those cells."""
         pending = {cell.key: cell for batch in batches for cell in batch}
         done, _ = self._keys()
         resumed: list[Batch] = []
@@ -115,7 +110,8 @@ class Engine:
         return resumed + [batch for batch in rest if batch]
 
     def _batch(self, batch: Batch, pending: Batch) -> None:
-        self.view.started(pending)
+        """Write records for the `pending` cells of a batch."""
+        self.progress.started(pending)
         if orphans := self._orphans(pending):
             for cell in orphans:
                 self._fail(cell, NO_BASE)
@@ -132,16 +128,17 @@ class Engine:
             self._train(batch, pending)
 
     def _orphans(self, cells: Batch) -> set[Cell]:
-        """Those whose ELBO fit did not succeed."""
+        """Cells that need an ELBO fit which has no sound record."""
         bases = {(cell.dataset, cell.base) for cell in cells if cell.base}
         lost = {base for dataset, base in bases if self.store.base(dataset, base) is None}
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Any:
-        return program(cells, self.prepared, self._base, self.place)
+        return program(cells, self.prepared, self._base, self.target)
 
     def _train(self, batch: Batch, pending: Batch) -> None:
-        how = settings(batch[0], self.place)
+        """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
+        how = settings(batch[0], self.target)
         resumed = self._resume(batch, how)
         training, cells = resumed or (Training.start(self._program(pending), how), pending)
         path = checkpoint.path_of(self.store, cells)
@@ -151,20 +148,20 @@ class Engine:
 
         def between(training: Training) -> None:
             nonlocal saved
-            self.view.tick(training)
-            asked = self.stop.received is not None
-            if training.unreported().any() and (asked or time.monotonic() - saved >= self.checkpoint_seconds):
+            self.progress.tick(training)
+            requested = self.stop.received is not None
+            if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)
                 saved = time.monotonic()
-            if asked:  # and not if the request came in this very moment, after the check: nothing would be saved
-                self.stop.obey()
+            if requested:  # one that came since then is not acted on before the state is saved, at the next call
+                self.stop.raise_if_requested()
 
         for finished in train(training, how, between):
             if cells[finished.cell].key in wanted:
                 self._record(cells[finished.cell], finished)
         checkpoint.discard(path)
 
-    def _save(self, path: Any, cells: Batch, training: Training) -> None:
+    def _save(self, path: Path, cells: Batch, training: Training) -> None:
         notes = {
             "open": [training.cells[i] for i in np.flatnonzero(training.unreported())],
             "cells": training.cells,
@@ -175,7 +172,10 @@ class Engine:
         checkpoint.save(path, cells, notes, training.state.arrays())
 
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
-        """The training where its checkpoint left it, with cells that have been finished since: see `Checkpoint`."""
+        """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
+
+        Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`.
+        """
         path = checkpoint.path_of(self.store, batch)
         found = next((c for c in checkpoint.find(self.store) if c.path == path), None)
         if found is None:
@@ -184,16 +184,17 @@ class Engine:
         if "iteration" not in notes:
             return Training.start(self._program(found.cells), how), found.cells
         try:
-            state = State.from_arrays(found.arrays(), self.place.device)
+            state = State.from_arrays(found.arrays(), self.target.device)
         except Exception:  # a damaged archive can raise nearly anything
             self.store.quarantine(path, "the checkpoint can't be read")
             return None
         program = self._program(tuple(found.cells[i] for i in notes["cells"]))
         curves = [Curve(**curve) for curve in notes["curves"]]
-        self.view.resumed(notes["iteration"])
+        self.progress.resumed(notes["iteration"])
         return Training(program, state, notes["cells"], notes["seconds"], curves), found.cells
 
     def _gradients(self, cells: Batch) -> None:
+        """Measure bias and variance of the estimators' gradients; nothing is trained."""
         statistics = gradient_statistics(self._program(cells))
         for cell, (result, arrays) in zip(cells, statistics, strict=True):
             self._write(cell, "done", Result(**result), arrays)
@@ -206,8 +207,10 @@ class Engine:
         return found
 
     def _record(self, cell: Cell, finished: Finished) -> None:
-        if finished.failed or (why := _not_finite(finished)):
-            self._fail(cell, finished.stopped if finished.failed else why, finished.iterations, finished.state)
+        """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
+        why = finished.stopped if finished.failed else _not_finite(finished)
+        if why:
+            self._fail(cell, why, finished.iterations, finished.state)
             return
         split = self.prepared(cell)
         scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
@@ -217,7 +220,7 @@ class Engine:
             iterations=finished.iterations,
             converged=finished.stopped != "limit" or cell.epochs is not None,
             stopped="epochs" if cell.epochs is not None else finished.stopped,
-            seconds=finished.seconds,
+            seconds=float(finished.seconds),
             acceptance=finished.acceptance,
             objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
             y_mean=split.y_mean,
@@ -240,14 +243,14 @@ class Engine:
     def _write(
         self, cell: Cell, status: Literal["done", "failed"], result: Result, arrays: dict[str, np.ndarray]
     ) -> None:
-        made = provenance(str(self.place.device), self.experiment)
+        made = provenance(str(self.target.device), self.experiment)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
         self.store.write(record, arrays)
-        self.view.finished(record)
+        self.progress.finished(record)
 
 
 def _not_finite(finished: Finished) -> str:
-    """What of a result is no number, in words; '' if all is well."""
+    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite."""
     if len(finished.objective) and not np.isfinite(finished.objective[-1]):
         return "the objective is not finite"
     for part, metrics in finished.metrics.items():

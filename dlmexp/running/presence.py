@@ -1,4 +1,4 @@
-"""Who is at work in a results folder: one small file per process, touched while it lives."""
+"""Which processes train in a results folder: each has a small file there that names its cells, and keeps it fresh."""
 
 import contextlib
 import json
@@ -13,28 +13,29 @@ from pathlib import Path
 from dlmexp.records.files import write_atomically
 from dlmexp.records.provenance import own_job
 
-BEAT_SECONDS = 5.0
-STALE_SECONDS = 60.0  # network disks and busy nodes may delay a beat; after this long the process counts as gone
+HEARTBEAT_SECONDS = 5.0
+STALE_SECONDS = 60.0  # a process without a heartbeat for this long counts as dead; network disks delay some
 
 
 @dataclass(frozen=True)
-class Worker:
-    """A process and the cells it trains at the moment."""
+class ActiveProcess:
+    """A live process and the keys of the cells that it trains at the moment."""
 
     name: str
     host: str
     pid: int
-    announced: int
+    announced: int  # when, in nanoseconds since the epoch
     keys: frozenset[str]
-    job: str | None = None  # of a cluster's scheduler
+    job: str | None = None  # SLURM job
 
     @property
-    def who(self) -> str:
+    def description(self) -> str:
+        """Host, process id and SLURM job, for messages."""
         return f"{self.host} pid {self.pid}" + (f" job {self.job}" if self.job else "")
 
 
 class Presence:
-    """This process's own file: announce cells, keep it fresh, take it away at the end."""
+    """The file of this process, from entering to leaving the context; a thread updates its time of modification."""
 
     def __init__(self, root: Path):
         self.folder = root / "running"
@@ -44,7 +45,7 @@ class Presence:
         self._about = {"host": host, "pid": pid, "job": own_job()}
         self._announced = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Presence":
         self.announce(())
@@ -58,48 +59,48 @@ class Presence:
             self.path.unlink()
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Tell the others which cells are being trained here now."""
+        """Write which cells this process trains from now on."""
         self._announced = time.time_ns()
         about = {**self._about, "announced": self._announced, "keys": sorted(keys)}
         write_atomically(self.path, json.dumps(about).encode())
 
-    def earlier(self, keys: Iterable[str]) -> list[Worker]:
-        """Live processes that announced some of these cells before this one did (names settle a tie)."""
-        wanted, mine = frozenset(keys), (self._announced, self.name)
+    def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
+        """Other live processes that announced some of these cells before this one did (names settle a tie)."""
+        wanted, own = frozenset(keys), (self._announced, self.name)
         return [
-            worker
-            for worker in workers(self.folder.parent)
-            if worker.name != self.name and worker.keys & wanted and (worker.announced, worker.name) < mine
+            process
+            for process in active_processes(self.folder.parent)
+            if process.name != self.name and process.keys & wanted and (process.announced, process.name) < own
         ]
 
-    def _beat(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
+    def _heartbeat(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(OSError):
                 os.utime(self.path)
 
 
-def workers(root: Path) -> list[Worker]:
-    """The live processes of a results folder; files of dead ones are ignored (and removed where that can be known)."""
+def active_processes(root: Path) -> list[ActiveProcess]:
+    """The live processes of a results folder. Files of processes that have died on this host are removed."""
     found = []
     for path in sorted((root / "running").glob("*.json")):
         try:
             age = time.time() - path.stat().st_mtime
             about = json.loads(path.read_bytes())
             keys = frozenset(about["keys"])
-            worker = Worker(path.stem, about["host"], about["pid"], about["announced"], keys, about["job"])
+            process = ActiveProcess(path.stem, about["host"], about["pid"], about["announced"], keys, about["job"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if worker.host == socket.gethostname() and not _alive(worker.pid):
+        if process.host == socket.gethostname() and not _alive(process.pid):
             with contextlib.suppress(OSError):
                 path.unlink()
         elif age < STALE_SECONDS:
-            found.append(worker)
+            found.append(process)
     return found
 
 
 def _alive(pid: int) -> bool:
-    """Whether the process runs. A killed one that nobody has waited for (in a container, often nobody ever does) is
-    dead, though it still has its number."""
+    """Whether a process of this host runs. A zombie (ended, but its parent has not waited for it) does not; in
+    containers zombies may stay for good."""
     try:
         os.kill(pid, 0)
         status = Path(f"/proc/{pid}/stat").read_text()

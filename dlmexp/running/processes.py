@@ -1,4 +1,4 @@
-"""Several processes on one run: each takes the batches that nobody else has."""
+"""Extra processes of a run (`workers=`): the same command again, each training batches that no other process has."""
 
 import os
 import subprocess
@@ -6,33 +6,35 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-COLLEAGUE = "DLMEXP_COLLEAGUE"  # set where a process helps another, which does the talking
+EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
 
 
 def cores_each(workers: int) -> int:
-    """Threads that each of so many processes may use: on a CPU, more would only wait for each other."""
+    """Threads for each of `workers` processes, so that together they use every core once."""
     return max(1, (os.cpu_count() or 1) // workers)
 
 
-class Colleagues:
-    """Copies of this command, started and ended with it; what they say goes to `running/worker-N.log`."""
+class ExtraProcesses:
+    """`number` processes of `dlmexp run` with the given arguments, which run while the context is entered. Their output
+    goes to `running/process-2.log` and so on; this process is the first."""
 
-    def __init__(self, number: int, words: Sequence[str], root: Path):
-        self.words = [word for word in words if not word.startswith("workers=")]
-        self.logs = [root / "running" / f"worker-{i + 1}.log" for i in range(max(0, number))]
+    def __init__(self, number: int, arguments: Sequence[str], root: Path):
+        self.arguments = [argument for argument in arguments if not argument.startswith("workers=")]
+        self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(max(0, number))]
         self._processes: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> "Colleagues":
+    def __enter__(self) -> "ExtraProcesses":
         threads = str(cores_each(len(self.logs) + 1))
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, COLLEAGUE: "1"}
-        command = [sys.executable, "-m", "dlmexp", "run", *self.words, "workers=1"]
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
+        command = [sys.executable, "-m", "dlmexp", "run", *self.arguments, "workers=1"]
         for log in self.logs:
             with open(log, "wb") as file:
                 self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """They have the same budget and end with the same work; on the way out for another reason they are told."""
+        """Wait for the processes, which end when no batch is left or the budget is spent. After an exception (a signal,
+        say) they are asked to save and leave."""
         for process in self._processes:
             if kind is not None:
                 process.terminate()

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a live view on a terminal, plain lines elsewhere."""
+"""The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 
 from dlmexp.console import counted, duration
@@ -16,8 +17,8 @@ from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
 
 
-class View(ABC):
-    """Told by the engine what happens; counts it, and shows it in one way or another."""
+class Progress(ABC):
+    """Counts of cells and batches, updated by the engine; subclasses show them."""
 
     def __init__(self, total: int, batches: int):
         self.total, self.batches, self.batch = total, batches, 0
@@ -27,7 +28,7 @@ class View(ABC):
         self.began = time.monotonic()
         self._seen: tuple[float, int] | None = None
 
-    def __enter__(self) -> "View":
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -35,21 +36,23 @@ class View(ABC):
 
     @abstractmethod
     def show(self, line: str | None = None) -> None:
-        """Refresh; `line` is news worth keeping on the screen."""
+        """Show the current numbers; a `line` is a message to print."""
 
     @property
     def settled(self) -> int:
+        """Cells with a record, done or failed."""
         return self.done + self.failed + self.skipped_cells
 
     @property
     def left(self) -> str:
-        """Time left, from the speed so far."""
+        """Time left at the speed so far, as text; `?` before the first cell is done."""
         trained = self.done + self.failed
         if not trained:
             return "?"
         return duration((time.monotonic() - self.began) / trained * (self.total - self.settled))
 
     def started(self, cells: tuple[Cell, ...]) -> None:
+        """A batch begins."""
         self.batch += 1
         self._seen, self.idle, first = None, False, cells[0]
         betas = {cell.beta for cell in cells}
@@ -63,10 +66,11 @@ class View(ABC):
         self.show(f"batch {self.batch}/{self.batches}  {self.current}")
 
     def resumed(self, iteration: int) -> None:
+        """The batch goes on from a checkpoint."""
         self.show(f"  resumes at iteration {iteration}")
 
     def tick(self, training: Any) -> None:
-        """Between stretches of iterations; looks at numbers at most four times a second."""
+        """Update iteration, speed and objective of the batch in training, at most four times a second."""
         moment = time.monotonic()
         if self._seen is not None and moment - self._seen[0] < 0.25:
             return
@@ -79,6 +83,7 @@ class View(ABC):
         self.show()
 
     def finished(self, record: Record) -> None:
+        """A cell has got its record."""
         if record.done:
             self.done += 1
             self.show()
@@ -88,20 +93,23 @@ class View(ABC):
             self.show(f"  failed: {record.cell.describe()}: {why}")
 
     def skipped(self, cells: int) -> None:
+        """Cells that got their records from another process."""
         self.skipped_cells += cells
         self.show()
 
-    def waiting(self, who: str) -> None:
-        self.current, self.idle = f"waiting for cells that {who} trains", True
+    def waiting(self, process: str) -> None:
+        """All batches that are left are in training elsewhere."""
+        self.current, self.idle = f"waiting for cells that {process} trains", True
         self.show()
 
     def halved(self, cells: int) -> None:
+        """A batch did not fit into memory and is split in two."""
         self.batches += 1
         self.show(f"  out of memory with {cells} cells at once: going on with half as many")
 
 
-class PlainView(View):
-    """Lines, for logs: news at once, progress every ten seconds."""
+class PlainProgress(Progress):
+    """Lines for logs: messages at once, numbers every ten seconds."""
 
     _shown = 0.0
 
@@ -115,12 +123,12 @@ class PlainView(View):
             print(f"  {counts}; {self.current if self.idle else numbers}, {self.left} left", flush=True)
 
 
-class LiveView(View):
-    """A bar of cells and a line about the batch at work."""
+class LiveProgress(Progress):
+    """A bar of cells and the numbers of the batch in training, updated in place. Only failures are kept as lines."""
 
     def __init__(self, total: int, batches: int, console: Console):
         super().__init__(total, batches)
-        self._bar = Progress(
+        self._bar = Bar(
             TextColumn("cells"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -130,7 +138,7 @@ class LiveView(View):
         self._task = self._bar.add_task("cells", total=total, left="")
         self._live = Live(console=console, refresh_per_second=8)
 
-    def __enter__(self) -> "LiveView":
+    def __enter__(self) -> "LiveProgress":
         self._live.start()
         return self
 
@@ -149,9 +157,9 @@ class LiveView(View):
         self._live.update(Group(self._bar, facts))
 
 
-def view(total: int, batches: int) -> View:
-    """The one that fits where standard output goes."""
-    alone = current_process().name == "MainProcess"  # a worker among others leaves the terminal's lines alone
-    if alone and sys.stdout.isatty():
-        return LiveView(total, batches, Console())
-    return PlainView(total, batches)
+def progress_display(total: int, batches: int) -> Progress:
+    """A live display if standard output is a terminal that no other job writes to, else plain lines."""
+    only = current_process().name == "MainProcess"  # a job of local_parallel shares the terminal with others
+    if only and sys.stdout.isatty():
+        return LiveProgress(total, batches, Console())
+    return PlainProgress(total, batches)

@@ -1,20 +1,15 @@
-"""Being asked to stop: the request is noted, and the engine leaves at the next consistent state."""
+"""Requests to stop, by a signal or a spent budget: noted when they come, acted on once the state has been saved."""
 
-import re
 import signal
 import time
 from types import FrameType, TracebackType
 
-from dlmexp.errors import UserError
-
-ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR2") if hasattr(signal, name)]
-
-
+STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR2") if hasattr(signal, name)]
 BUDGET_SPENT = 3  # exit code
 
 
 class Stop(Exception):
-    """Leave now; everything is saved. `code` is the exit code: what a shell expects after a signal, 3 for a budget."""
+    """Raised to end a run whose state is saved. `code` is the exit code: 128 + signal, or 3 for a spent budget."""
 
     def __init__(self, received: int):
         super().__init__(signal.Signals(received).name if received else "the budget's end")
@@ -22,19 +17,19 @@ class Stop(Exception):
 
 
 class StopRequest:
-    """While entered, the first signal only sets `received`; a second Ctrl-C insists, and interrupts at once, as usual.
+    """In its context, a signal only sets `received`; a second Ctrl-C raises `KeyboardInterrupt` at once.
 
-    A budget of `seconds` asks in the same way, with 0 for the signal.
+    When `seconds` have passed since its creation, `received` becomes 0.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
-        self.insisted = False
+        self.interrupted_twice = False
         self._received: int | None = None
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> "StopRequest":
-        for number in ASKING:
+        for number in STOP_SIGNALS:
             self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -44,28 +39,18 @@ class StopRequest:
 
     @property
     def received(self) -> int | None:
-        """The signal that came, 0 once the budget is spent, or None."""
+        """The number of the first signal, 0 if the budget was spent before one came, or None."""
         if self._received is None and self._deadline is not None and time.monotonic() >= self._deadline:
             self._received = 0
         return self._received
 
-    def obey(self) -> None:
-        """Raise if a signal came."""
+    def raise_if_requested(self) -> None:
+        """Raise `Stop` if a signal has come or the budget is spent."""
         if self.received is not None:
             raise Stop(self.received)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._received is not None and number == signal.SIGINT:
-            self.insisted = True
+            self.interrupted_twice = True
             raise KeyboardInterrupt
         self._received = number
-
-
-def seconds(budget: str | None) -> float | None:
-    """`90s`, `25min`, `1.5h` as seconds."""
-    if budget is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", budget.strip())
-    if not found:
-        raise UserError(f"budget={budget}: write it as 90s, 25min or 2h")
-    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]

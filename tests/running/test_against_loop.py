@@ -28,17 +28,17 @@ JOBS = {
 def loop(cell, data, base):
     """A cell's metrics, iterations and hyperparameters."""
     X, y, X_test, y_test = (torch.tensor(a) for a in (data.X_train, data.y_train, data.X_test, data.y_test))
-    n, beta, objective = cell["n"], cell["beta"], cell["objective"]
+    n, beta, objective = cell.n, cell.beta, cell.objective
     one = {"l": torch.tensor([1.0]), "s": torch.tensor(1.0), "noise": torch.tensor(0.1)}
     raw = {name: torch.log(torch.expm1(value.double())) for name, value in one.items()}
     raw |= {"mean": torch.tensor(0.0).double(), "Z": X[:M].clone()} if base is None else base
     q = {"m": torch.zeros(M).double(), "L": torch.eye(M).double()}
-    learned = list(q) if base else [*raw, *q] if cell["mean"] == "constant" else [k for k in (*raw, *q) if k != "mean"]
+    learned = list(q) if base else [*raw, *q] if cell.mean == "constant" else [k for k in (*raw, *q) if k != "mean"]
     raw = {name: value.clone().requires_grad_(name in learned) for name, value in (raw | q).items()}
 
     def meaning():
         h = {k: softplus(v) if k in ("l", "s", "noise") else v.tril() if k == "L" else v for k, v in raw.items()}
-        return h, {"gaussian": lambda: Gaussian(h["noise"]), "probit": Probit, "poisson": Poisson}[cell["likelihood"]]()
+        return h, {"gaussian": lambda: Gaussian(h["noise"]), "probit": Probit, "poisson": Poisson}[cell.likelihood]()
 
     def kernel(a, b, h):
         return h["s"] * (-((a[:, None] - b[None]) ** 2).sum(-1) / (2 * h["l"] ** 2)).exp()
@@ -53,7 +53,7 @@ def loop(cell, data, base):
 
     def loss():
         h, likelihood = meaning()
-        if cell["form"] == "collapsed":
+        if cell.form == "collapsed":
             a, eye = A(X, h), torch.eye(n).double()
             Q, t = a.T @ a, h["noise"] * (beta or 1.0)
             if objective == "sq_dlm":
@@ -82,7 +82,7 @@ def loop(cell, data, base):
     with torch.no_grad():
         h, likelihood = meaning()
         m, L = h["m"], h["L"]
-        if cell["form"] == "collapsed":
+        if cell.form == "collapsed":
             a = A(X, h)
             D = {"elbo": h["noise"] * (beta or 1), "sq_dlm": torch.tensor(beta or 0)}.get(objective)
             D = h["s"] - (a**2).sum(0) + h["noise"] if D is None else D.expand(n)
@@ -91,9 +91,9 @@ def loop(cell, data, base):
         mu, v = marginals(X_test, h, m, L)
         metrics = {} if objective == "sq_dlm" else {"nll": likelihood.log_loss(mu, v, y_test).mean().item()}
         mean = likelihood.mean(mu, v)
-        if cell["task"] == "regression":
+        if cell.task == "regression":
             metrics["mse"] = ((mean - y_test) ** 2).mean().item()
-        elif cell["task"] == "binary":
+        elif cell.task == "binary":
             metrics["error"] = ((mean > 0.5) != (y_test > 0.5)).double().mean().item()
         else:
             metrics["mre"] = ((mean - y_test).abs() / y_test.clamp(min=1)).mean().item()
@@ -110,18 +110,18 @@ def test_batched_equals_one_by_one(dataset, data_root, here):
     assert main(["run", *words, f"data_root={data_root}", "device=cpu"]) == 0
     spec, records = (
         read_spec(dataset),
-        sorted(Store(here / "results").all(), key=lambda r: r["cell"]["base"] is not None),
+        sorted(Store(here / "results").all(), key=lambda r: r.cell.base is not None),
     )
     data, bases, stops = load(spec, data_root), {}, set()
     assert len(records) == 2 * {"banana": 7, "abalone": 5, "cadata": 12}[dataset]
     for record in records:
-        cell = record["cell"]
-        base = bases.get(cell["base"])
-        assert (base is None) == (cell["variant"] == "joint")
-        metrics, iterations, bases[record["key"]] = loop(cell, prepare(data, spec, cell["seed"], cell["n"]), base)
-        assert record["result"]["iterations"] == iterations
-        assert record["result"]["test"] == pytest.approx(metrics, rel=1e-6, abs=1e-6), cell
-        stops.add(record["result"]["stopped"])
+        cell = record.cell
+        base = bases.get(cell.base)
+        assert (base is None) == (cell.variant == "joint")
+        metrics, iterations, bases[record.key] = loop(cell, prepare(data, spec, cell.seed, cell.n), base)
+        assert record.result.iterations == iterations
+        assert record.result.test == pytest.approx(metrics, rel=1e-6, abs=1e-6), cell
+        stops.add(record.result.stopped)
     assert "limit" in stops
     assert ("converged" in stops) == (dataset != "abalone")
 
@@ -135,8 +135,8 @@ def test_explicit_q_reaches_what_the_closed_form_does(data_root, here):
         assert main(["run", *words, "training.regression.lr=0.05", f"collapsed={collapsed}"]) == 0
     found: dict[tuple, dict[str, float]] = {}
     for record in Store(here / "results").all():
-        cell = record["cell"]
-        found.setdefault((cell["seed"], cell["beta"]), {})[cell["form"]] = record["result"]["test"]["nll"]
+        cell = record.cell
+        found.setdefault((cell.seed, cell.beta), {})[cell.form] = record.result.test["nll"]
     assert len(found) == 2
     for nll in found.values():
         assert nll["collapsed"] == pytest.approx(nll["explicit"], abs=1e-3)

@@ -1,15 +1,14 @@
 """Checkpoints: there and back, and what becomes of damaged ones."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
+from tests.support.banana import PLAIN
 
 CELLS = tuple(replace(PLAIN, seed=seed) for seed in range(3))
 ARRAYS = {"values/m": np.linspace(0, 1, 40), "iteration": np.array(7)}
@@ -64,7 +63,7 @@ def test_a_flipped_bit_is_noticed_when_it_matters(tmp_path_factory, data):
     found = checkpoint.find(store)
     assert len(found) == path.exists()
     if not found:
-        assert len(list((store.root / "set-aside").glob("*.npz"))) == 1
+        assert len(list((store.root / "quarantine").glob("*.npz"))) == 1
         return
     assert found[0].cells == CELLS
     try:
@@ -77,9 +76,9 @@ def test_a_flipped_bit_is_noticed_when_it_matters(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"something else"])
-def test_foreign_files_are_set_aside(store, content):
+def test_foreign_files_are_quarantined(store, content):
     path = _saved(store)
     path.write_bytes(content)
     assert checkpoint.find(store) == []
     assert not path.exists()
-    assert [p.read_bytes() for p in (store.root / "set-aside").glob("*.npz")] == [content]
+    assert [p.read_bytes() for p in (store.root / "quarantine").glob("*.npz")] == [content]

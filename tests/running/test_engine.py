@@ -10,19 +10,20 @@ from dlmexp.data.splits import prepare
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.collect import collect_pack
+from dlmexp.records.schema import Result
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
+from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import place
-from dlmexp.running.progress import View
-from dlmexp.running.run import planned, work
+from dlmexp.running.progress import Progress
 from dlmexp.running.signals import StopRequest
+from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
 
 @dataclass
-class Watched(View):
-    """Remembers what it is told."""
+class Watched(Progress):
+    """Keeps its messages."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -39,13 +40,13 @@ class Sweep:
     """A job and an engine for it."""
 
     def __init__(self, root, words, size=100):
-        found = work(compose(words))
-        self.cells, self.store, self.view, self.size = found.cells, Store(root), Watched(), size
+        found = prepare_sweep(compose(words))
+        self.cells, self.store, self.progress, self.size = found.cells, Store(root), Watched(), size
         self.presence, self.stop = Presence(self.store.root), StopRequest()
         self.engine = Engine(
-            self.store, place("cpu", "float64"),
+            self.store, select_target("cpu", "float64"),
             lambda cell: prepare(found.datasets[cell.dataset][1], found.datasets[cell.dataset][0], cell.seed, cell.n),
-            self.view, self.stop, self.presence, "test", 1e9,
+            self.progress, self.stop, self.presence, "test", 1e9,
         )  # fmt: skip
 
     def plan(self, retry_failed=False):
@@ -54,7 +55,7 @@ class Sweep:
 
     def run(self, **how):
         self.engine.run(self.plan(**how).batches)
-        return {record["key"]: record for record in self.store.all()}
+        return {record.key: record for record in self.store.all()}
 
 
 @pytest.fixture
@@ -67,24 +68,24 @@ def test_a_record_says_what_was_done_with_what_result(sweep):
     assert records.keys() == {cell.key for cell in sweep.cells}
     for cell in sweep.cells:
         record = records[cell.key]
-        result, arrays = record["result"], sweep.store.arrays(record)
-        assert record["status"] == "done"
-        assert record["made"]["experiment"] == "test"
-        assert set(result["validation"]) == set(result["test"]) == {"nll", "error"}
-        assert result["stopped"] in ("converged", "limit")
-        assert result["converged"] == (result["stopped"] == "converged")
-        assert len(arrays["objective"]) == result["iterations"]
-        assert arrays["objective"][-1] == pytest.approx(result["objective_value"], rel=1e-6)
+        result, arrays = record.result, sweep.store.arrays(record)
+        assert record.status == "done"
+        assert record.made.experiment == "test"
+        assert set(result.validation) == set(result.test) == {"nll", "error"}
+        assert result.stopped in ("converged", "limit")
+        assert result.converged == (result.stopped == "converged")
+        assert len(arrays["objective"]) == result.iterations
+        assert arrays["objective"][-1] == pytest.approx(result.objective_value, rel=1e-6)
         assert ("Z" in arrays) == (cell.objective == "elbo" and cell.beta == 1.0)
-        assert result["hyperparameters"]["lengthscale"] > 0
+        assert result.hyperparameters["lengthscale"] > 0
     assert not (sweep.store.root / "checkpoints").exists() or not list((sweep.store.root / "checkpoints").iterdir())
 
 
 def test_fixed_variants_take_over_the_hyperparameters(sweep):
     records = sweep.run()
     for record in records.values():
-        if base := record["cell"]["base"]:
-            assert record["result"]["hyperparameters"] == records[base]["result"]["hyperparameters"]
+        if base := record.cell.base:
+            assert record.result.hyperparameters == records[base].result.hyperparameters
 
 
 def test_a_second_run_has_nothing_to_do(sweep, tmp_path, tiny):
@@ -113,8 +114,8 @@ def test_batches_give_what_cells_alone_give(tmp_path, tiny):
     words = [*tiny, "method=[elbo,fixed_log_dlm]"]
     together, alone = (Sweep(tmp_path / str(size), words, size).run() for size in (100, 1))
     for key, record in together.items():
-        assert record["result"]["iterations"] == alone[key]["result"]["iterations"]
-        assert record["result"]["test"] == pytest.approx(alone[key]["result"]["test"], rel=1e-8)
+        assert record.result.iterations == alone[key].result.iterations
+        assert record.result.test == pytest.approx(alone[key].result.test, rel=1e-8)
 
 
 def _spoilt(monkeypatch, key, at):
@@ -151,22 +152,22 @@ def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_pa
         _spoilt(patched, victim.key, at=9)
         found = sweep.run()
     failed = found.pop(victim.key)
-    assert failed["status"] == "failed"
-    assert failed["result"] == {"reason": "the objective or its gradient is not finite", "iterations": 10}
+    assert failed.status == "failed"
+    assert failed.result == Result(reason="the objective or its gradient is not finite", iterations=10)
     state = sweep.store.arrays(failed)
     assert np.isfinite(state["Z"]).all()
     assert state["L"].shape == (6, 6)
-    assert any("failed:" in line and "beta=10" in line and "(iteration 10)" in line for line in sweep.view.lines)
+    assert any("failed:" in line and "beta=10" in line and "(iteration 10)" in line for line in sweep.progress.lines)
     for key, record in found.items():
-        assert record["status"] == "done"
-        assert record["result"]["iterations"] == clean[key]["result"]["iterations"]
-        for part in ("validation", "test"):
-            assert record["result"][part] == pytest.approx(clean[key]["result"][part], rel=1e-9)
+        assert record.status == "done"
+        assert record.result.iterations == clean[key].result.iterations
+        assert record.result.validation == pytest.approx(clean[key].result.validation, rel=1e-9)
+        assert record.result.test == pytest.approx(clean[key].result.test, rel=1e-9)
     assert sweep.plan().pending == 0, "failed cells wait until they are asked for"
     assert sweep.plan(retry_failed=True).pending == 1
     again = sweep.run(retry_failed=True)
-    assert again[victim.key]["status"] == "done"
-    assert again[victim.key]["result"]["test"] == pytest.approx(clean[victim.key]["result"]["test"], rel=1e-9)
+    assert again[victim.key].status == "done"
+    assert again[victim.key].result.test == pytest.approx(clean[victim.key].result.test, rel=1e-9)
 
 
 def test_fixed_variants_of_a_failed_fit_fail_with_that_reason(tmp_path, tiny, monkeypatch):
@@ -174,8 +175,8 @@ def test_fixed_variants_of_a_failed_fit_fail_with_that_reason(tmp_path, tiny, mo
     base = next(cell for cell in sweep.cells if cell.objective == "elbo")
     _spoilt(monkeypatch, base.key, at=3)
     found = sweep.run()
-    assert {record["status"] for record in found.values()} == {"failed"}
-    reasons = {record["result"]["reason"] for record in found.values() if record["cell"]["base"]}
+    assert {record.status for record in found.values()} == {"failed"}
+    reasons = {record.result.reason for record in found.values() if record.cell.base}
     assert reasons == {"the ELBO fit whose hyperparameters it takes has no sound record"}
 
 
@@ -184,7 +185,7 @@ def test_other_seeds_go_on_without_the_one_whose_fit_failed(tmp_path, tiny, monk
     base = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
     _spoilt(monkeypatch, base.key, at=3)
     found = sweep.run()
-    statuses = {(r["cell"]["seed"], r["status"]) for r in found.values() if r["cell"]["base"]}
+    statuses = {(r.cell.seed, r.status) for r in found.values() if r.cell.base}
     assert statuses == {(0, "done"), (1, "failed"), (2, "done")}
 
 
@@ -195,15 +196,15 @@ def test_fits_of_a_light_pack_are_made_again_where_fixed_variants_need_them(tmp_
     first.run()
     (tmp_path / "second").mkdir()
     collect_pack(str(tmp_path / "first"), str(tmp_path / "second" / "records.tar.xz"), light=True)
-    second = work(compose([*words, "beta.values=[1,10]"]))
+    second = prepare_sweep(compose([*words, "beta.values=[1,10]"]))
     sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"])
-    chosen = planned(second, sweep.store, "cpu", None)
+    chosen = plan_sweep(second, sweep.store, "cpu", None)
     assert {(cell.variant, cell.beta) for batch in chosen.batches for cell in batch} == {
         ("joint", 1.0),
         ("fixed", 10.0),
     }
     sweep.engine.run(chosen.batches)
-    assert {record["status"] for record in sweep.store.all()} == {"done"}
+    assert {record.status for record in sweep.store.all()} == {"done"}
     assert sweep.store.keys()[0] == {cell.key for cell in second.cells}
 
 
@@ -214,8 +215,8 @@ def test_a_result_that_is_no_number_is_a_failure(tmp_path, tiny, monkeypatch):
     plain = train.evaluate
     monkeypatch.setattr(train, "evaluate", lambda *a: [m | {"nll": float("nan")} for m in plain(*a)])
     (found,) = sweep.run().values()
-    assert found["status"] == "failed"
-    assert found["result"]["reason"] == "the validation nll is not finite"
+    assert found.status == "failed"
+    assert found.result.reason == "the validation nll is not finite"
 
 
 def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):
@@ -241,10 +242,10 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
 
     monkeypatch.setattr(Engine, "_batch", small)
     found = sweep.run()
-    assert {record["status"] for record in found.values()} == {"done"}
+    assert {record.status for record in found.values()} == {"done"}
     assert len(found) == len(sweep.cells)
     assert tried[:6] == [6, 3, 1, 2, 3, 1]
-    assert sum("going on with half as many" in line for line in sweep.view.lines) == 9
+    assert sum("going on with half as many" in line for line in sweep.progress.lines) == 9
     assert not list((tmp_path / "checkpoints").glob("*"))
 
 
@@ -262,11 +263,12 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
 
     sweep = Sweep(tmp_path, tiny, size=3)
     other = Presence(tmp_path)
-    other._about["host"], other.name = "elsewhere", "elsewhere-1-1"
+    other._about.update(host="elsewhere", pid=1)
+    other.name = "elsewhere-1-1"
     other.path = other.folder / "elsewhere-1-1.json"
     first = sweep.plan().batches[0]
     other.announce(cell.key for cell in first)
-    order, plain = [], Engine._batch
+    order, waited, plain = [], [], Engine._batch
 
     def noting(self, batch, pending):
         order.append(batch)
@@ -274,6 +276,7 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
 
     def leaves(seconds):
         assert seconds == module.POLL_SECONDS
+        waited.append(sweep.progress.current)
         other.path.unlink(missing_ok=True)
 
     monkeypatch.setattr(Engine, "_batch", noting)
@@ -282,23 +285,23 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
     assert len(found) == len(sweep.cells)
     assert order[0] != first
     assert first in order
-    assert "elsewhere" in sweep.view.current or any("batch" in line for line in sweep.view.lines)
+    assert waited == ["waiting for cells that elsewhere pid 1 trains"]
 
 
-def test_records_set_aside_after_a_checkpoint_are_trained_again(tmp_path, tiny):
+def test_records_quarantined_after_a_checkpoint_are_trained_again(tmp_path, tiny):
     """The checkpoint no longer has the cell; it begins anew, beside what is resumed."""
     from dlmexp.running.signals import Stop
 
     words = [*tiny, "method=[elbo,beta_elbo]", "training.binary.max_iterations=200", "training.binary.tolerance=5e-3"]
     expected = Sweep(tmp_path / "whole", words).run()
     sweep = Sweep(tmp_path / "part", words)
-    plain = sweep.view.finished
+    plain = sweep.progress.finished
 
-    def stop_after_the_first(cell, status, result):
-        plain(cell, status, result)
+    def stop_after_the_first(record):
+        plain(record)
         sweep.stop._received = 15
 
-    sweep.view.finished = stop_after_the_first  # type: ignore[method-assign]
+    sweep.progress.finished = stop_after_the_first  # type: ignore[method-assign]
     with pytest.raises(Stop):
         sweep.run()
     sweep.presence.path.unlink()
@@ -312,7 +315,7 @@ def test_records_set_aside_after_a_checkpoint_are_trained_again(tmp_path, tiny):
     records = Sweep(tmp_path / "part", words).run()
     assert records.keys() == expected.keys()
     for key, record in records.items():
-        assert record["result"]["test"] == pytest.approx(expected[key]["result"]["test"], rel=1e-9)
+        assert record.result.test == pytest.approx(expected[key].result.test, rel=1e-9)
 
 
 def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
@@ -323,17 +326,17 @@ def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
     short = ["device=cpu", f"data_root={data_root}", "seeds=[0,1]"]
     words = ["experiment=bias", "sizes=[40]", "dataset.abalone.M=5", "training.count.max_iterations=10", *short]
     found = Sweep(tmp_path / "bias", words).run()
-    kinds = [record["cell"]["kind"] for record in found.values()]
+    kinds = [record.cell.kind for record in found.values()]
     assert sorted(kinds) == ["fit"] * 2 + ["gradient"] * 18
     words = ["dataset=cadata", "sizes=[40]", "dataset.cadata.M=5", "method=[fixed_sq_dlm,fitc]", *short]
     found = Sweep(tmp_path / "square", [*words, "beta=short", "training.regression.max_iterations=10"]).run()
-    stops = {(r["cell"]["objective"], r["result"]["stopped"]) for r in found.values()}
+    stops = {(r.cell.objective, r.result.stopped) for r in found.values()}
     assert ("sq_dlm", "closed form") in stops
     for record in found.values():
-        if record["cell"]["objective"] == "sq_dlm":
-            assert set(record["result"]["test"]) == {"mse"}
-            assert record["result"]["converged"]
-        assert record["result"]["y_std"] > 1000  # of house prices, before normalisation
+        if record.cell.objective == "sq_dlm":
+            assert set(record.result.test) == {"mse"}
+            assert record.result.converged
+        assert (record.result.y_std or 0) > 1000  # of house prices, before normalisation
 
 
 def test_learning_curves_and_epochs(tmp_path):
@@ -347,16 +350,16 @@ def test_learning_curves_and_epochs(tmp_path):
     sweep = Sweep(tmp_path, [*words, "beta=list", "beta.values=[1,0.1]", "device=cpu"])
     for record in sweep.run().values():
         arrays = sweep.store.arrays(record)
-        n = record["cell"]["n"]
-        assert record["result"]["iterations"] == 3 * (n // 50)
-        assert record["result"]["stopped"] == "epochs"
+        n = record.cell.n
+        assert record.result.iterations == 3 * (n // 50)
+        assert record.result.stopped == "epochs"
         assert arrays["epochs"].tolist() == [0, 1, 2, 3]
         assert arrays["evaluated_at"].tolist() == [e * (n // 50) for e in range(4)]
         assert len(arrays["test_nll"]) == len(arrays["test_error"]) == 4
-        assert "validation" not in record["result"]
+        assert record.result.validation == {}
 
 
-def test_a_request_that_comes_just_after_the_look_is_obeyed_at_the_next_one(sweep):
+def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(sweep):
     """Leaving at once would leave without having saved."""
     from dlmexp.running.signals import Stop
 

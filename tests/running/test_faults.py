@@ -12,48 +12,22 @@ from pathlib import Path
 import pytest
 
 from dlmexp.records.store import Store
+from tests.support.processes import comparable
 
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]  # long enough to be interrupted
-
-
-def _kernel(results: Path) -> dict[str, tuple]:
-    """What a record must agree in with that of an undisturbed run: everything but times and machines."""
-    store, found = Store(results), {}
-    for record in store.all():
-        assert record["key"] not in found
-        result = {name: value for name, value in record["result"].items() if name != "seconds"}
-        arrays = {name: array.tobytes() for name, array in store.arrays(record).items()}
-        found[record["key"]] = (record["status"], record["cell"], result, arrays)
-    return found
 
 
 def _records(results: Path) -> list[Path]:
     return sorted((results / "records").glob("*/*.json"))
 
 
-def _set_aside(results: Path) -> list[Path]:
-    return [path for path in (results / "set-aside").glob("*") if path.suffix != ".why"]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(launcher, tmp_path_factory):
-    """The tiny job run in one go, per list of extra words."""
-    known: dict[tuple[str, ...], Path] = {}
-
-    def run(words: list[str]) -> Path:
-        if tuple(words) not in known:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            code, said = launcher.run(folder, "run", *words)
-            assert code == 0, said
-            known[tuple(words)] = folder / "results"
-        return known[tuple(words)]
-
-    return run
+def _quarantined(results: Path) -> list[Path]:
+    return [path for path in (results / "quarantine").glob("*") if path.suffix != ".why"]
 
 
 def test_killed_twenty_times_at_random_moments(launcher, here, tiny, undisturbed):
     words = [*tiny, *SLOW, "batch_cells=4", "checkpoint_seconds=0.05"]
-    expected = _kernel(undisturbed(words))
+    expected = comparable(undisturbed(words))
     chance, kills, interrupted = random.Random(0), 0, 0
     while kills < 20:
         process = launcher.start(here, "run", *words)
@@ -69,10 +43,10 @@ def test_killed_twenty_times_at_random_moments(launcher, here, tiny, undisturbed
     assert interrupted >= 10
     code, said = launcher.run(here, "run", *words, log="last")
     assert code == 0, said
-    assert _kernel(here / "results") == expected
+    assert comparable(here / "results") == expected
     assert not list((here / "results" / "checkpoints").glob("*.npz"))
     assert not list((here / "results" / "running").glob("*.json"))
-    assert not _set_aside(here / "results")
+    assert not _quarantined(here / "results")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
@@ -92,43 +66,12 @@ def test_asked_to_stop_in_the_middle_of_a_batch(launcher, here, tiny, undisturbe
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
     assert "resumes at iteration" in said
-    assert _kernel(here / "results") == _kernel(undisturbed(words))
-
-
-def test_two_at_once_share_the_work(launcher, here, tiny, undisturbed):
-    words = [*tiny, *SLOW, "batch_cells=3"]
-    processes = [launcher.start(here, "run", *words, log=f"log{i}") for i in range(2)]
-    assert [process.wait() for process in processes] == [0, 0], [process.said for process in processes]
-    found, expected = _kernel(here / "results"), _kernel(undisturbed(words))
-    assert found.keys() == expected.keys()
-    for key, (status, _, result, _) in found.items():
-        assert status == "done"
-        assert result["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
-    for process in processes:
-        assert "18 of 18 cells done, 0 failed" in process.said
-    assert not _set_aside(here / "results")
-    assert not list((here / "results" / "checkpoints").glob("*"))
-
-
-def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_dies(launcher, here, tiny, undisturbed):
-    words = [*tiny, *SLOW, "checkpoint_seconds=0.05"]
-    first = launcher.start(here, "run", *words, log="first")
-    first.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
-    first.send(signal.SIGSTOP)
-    second = launcher.start(here, "run", *words, log="second")
-    second.until(lambda: "batch 1/3" in second.said or _waits(here), 20)
-    first.kill()
-    assert second.wait() == 0, second.said
-    assert _kernel(here / "results") == _kernel(undisturbed(words))
-
-
-def _waits(folder: Path) -> bool:
-    return len(list((folder / "results" / "running").glob("*.json"))) == 2
+    assert comparable(here / "results") == comparable(undisturbed(words))
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit", "foreign", "edited", "empty"])
-def test_a_damaged_record_is_set_aside_and_redone(launcher, here, tiny, undisturbed, damage):
-    expected = _kernel(undisturbed(tiny))
+def test_a_damaged_record_is_quarantined_and_redone(launcher, here, tiny, undisturbed, damage):
+    expected = comparable(undisturbed(tiny))
     assert launcher.run(here, "run", *tiny)[0] == 0
     victim, other = _records(here / "results")[:2]
     content = victim.read_bytes()
@@ -148,32 +91,32 @@ def test_a_damaged_record_is_set_aside_and_redone(launcher, here, tiny, undistur
     damaged = victim.read_bytes()
     code, said = launcher.run(here, "run", *tiny, log="again")
     assert code == 0, said
-    assert [path.read_bytes() for path in _set_aside(here / "results")] == [damaged]
-    found = _kernel(here / "results")
+    assert [path.read_bytes() for path in _quarantined(here / "results")] == [damaged]
+    found = comparable(here / "results")
     assert found.keys() == expected.keys()
     key = victim.stem
-    assert found[key][2]["test"] == pytest.approx(expected[key][2]["test"], rel=1e-9)
+    assert found[key][2].test == pytest.approx(expected[key][2].test, rel=1e-9)
 
 
 def test_damaged_arrays_of_a_base_fit_are_redone_with_what_needs_them(launcher, here, tiny):
     words = [*tiny, "method=[elbo,fixed_log_dlm]", "batch_cells=3"]
     assert launcher.run(here, "run", *words)[0] == 0
     store = Store(here / "results")
-    fixed = [record for record in store.all() if record["cell"]["variant"] == "fixed"]
+    fixed = [record for record in store.all() if record.cell.variant == "fixed"]
     assert len(fixed) == 6
     for record in fixed:
-        store.path(record["cell"]["dataset"], record["key"]).unlink()
-    base = next(r for r in store.all() if r["key"] == fixed[0]["cell"]["base"])
-    arrays = next((here / "results" / "records").glob(f"*/{base['key']}-*.npz"))
+        store.path(record.cell.dataset, record.key).unlink()
+    base = next(r for r in store.all() if r.key == fixed[0].cell.base)
+    arrays = next((here / "results" / "records").glob(f"*/{base.key}-*.npz"))
     arrays.write_bytes(arrays.read_bytes()[:-7])
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
-    assert len(_set_aside(here / "results")) == 2
+    assert len(_quarantined(here / "results")) == 2
     assert "8 of 8 cells done, 0 failed" in said
 
 
 @pytest.mark.parametrize("damage", ["truncated", "bit", "foreign"])
-def test_a_torn_checkpoint_is_set_aside_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
+def test_a_torn_checkpoint_is_quarantined_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
     words = [*tiny, *SLOW, "method=[elbo,beta_elbo]"]
     process = launcher.start(here, "run", *words)
     process.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
@@ -191,8 +134,8 @@ def test_a_torn_checkpoint_is_set_aside_and_the_batch_begins_again(launcher, her
         path.write_bytes(b"not a checkpoint")
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
-    assert len(_set_aside(here / "results")) == 1
-    assert _kernel(here / "results") == _kernel(undisturbed(words))
+    assert len(_quarantined(here / "results")) == 1
+    assert comparable(here / "results") == comparable(undisturbed(words))
 
 
 def test_records_finished_after_the_checkpoint_are_kept_and_the_rest_gets_the_same_bits(
@@ -200,14 +143,14 @@ def test_records_finished_after_the_checkpoint_are_kept_and_the_rest_gets_the_sa
 ):
     """A checkpoint, then some records, then a kill: the batch goes on in its old company."""
     words = [*tiny, "method=[elbo,beta_elbo]", "training.binary.max_iterations=250", "checkpoint_seconds=0.02"]
-    expected = _kernel(undisturbed(words))
+    expected = comparable(undisturbed(words))
     process = launcher.start(here, "run", *words)
     process.until(lambda: 0 < len(_records(here / "results")) < 6 or "cells done" in process.said)
     process.kill()
     before = {path: path.stat().st_mtime_ns for path in _records(here / "results")}
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
-    assert _kernel(here / "results") == expected
+    assert comparable(here / "results") == expected
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
@@ -226,7 +169,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence(launcher, tmp_path, tiny, undi
         subprocess.run(["mount", "-o", "remount,size=4m", disk], check=True)
         code, said = launcher.run(tmp_path, "run", *words, log="again")
         assert code == 0, said
-        assert _kernel(disk / "results") == _kernel(undisturbed(tiny))
+        assert comparable(disk / "results") == comparable(undisturbed(tiny))
         (disk / "ballast").write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
         code, said = launcher.run(tmp_path, "run", *words, "name=another", log="full")
         assert code == 1
@@ -243,7 +186,7 @@ def test_a_file_size_limit_ends_the_run_with_a_sentence(launcher, here, tiny):
     assert "Traceback" not in said
     code, said = launcher.run(here, "run", *tiny, log="again")
     assert code == 0, said
-    assert len(_kernel(here / "results")) == 18
+    assert len(comparable(here / "results")) == 18
 
 
 def test_a_results_folder_that_can_not_be_written_is_refused(launcher, tmp_path, tiny):

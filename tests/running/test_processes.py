@@ -2,9 +2,8 @@
 
 import sys
 
-from dlmexp.sweep import workers
-
-from dlmexp.running.processes import Colleagues
+from dlmexp.running import processes
+from dlmexp.running.processes import ExtraProcesses
 
 
 class Recorded:
@@ -22,11 +21,11 @@ class Recorded:
 
 
 def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers.subprocess, "Popen", Recorded)
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(processes.subprocess, "Popen", Recorded)
+    monkeypatch.setattr(processes.os, "cpu_count", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     (tmp_path / "running").mkdir()
-    with Colleagues(2, ["dataset=banana", "workers=3"], tmp_path):
+    with ExtraProcesses(2, ["dataset=banana", "workers=3"], tmp_path):
         pass
     commands = [command for command, _, _ in Recorded.started]
     assert commands == [[sys.executable, "-m", "dlmexp", "run", "dataset=banana", "workers=1"]] * 2
@@ -36,6 +35,6 @@ def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, 
 
 
 def test_alone_is_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers.subprocess, "Popen", None)
-    with Colleagues(0, [], tmp_path):
+    monkeypatch.setattr(processes.subprocess, "Popen", None)
+    with ExtraProcesses(0, [], tmp_path):
         pass

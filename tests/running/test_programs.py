@@ -1,22 +1,21 @@
 """From cells to the program that trains them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
-from dlmexp.running.programs import estimator, model, place, program, settings
+from dlmexp.running.device import select_target
+from dlmexp.running.programs import estimator, model, program, settings
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
+from tests.support.banana import PLAIN
 
-CPU = place("cpu", "float64")
-ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", samples=None, base=None, M=4)
+CPU = select_target("cpu", "float64")
+ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None, M=4)
 
 
 def _prepared(cell):
@@ -68,22 +67,22 @@ def test_the_program_has_copies_of_the_data():
 
 
 def test_float32():
-    made = program((replace(ELBO, dtype="float32"),), _prepared, _base, place("cpu", "float32"))
+    made = program((replace(ELBO, dtype="float32"),), _prepared, _base, select_target("cpu", "float32"))
     assert made.split.X.dtype == made.beta.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("name", "options", "expected"),
     [
-        ({"estimator": "exact", "samples": None}, Exact()),
-        ({"estimator": "bmc", "samples": 7}, BMC(7)),
-        ({"estimator": "smooth_bmc", "samples": 7, "nu": 0.1}, SmoothBMC(7, 0.1)),
-        ({"estimator": "ups", "samples": 2, "sampler": "rejection"}, UPS(2, "rejection")),
-        ({"estimator": "quadrature", "samples": None, "nodes": 9}, Quadrature(9)),
+        ("exact", {}, Exact()),
+        ("bmc", {"samples": 7}, BMC(7)),
+        ("smooth_bmc", {"samples": 7, "nu": 0.1}, SmoothBMC(7, 0.1)),
+        ("ups", {"samples": 2, "sampler": "rejection"}, UPS(2, "rejection")),
+        ("quadrature", {"nodes": 9}, Quadrature(9)),
     ],
 )
-def test_estimators(changes, expected):
-    assert estimator(replace(PLAIN, **changes)) == expected
+def test_estimators(name, options, expected):
+    assert estimator(replace(PLAIN, estimator=name, options=options)) == expected
 
 
 def test_settings_of_a_fit_until_convergence():
@@ -105,10 +104,3 @@ def test_model():
     made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
     assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
     assert "noise" not in made.parameters(2)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_no_gpu():
-    assert place("auto", "float64").device.type == "cpu"
-    with pytest.raises(UserError, match="there is no CUDA device here; use device=cpu"):
-        place("cuda", "float64")

@@ -1,16 +1,16 @@
-"""What a person sees: counts that add up, and time left from measured speed."""
+"""The progress display: counts that add up, and time left from measured speed."""
 
-from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 import torch
-from dlmexp.sweep import view as module
+from msgspec.structs import replace
 from rich.console import Console
-from test_cell import PLAIN
 
-from dlmexp.running.progress import LiveView, PlainView, view
+from dlmexp.running import progress as module
+from dlmexp.running.progress import LiveProgress, PlainProgress, progress_display
+from tests.support.banana import PLAIN, record
 
 
 def _training(iteration, cells=2):
@@ -21,11 +21,11 @@ def _training(iteration, cells=2):
 
 
 def test_plain_lines(capsys):
-    shown = PlainView(5, 2)
+    shown = PlainProgress(5, 2)
     shown.started((PLAIN, replace(PLAIN, seed=1)))
     shown.resumed(40)
-    shown.finished(PLAIN, "done", {})
-    shown.finished(replace(PLAIN, seed=1), "failed", {"reason": "a reason", "iterations": 7})
+    shown.finished(record(PLAIN))
+    shown.finished(record(replace(PLAIN, seed=1), "failed"))
     shown.halved(2)
     said = capsys.readouterr().out
     assert "batch 1/2  banana n=100 fixed_log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
@@ -36,7 +36,7 @@ def test_plain_lines(capsys):
 
 
 def test_time_left_from_the_speed_so_far(monkeypatch):
-    shown = PlainView(10, 1)
+    shown = PlainProgress(10, 1)
     assert shown.left == "?"
     shown.done = 2
     for elapsed, expected in ((10, "40 s"), (100, "7 min"), (5000, "5.6 h")):
@@ -45,7 +45,7 @@ def test_time_left_from_the_speed_so_far(monkeypatch):
 
 
 def test_progress_every_ten_seconds(monkeypatch, capsys):
-    shown = PlainView(4, 1)
+    shown = PlainProgress(4, 1)
     began = shown.began
     for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: began + moment)
@@ -56,31 +56,31 @@ def test_progress_every_ten_seconds(monkeypatch, capsys):
 
 
 def test_whoever_waits_says_so_instead_of_old_numbers(monkeypatch, capsys):
-    shown = PlainView(4, 1)
+    shown = PlainProgress(4, 1)
     shown.started((PLAIN,))
     shown.tick(_training(3))
     monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 11)
-    shown.waiting("a colleague")
-    assert "0/4 cells, 0 failed; waiting for cells that a colleague trains, ? left" in capsys.readouterr().out
+    shown.waiting("another process")
+    assert "0/4 cells, 0 failed; waiting for cells that another process trains, ? left" in capsys.readouterr().out
 
 
-def test_live_view_on_a_terminal():
+def test_live_progress_on_a_terminal():
     out = StringIO()
-    shown = LiveView(2, 1, Console(file=out, force_terminal=True, width=120))
+    shown = LiveProgress(2, 1, Console(file=out, force_terminal=True, width=120))
     with shown:
         shown.started((PLAIN,))
         shown.tick(_training(3))
-        shown.finished(PLAIN, "failed", {"reason": "a reason", "iterations": 7})
-        shown.waiting("a colleague")
+        shown.finished(record(PLAIN, "failed"))
+        shown.waiting("another process")
     said = out.getvalue()
     assert "a reason" in said
-    assert "waiting for cells that a colleague trains" in said
+    assert "waiting for cells that another process trains" in said
     assert "1/2" in said
 
 
-@pytest.mark.parametrize(("terminal", "kind"), [(True, LiveView), (False, PlainView)])
+@pytest.mark.parametrize(("terminal", "kind"), [(True, LiveProgress), (False, PlainProgress)])
 def test_the_one_that_fits(monkeypatch, terminal, kind):
     monkeypatch.setattr(
         module.sys, "stdout", SimpleNamespace(isatty=lambda: terminal, write=lambda _: 0, flush=lambda: None)
     )
-    assert type(view(1, 1)) is kind
+    assert type(progress_display(1, 1)) is kind

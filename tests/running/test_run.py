@@ -1,11 +1,14 @@
-"""From a composed config to a plan: what is refused, left out, counted."""
+"""`dlmexp run` in this process: plans, the results folder, beta grids, and runs that are interrupted."""
+
+import os
+import signal
 
 import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.records.store import Store
-from dlmexp.running.run import device_of, execute, planned, stand_in, work, writable
+from dlmexp.running.progress import PlainProgress
+from dlmexp.running.run import execute, prepare_results_folder
 
 
 def test_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys):
@@ -22,53 +25,61 @@ def test_plan_after_a_run(here, tiny, capsys):
     assert "18 cells: 18 done, 0 failed, 0 to run in 0 batches" in capsys.readouterr().out
 
 
-def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
-    words = [word for word in tiny if not word.startswith("dataset=")]
-    found = work(compose([*words, "dataset=[ringnorm_drawn,ringnorm]", f"data_root={tmp_path}"]))
-    assert len(found.cells) == 18
-    (sentence,) = found.missing
-    assert "dataset 'ringnorm' is missing" in sentence
-    assert "ringnorm_drawn can stand in: dataset=ringnorm_drawn" in sentence
-
-
-def test_the_experiment_made_for_a_stand_in_is_named(data_root):
-    assert "experiment=reg-log-sarcos_test" in stand_in("sarcos", "reg-log", data_root)
-    assert stand_in("banana", "class-log", data_root) == ""
-
-
-def test_nothing_can_be_run(tmp_path):
-    with pytest.raises(UserError, match="nothing can be run: dataset 'banana' is missing"):
-        work(compose(["dataset=banana", f"data_root={tmp_path}"]))
-
-
-@pytest.mark.parametrize("name", ["records", "data", "a/b", "..", ""])
-def test_names_that_would_get_in_the_way(tiny, name):
-    with pytest.raises(UserError, match="name="):
-        work(compose([*tiny, f"name='{name}'"]))
-
-
-def test_no_dataset():
-    with pytest.raises(UserError, match=r"dataset=\[\]: the grid is empty"):
-        work(compose(["dataset=[]"]))
-
-
-def test_unsound_records_count_as_missing(here, tiny):
-    cfg = compose(tiny)
-    assert execute(cfg) == 0
-    store, found = Store("results"), work(cfg)
-    assert planned(found, store, "cpu", None).pending == 0
-    victim = store.path("ringnorm_drawn", found.cells[0].key)
-    victim.write_text(victim.read_text().replace('"error"', '"eror"'))
-    assert planned(found, store, "cpu", None).pending == 1
-
-
-def test_device():
-    assert device_of(compose(["dataset=banana", "device=cpu"])) == ("cpu", None)
-
-
-def test_writable(tmp_path):
-    writable(tmp_path / "new" / "folder")
+def test_prepare_results_folder(tmp_path):
+    prepare_results_folder(tmp_path / "new" / "folder")
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can't write there"):
-        writable(tmp_path / "file")
+        prepare_results_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [["beta.smallest=0.1"], ["beta.ratio=4"], ["beta=list", "beta.values=[100,50]"], ["beta=short"]],
+    ids=["smallest", "ratio", "values", "short"],
+)
+def test_every_beta_grid_ends_with_a_line_for_every_method(here, tiny, capsys, grid):
+    arguments = [argument for argument in tiny if not argument.startswith(("beta", "training"))]
+    assert execute(compose([*arguments, "training.binary.max_iterations=8", *grid])) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    table = lines[next(i for i, line in enumerate(lines) if line[:3] == ["dataset", "n", "method"]) :]
+    shown = [line[2] for line in table if line[:2] == ["ringnorm_drawn", "20"]]
+    assert sorted(shown) == ["beta_elbo", "elbo", "fixed_log_dlm", "joint_log_dlm"]
+
+
+def test_two_grids_in_one_folder_are_selected_apart(here, tiny, capsys):
+    """The second grid has the betas of the first and better ones; a run selects among what it asked for."""
+    arguments = [argument for argument in tiny if not argument.startswith("beta.values")]
+    shown = []
+    for values in ("[10,1]", "[10,1,0.1,0.01]", "[10,1]"):
+        assert execute(compose([*arguments, f"beta.values={values}"])) == 0
+        shown.append([line for line in capsys.readouterr().out.splitlines() if " beta_elbo " in line])
+    assert len(shown[0]) == 1
+    assert shown[0] == shown[2] != shown[1]
+
+
+def test_an_interrupted_run_says_how_many_candidates_are_missing(here, tiny, capsys, monkeypatch):
+    plain, finished = PlainProgress.finished, []
+
+    def interrupt_after_two(self, record):
+        plain(self, record)
+        finished.append(record)
+        if len(finished) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlainProgress, "finished", interrupt_after_two)
+        assert execute(compose([*tiny, "batch_cells=2"])) == 128 + signal.SIGTERM
+    said = capsys.readouterr().out
+    assert "stopped by SIGTERM: everything is saved, 16 cells to do; the same command goes on from here" in said
+    assert {(record.cell.seed, record.cell.beta) for record in finished} == {(0, 10.0), (0, 1.0)}
+    for message in (
+        "\nelbo on ringnorm_drawn, n = 20: 1 of 2 candidates (betas x seeds) have no record yet\n",
+        "\nbeta_elbo on ringnorm_drawn, n = 20: 4 of 6 candidates (betas x seeds) have no record yet\n",
+        "\njoint_log_dlm on ringnorm_drawn, n = 20: 6 of 6 candidates (betas x seeds) have no record yet\n",
+    ):
+        assert message in said
+    assert execute(compose([*tiny, "batch_cells=2"])) == 0
+    said = capsys.readouterr().out
+    assert "18 of 18 cells done, 0 failed" in said
+    assert "no record yet" not in said

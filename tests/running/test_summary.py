@@ -1,16 +1,22 @@
 """The closing words, and the exit code that goes with them."""
 
-from dataclasses import replace
-
 import pytest
-from test_cell import PLAIN
-from test_table import record
+from msgspec.structs import replace
 
-from dlmexp.plan.batches import plan
+from dlmexp.plan.cell import Candidates
 from dlmexp.records.store import Store
 from dlmexp.running.summary import summary
+from tests.support.banana import PLAIN, record
 
 CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
+
+
+def _candidates(cells, betas="1, 0.1"):
+    """The cells as a run asks for them: the betas of each seed together."""
+    groups = {}
+    for cell in cells:
+        groups.setdefault(cell.identity, []).append(cell)
+    return [Candidates(group[0].method, betas, tuple(group)) for group in groups.values()]
 
 
 def _said(tmp_path, capsys, states):
@@ -20,7 +26,7 @@ def _said(tmp_path, capsys, states):
             store.write(record(cell, nll=cell.beta or 0.0, error=0.25))
         elif state == "failed":
             store.write(record(cell, "failed"))
-    code = summary(plan(CELLS, *store.keys(), lambda _: 4), store)
+    code = summary(_candidates(CELLS), store)
     return code, capsys.readouterr().out
 
 
@@ -47,6 +53,7 @@ def test_all_done(tmp_path, capsys):
     [
         (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
         (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
+        (["done", "", "", ""], "n = 100: 3 of 4 candidates (betas x seeds) have no record yet"),
     ],
 )
 def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
@@ -64,10 +71,12 @@ def test_nothing_but_failures(tmp_path, capsys):
 
 def test_samplers_are_told_apart(tmp_path, capsys):
     store = Store(tmp_path)
-    cells = [replace(PLAIN, estimator="ups", sampler=sampler) for sampler in ("auto", "rejection")]
+    cells = [
+        replace(PLAIN, estimator="ups", options={"samples": 10, "sampler": name}) for name in ("auto", "rejection")
+    ]
     for cell, nll in zip(cells, (0.5, 0.7), strict=True):
         store.write(record(cell, nll=nll))
-    assert summary(plan(cells, *store.keys(), lambda _: 4), store) == 0
+    assert summary(_candidates(cells), store) == 0
     lines = [line.split()[3:6] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
     assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
 
@@ -76,7 +85,25 @@ def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
     """Data with the airline split has no validation rows."""
     store = Store(tmp_path)
     made = record(PLAIN, nll=0.5)
-    made["result"]["validation"] = {}
+    made.result.validation = {}
     store.write(made)
-    assert summary(plan([PLAIN], *store.keys(), lambda _: 4), store) == 0
+    assert summary(_candidates([PLAIN]), store) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cells done")
+
+
+def test_two_grids_of_one_method_are_told_apart(tmp_path, capsys):
+    store = Store(tmp_path)
+    for cell in CELLS:
+        store.write(record(cell, nll=cell.beta or 0.0))
+    both = [*_candidates(CELLS, "1, 0.1"), *_candidates([cell for cell in CELLS if cell.beta == 1.0], "1")]
+    assert summary(both, store) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
+    assert [line[6:] for line in lines] == [["1", "1", "1.5000±0.0000"], ["1,", "0.1", "0.1", "0.6000±0.0000"]]
+
+
+def test_betas_that_differ_between_seeds_are_shown_as_a_range(tmp_path, capsys):
+    store = Store(tmp_path)
+    for cell in CELLS:
+        store.write(record(cell, nll=abs((cell.beta or 0.0) - cell.seed)))
+    assert summary(_candidates(CELLS), store) == 0
+    assert " 0.1 - 1 " in capsys.readouterr().out

@@ -13,7 +13,8 @@ from pathlib import Path
 
 SERVER = """
 import json, os, sys
-import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.summary, dlmexp.cluster.multirun, dlmexp.running.progress
+import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.summary, dlmexp.running.progress
+import dlmexp.cluster.multirun
 from dlmexp.cli import main
 print("ready", flush=True)
 for line in sys.stdin:

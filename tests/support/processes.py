@@ -1,10 +1,12 @@
-"""Fixtures of tests that run jobs: real processes, and a tiny job on drawn data."""
+"""Fixtures of tests that run a sweep: real processes, a tiny sweep on drawn data, and what its records must be."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from dlmexp.records.store import Store
 from tests.support.launcher import Launcher
 
 TINY = [
@@ -15,7 +17,7 @@ TINY = [
 
 @pytest.fixture
 def tiny() -> list[str]:
-    """Words of a job of 18 cells in 3 batches (or 6 with `batch_cells=3`), done in a moment."""
+    """Arguments of a sweep of 18 cells in 3 batches (or 6 with `batch_cells=3`), done in a moment."""
     return list(TINY)
 
 
@@ -31,3 +33,30 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def comparable(results: Path) -> dict[str, tuple]:
+    """By key, what a record must share with that of an undisturbed run: everything but times and machines."""
+    store, found = Store(results), {}
+    for record in store.all():
+        assert record.key not in found
+        result = replace(record.result, seconds=None)
+        arrays = {name: array.tobytes() for name, array in store.arrays(record).items()}
+        found[record.key] = (record.status, record.cell, result, arrays)
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
+    """`undisturbed(arguments)`: the results folder of one process that was left alone."""
+    known: dict[tuple[str, ...], Path] = {}
+
+    def run(arguments: list[str]) -> Path:
+        if tuple(arguments) not in known:
+            folder = tmp_path_factory.mktemp("undisturbed")
+            code, said = launcher.run(folder, "run", *arguments)
+            assert code == 0, said
+            known[tuple(arguments)] = folder / "results"
+        return known[tuple(arguments)]
+
+    return run

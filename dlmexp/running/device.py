@@ -1,0 +1,50 @@
+"""The device that a run trains on: which one, its number type, and its free memory. Loads torch only where needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dlmexp.config import RunConfig
+from dlmexp.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+@dataclass(frozen=True)
+class Target:
+    """Device and dtype of the tensors of a run."""
+
+    device: torch.device
+    dtype: torch.dtype
+
+    def tensor(self, array: np.ndarray) -> torch.Tensor:
+        """A copy of the array, with this device and dtype."""
+        import torch
+
+        return torch.tensor(array, dtype=self.dtype, device=self.device)
+
+
+def select_target(device: str, dtype: str) -> Target:
+    """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
+    return Target(torch.device(device), getattr(torch, dtype))
+
+
+def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
+    """`("cpu", None)`, or `("cuda", bytes)` with the free memory of the GPU. Does not load torch for `device=cpu`."""
+    if cfg.device == "cpu":
+        return "cpu", None
+    device = select_target(cfg.device, cfg.dtype).device
+    if device.type == "cpu":
+        return "cpu", None
+    import torch
+
+    return "cuda", float(torch.cuda.mem_get_info(device)[0])

@@ -1,0 +1,43 @@
+"""What `plan=true` prints: a table of the cells of a sweep, how many are done, and in how many batches the rest run."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from dlmexp.console import counted, wide_console
+from dlmexp.plan.batches import Plan
+from dlmexp.plan.cell import Cell
+
+
+def show_plan(plan: Plan, missing: Sequence[str]) -> None:
+    """Print one line per dataset, size, method and estimator; then the totals, and the `missing` datasets."""
+    table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
+    batches = Counter(batch[0].group for batch in plan.batches)
+    groups: dict[tuple, list[Cell]] = {}
+    for cell in plan.cells:
+        groups.setdefault(cell.group, []).append(cell)
+    for group, cells in groups.items():
+        first = cells[0]
+        table.add_row(
+            first.dataset,
+            str(first.n),
+            first.method,
+            first.estimator_label,
+            first.parameterisation if first.form == "explicit" else "collapsed",
+            str(len({cell.seed for cell in cells})),
+            str(len({cell.beta for cell in cells})),
+            str(len(cells)),
+            str(sum(cell.key in plan.done for cell in cells)),
+            str(sum(cell.key in plan.failed for cell in cells)),
+            str(batches[group]),
+        )
+    console = wide_console()
+    console.print(table)
+    console.print(
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
+        highlight=False,
+    )
+    for message in missing:
+        console.print(f"left out: {message}", highlight=False)

@@ -1,0 +1,38 @@
+"""The device of a run, and that torch is loaded only where it is needed."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from dlmexp.errors import UserError
+from dlmexp.plan.compose import compose
+from dlmexp.running.device import device_and_free_memory, select_target
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_no_gpu():
+    assert select_target("auto", "float64").device.type == "cpu"
+    with pytest.raises(UserError, match="there is no CUDA device here; use device=cpu"):
+        select_target("cuda", "float64")
+    assert device_and_free_memory(compose(["dataset=banana", "device=auto"])) == ("cpu", None)
+
+
+def test_cpu():
+    assert device_and_free_memory(compose(["dataset=banana", "device=cpu"])) == ("cpu", None)
+
+
+def test_tensors_are_copies_with_device_and_dtype():
+    array = np.ones(3)
+    tensor = select_target("cpu", "float32").tensor(array)
+    assert (tensor.dtype, tensor.device.type) == (torch.float32, "cpu")
+    tensor.zero_()
+    assert array.all()
+
+
+def test_modules_of_a_plan_do_not_load_torch():
+    modules = "dlmexp.running.run, dlmexp.running.sweep, dlmexp.running.device, dlmexp.running.presence"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

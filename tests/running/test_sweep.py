@@ -1,0 +1,49 @@
+"""From a composed config to a sweep: what is refused, left out, and counted as done."""
+
+import pytest
+
+from dlmexp.errors import UserError
+from dlmexp.plan.compose import compose
+from dlmexp.records.store import Store
+from dlmexp.running.run import execute
+from dlmexp.running.sweep import plan_sweep, prepare_sweep, stand_in
+
+
+def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
+    words = [word for word in tiny if not word.startswith("dataset=")]
+    found = prepare_sweep(compose([*words, "dataset=[ringnorm_drawn,ringnorm]", f"data_root={tmp_path}"]))
+    assert len(found.cells) == 18
+    (sentence,) = found.missing
+    assert "dataset 'ringnorm' is missing" in sentence
+    assert "ringnorm_drawn can stand in: dataset=ringnorm_drawn" in sentence
+
+
+def test_the_experiment_made_for_a_stand_in_is_named(data_root):
+    assert "experiment=reg-log-sarcos_test" in stand_in("sarcos", "reg-log", data_root)
+    assert stand_in("banana", "class-log", data_root) == ""
+
+
+def test_nothing_can_be_run(tmp_path):
+    with pytest.raises(UserError, match="nothing can be run: dataset 'banana' is missing"):
+        prepare_sweep(compose(["dataset=banana", f"data_root={tmp_path}"]))
+
+
+@pytest.mark.parametrize("name", ["records", "data", "a/b", "..", ""])
+def test_names_that_would_get_in_the_way(tiny, name):
+    with pytest.raises(UserError, match="name="):
+        prepare_sweep(compose([*tiny, f"name='{name}'"]))
+
+
+def test_no_dataset():
+    with pytest.raises(UserError, match=r"dataset=\[\]: the grid is empty"):
+        prepare_sweep(compose(["dataset=[]"]))
+
+
+def test_unsound_records_count_as_missing(here, tiny):
+    cfg = compose(tiny)
+    assert execute(cfg) == 0
+    store, found = Store("results"), prepare_sweep(cfg)
+    assert plan_sweep(found, store, "cpu", None).pending == 0
+    victim = store.path("ringnorm_drawn", found.cells[0].key)
+    victim.write_text(victim.read_text().replace('"error"', '"eror"'))
+    assert plan_sweep(found, store, "cpu", None).pending == 1
