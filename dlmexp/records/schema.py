@@ -5,6 +5,7 @@ default, which then stands for all records without it. Fields that this version 
 cell: there an unknown field changes what the record is about.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -80,6 +81,11 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 class Unreadable(Exception):
     """Content that is no record of ours; the message says why."""
+
+
+def encoded(record: Record) -> bytes:
+    """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
+    return json.dumps(msgspec.to_builtins(record), separators=(",", ":")).encode()
 
 
 def decoded(values: Any) -> Record:
