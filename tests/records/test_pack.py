@@ -4,6 +4,7 @@ import io
 import shutil
 import tarfile
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -11,8 +12,11 @@ from msgspec.structs import replace
 from dlmexp.errors import UserError
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.files import sealed
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import read_results
+from dlmexp.records.schema import encoded
 from dlmexp.records.store import Store
-from tests.support.cells import PLAIN, scored
+from tests.support.cells import PLAIN, candidates, scored
 
 CURVE = replace(PLAIN, evaluate="10")
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2), "test_nll": np.array([2.0, 1.0])}
@@ -111,3 +115,105 @@ def test_nothing_to_pack(tmp_path, results):
     with pytest.raises(UserError, match=f"{results}: there are no records"):
         collect_pack(str(tmp_path / results), str(tmp_path / "records.tar.xz"), light=False)
     assert not (tmp_path / "records.tar.xz").exists()
+
+
+CANDIDATES = [
+    candidates("fixed_log_dlm", [replace(PLAIN, seed=seed, beta=beta) for beta in (4.0, 2.0, 1.0)], "4, 2, 1")
+    for seed in (0, 1)
+]
+
+
+@pytest.fixture
+def asked_for(tmp_path):
+    """Records of two experiments: one complete, of the other one cell has failed and one is missing."""
+    store = Store(tmp_path / "source")
+    for some in CANDIDATES:
+        for cell in some.cells:
+            store.write(scored(cell, nll=abs((cell.beta or 0.0) - 2.0 + cell.seed)), ARRAYS)
+    late = candidates(
+        "joint_log_dlm", [replace(PLAIN, variant="joint", base=None, beta=b) for b in (9.0, 8.0, 7.0)], ""
+    )
+    store.write(scored(late.cells[0], nll=0.5))
+    store.write(scored(late.cells[1], "failed"))
+    write_manifest(store.root, manifest("one", CANDIDATES))
+    write_manifest(store.root, manifest("two", [late]))
+    return store.root
+
+
+def _selected(results):
+    return sorted((one.method, one.betas, one.missing, one.failed, chosen.key if (chosen := one.selected()) else None)
+                  for one in results.choices)  # fmt: skip
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_pack_alone_selects_what_the_folder_selects(asked_for, tmp_path, light):
+    before = read_results(asked_for)
+    target = tmp_path / "target"
+    assert collect_pack(str(asked_for), str(target / "records.tar.xz"), light) == 8
+    alone = read_results(target)
+    assert alone.records.keys() == before.records.keys()
+    assert set(alone.asked) == set(before.asked)
+    assert alone.unasked == 0
+    assert _selected(alone) == _selected(before)
+    assert len(_selected(alone)) == 3
+    assert sum(key is not None for *_, key in _selected(alone)) == 2, "one grid lacks a candidate"
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_a_pack_of_a_pack_is_the_same_pack(asked_for, tmp_path, light):
+    once, twice = tmp_path / "once" / "records.tar.xz", tmp_path / "twice" / "records.tar.xz"
+    collect_pack(str(asked_for), str(once), light)
+    collect_pack(str(once.parent), str(twice), light)
+    one, two = read_results(once.parent), read_results(twice.parent)
+    assert one.records == two.records
+    assert set(one.asked) == set(two.asked)
+
+
+def test_a_run_that_goes_on_from_a_pack_completes_its_grid(asked_for, tmp_path):
+    collect_pack(str(asked_for), str(tmp_path / "target" / "records.tar.xz"), light=False)
+    lacking = replace(PLAIN, variant="joint", base=None, beta=7.0)
+    Store(tmp_path / "target").write(scored(lacking, nll=0.1))
+    found = {one.method: one.selected() for one in read_results(tmp_path / "target").choices}
+    assert found["joint_log_dlm"] is not None
+    assert found["joint_log_dlm"].key == lacking.key
+
+
+def test_a_pack_still_knows_the_cells_that_are_missing(asked_for, tmp_path):
+    collect_pack(str(asked_for), str(tmp_path / "target" / "records.tar.xz"), light=False)
+    lacking = replace(PLAIN, variant="joint", base=None, beta=7.0)
+    cells = {one.experiment: one.cells for one in Store(tmp_path / "target").packs.manifests}
+    assert cells == {"one": {}, "two": {lacking.key: lacking.describe()}}
+
+
+def _pack(path, **members):
+    with tarfile.open(path, "w:xz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(f"{name}.jsonl")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def test_a_pack_without_manifests_is_read_and_nothing_is_selected(tmp_path):
+    """As packs of the first version are."""
+    line = sealed(encoded(replace(scored(PLAIN, nll=0.5), format=2)))
+    _pack(tmp_path / "records.tar.xz", records=line + b"\n")
+    found = read_results(tmp_path)
+    assert list(found.records) == [PLAIN.key]
+    assert found.unasked == 1
+    assert found.choices == []
+
+
+def test_a_manifest_that_can_not_be_read_is_skipped_with_a_sentence(tmp_path, caplog):
+    good = msgspec.json.encode(manifest("one", CANDIDATES))
+    line = sealed(encoded(replace(scored(CANDIDATES[0].cells[0], nll=0.5), format=2)))
+    _pack(tmp_path / "records.tar.xz", records=line + b"\n", manifests=b'{"experiment":3}\n' + good + b"\n")
+    found = read_results(tmp_path)
+    assert [(one.method, one.missing) for one in found.choices] == [("fixed_log_dlm", 2)]
+    assert "records.tar.xz, manifests.jsonl, line 1: Expected `str`" in caplog.text
+
+
+def test_a_line_of_a_newer_version_is_skipped_with_a_sentence(tmp_path, caplog):
+    lines = [encoded(replace(scored(replace(PLAIN, seed=f), nll=0.5), format=f)) for f in (2, 3)]
+    _pack(tmp_path / "records.tar.xz", records=b"".join(sealed(line) + b"\n" for line in lines))
+    assert [record.cell.seed for record in Store(tmp_path).all()] == [2]
+    assert "records.tar.xz, line 2: it has format 3, from a newer dlmexp" in caplog.text
