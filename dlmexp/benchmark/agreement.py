@@ -15,10 +15,11 @@ ENOUGH = 95.0  # per cent
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per quantity; exit code 1 if one is not what was promised."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark agreement", description=__doc__)
+    parser.add_argument("folders", nargs=2, metavar="RESULTS", help="a results folder")
+    folders = parser.parse_args(argv).folders
     from dlmexp.records.results import load
 
-    parser.add_argument("folders", nargs=2, metavar="RESULTS", help="a results folder")
-    lines = agreement(*(load(folder) for folder in parser.parse_args(argv).folders))
+    lines = agreement(*(load(folder) for folder in folders))
     for line in lines:
         print(line)
     return 0 if all(line.kept for line in lines) else 1

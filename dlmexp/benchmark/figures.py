@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from dlmexp.benchmark.made_up import fill, paper
+from dlmexp.errors import UserError
 
 
 def timed(name: str, limit: float, work: Callable[[], object]) -> None:
@@ -24,6 +24,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     from dlmexp.cli import claims, plot, report
+
+    try:
+        from tests.support.made_up import fill, paper
+    except ModuleNotFoundError:
+        raise UserError("the made-up records come with the tests: run this in a checkout of the repository") from None
 
     with tempfile.TemporaryDirectory() as folder:
         print(f"{fill(folder, paper(betas=args.betas))} made-up records")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
 
@@ -85,7 +86,14 @@ class Unreadable(Exception):
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    return json.dumps(msgspec.to_builtins(record), separators=(",", ":")).encode()
+    return json.dumps(msgspec.to_builtins(record, enc_hook=_plain), separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a record can't hold {value!r}")
 
 
 def decoded(values: Any) -> Record:

@@ -61,9 +61,8 @@ def sampled(acceptance: float | None, sampler: str, seconds: float = 1.0, estima
             "joint_log_dlm", "abalone", n=1000, beta=0.1, seed=seed, estimator=estimator, samples=10, sampler=sampler
         )
         one = fit(of, nll=2.0, mre=0.1)
-        one["result"] |= {"seconds": seconds * (1 + 0.01 * seed), "iterations": 100}
-        if acceptance is not None:
-            one["result"]["acceptance"] = acceptance
+        one.result.seconds, one.result.iterations = seconds * (1 + 0.01 * seed), 100
+        one.result.acceptance = acceptance
         made.append(one)
     return made
 
@@ -92,5 +91,5 @@ def test_19_cost(judged) -> None:
 def test_19_only_the_same_machine_and_version_are_compared(judged, what) -> None:
     ours = sampled(1.0, "auto", 0.5)
     for one in ours:
-        one["made"] = one["made"] | {what: "another"}
+        setattr(one.made, what, "another")
     assert judged(19, sampled(None, "none", 1.0, "bmc") + ours).verdict is NOT_RUN

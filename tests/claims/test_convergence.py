@@ -12,7 +12,7 @@ def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **change
             made.append(failed(of))
             continue
         one = fit(of, nll=0.1, error=0.1)
-        one["result"]["converged"] = seed < converged
+        one.result.converged = seed < converged
         made.append(one)
     return made
 

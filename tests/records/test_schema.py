@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,14 @@ def test_every_number_survives_even_nan_and_infinity(metrics, value):
     for name, number in metrics.items():
         again = found.result.test[name]
         assert again == number or (math.isnan(again) and math.isnan(number))
+
+
+def test_numbers_of_numpy_are_numbers():
+    values: Any = {"test": {"nll": np.float64(0.1), "error": np.float32(0.5)}, "iterations": np.int64(3)}
+    found = decoded(json.loads(encoded(replace(RECORD, result=Result(**values, converged=np.bool_(True))))))
+    assert found.result == Result(test={"nll": 0.1, "error": 0.5}, iterations=3, converged=True)
+    with pytest.raises(TypeError, match="a record can't hold"):
+        encoded(replace(RECORD, result=Result(reason=object())))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("part", [Result, Made])
