@@ -1,10 +1,11 @@
 """Claim 18, both ways."""
 
 from dlmexp.claims.rules import Verdict
+from dlmexp.records.schema import Record
 from tests.support.made_up import cell, failed, fit
 
 
-def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **changes) -> list[dict]:
+def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **changes) -> list[Record]:
     made = []
     for seed in range(converged + limit + broken):
         of = cell(dataset, seed=seed, **changes)

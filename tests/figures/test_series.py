@@ -153,7 +153,7 @@ def test_histogram_pools_the_draws(results) -> None:
     assert series.draws is not None
     assert len(series.draws) == 197
     assert series.points["repetitions"].iloc[0] == 2
-    assert series.points["bias"].iloc[0] == pytest.approx(np.mean([m[0].result.bias for m in made]))
+    assert series.points["bias"].iloc[0] == pytest.approx(np.mean([m[0].result.bias or 0.0 for m in made]))
 
 
 def test_lines_of_regression_do_not_depend_on_the_parameterisation(results) -> None:

@@ -54,8 +54,12 @@ def test_every_number_survives_even_nan_and_infinity(metrics, value):
 
 
 def test_numbers_of_numpy_are_numbers():
-    values: Any = {"test": {"nll": np.float64(0.1), "error": np.float32(0.5)}, "iterations": np.int64(3)}
-    found = decoded(json.loads(encoded(replace(RECORD, result=Result(**values, converged=np.bool_(True))))))
+    values: Any = {
+        "test": {"nll": np.float64(0.1), "error": np.float32(0.5)},
+        "iterations": np.int64(3),
+        "converged": np.bool_(True),
+    }
+    found = decoded(json.loads(encoded(replace(RECORD, result=Result(**values)))))
     assert found.result == Result(test={"nll": 0.1, "error": 0.5}, iterations=3, converged=True)
     with pytest.raises(TypeError, match="a record can't hold"):
         encoded(replace(RECORD, result=Result(reason=object())))  # pyright: ignore[reportArgumentType]
