@@ -35,11 +35,11 @@ def agreement(one: "Results", other: "Results") -> list[Line]:
     for results in (one, other):
         if not any(np.isfinite(on_test(record, "nll")) for record in results.records.values()):
             raise UserError(f"'{results.store.root}' has no finished cells with a test NLL: run some of them first")
-    keys = [k for k in one.records if k in other.records and np.isfinite(on_test(one.records[k], "nll"))]
-    if not keys:
-        raise UserError("the two folders have no cell in common: give two of the same 'dlmexp run' command")
-    difference = np.array([abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll")) for key in keys])
+    both = [key for key in one.records if key in other.records]
+    difference = np.array([abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll")) for key in both])
     difference = difference[np.isfinite(difference)]
+    if not len(difference):
+        raise UserError("the two folders have no cell in common: give two of the same 'dlmexp run' command")
     lines = [
         Line("cells in both", len(difference), ""),
         Line("test NLL the same to the last bit", 100 * float((difference == 0).mean()), "%"),

@@ -58,6 +58,15 @@ def test_nothing_to_compare(tmp_path, monkeypatch, capsys, other):
     assert {"nowhere": "there is no folder 'nowhere'", "strangers": "no cell in common"}[other] in said
 
 
+def test_what_one_has_the_other_failed_at(tmp_path):
+    one, other = Store(tmp_path / "one"), Store(tmp_path / "other")
+    for store, done, not_done in ((one, CELLS[0], CELLS[1]), (other, CELLS[1], CELLS[0])):
+        store.write(fit(done, nll=0.5, error=0.1))
+        store.write(failed(not_done))
+    with pytest.raises(UserError, match="no cell in common"):
+        agreement(load(one.root), load(other.root))
+
+
 def test_nothing_but_failures(tmp_path):
     store = Store(tmp_path / "failures")
     store.write(failed(CELLS[0]))

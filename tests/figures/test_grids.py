@@ -46,10 +46,9 @@ def run(folder: Path, several: list[Candidates], lacking: int = 0, seeds: tuple[
     """Records of all cells but `lacking` betas of joint DLM in these seeds; the manifest asks for all of them."""
     records = {}
     for some in several:
-        best = (some.cells[BEST] if len(some.cells) > 1 else some.cells[0]).beta or 1.0
-        left_out = some.cells[:lacking] if some.method == "joint_log_dlm" and some.cells[-1].seed in seeds else ()
-        for cell in some.cells:
-            if cell not in left_out:
+        best = [cell.beta or 1.0 for cell in some.cells][BEST:][0]
+        for place, cell in enumerate(some.cells):
+            if some.method != "joint_log_dlm" or cell.seed not in seeds or place >= lacking:
                 off = abs(math.log((cell.beta or 1.0) / best))
                 records[cell.key] = fit(cell, nll=0.5 + 0.1 * cell.seed + off, error=0.1)
     fill(folder, records.values(), manifest("mine", several))
