@@ -15,10 +15,11 @@ ENOUGH = 95.0  # per cent
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per quantity; exit code 1 if one is not what was promised."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark agreement", description=__doc__)
+    parser.add_argument("folders", nargs=2, metavar="RESULTS", help="a results folder")
+    folders = parser.parse_args(argv).folders
     from dlmexp.records.results import load
 
-    parser.add_argument("folders", nargs=2, metavar="RESULTS", help="a results folder")
-    lines = agreement(*(load(folder) for folder in parser.parse_args(argv).folders))
+    lines = agreement(*(load(folder) for folder in folders))
     for line in lines:
         print(line)
     return 0 if all(line.kept for line in lines) else 1
@@ -34,11 +35,11 @@ def agreement(one: "Results", other: "Results") -> list[Line]:
     for results in (one, other):
         if not any(np.isfinite(on_test(record, "nll")) for record in results.records.values()):
             raise UserError(f"'{results.store.root}' has no finished cells with a test NLL: run some of them first")
-    keys = [k for k in one.records if k in other.records and np.isfinite(on_test(one.records[k], "nll"))]
-    if not keys:
-        raise UserError("the two folders have no cell in common: give two of the same 'dlmexp run' command")
-    difference = np.array([abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll")) for key in keys])
+    both = [key for key in one.records if key in other.records]
+    difference = np.array([abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll")) for key in both])
     difference = difference[np.isfinite(difference)]
+    if not len(difference):
+        raise UserError("the two folders have no cell in common: give two of the same 'dlmexp run' command")
     lines = [
         Line("cells in both", len(difference), ""),
         Line("test NLL the same to the last bit", 100 * float((difference == 0).mean()), "%"),

@@ -102,7 +102,7 @@ def _one_size(panel: Panel, several: list[Choice]) -> int | None:
 def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
     """Test metric against n, beta selected on validation for every repetition.
 
-    A repetition with candidates that have no record yet has not been run; it is counted in `incomplete`.
+    A repetition with candidates that have no record yet has not been run; a note counts it.
     """
     sizes: dict[int, list[Choice]] = defaultdict(list)
     for one in sorted(several, key=lambda one: one.cell.seed):
@@ -130,11 +130,9 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
 
 def _incomplete(line: Line, n: int, lacking: list[int]) -> str:
     span = f"{min(lacking)}" if min(lacking) == max(lacking) else f"{min(lacking)} to {max(lacking)}"
-    one = len(lacking) == 1
-    return (
-        f"{line.look.label}, n = {n}: {span} betas have no record yet in {len(lacking)} "
-        f"{'repetition' if one else 'repetitions'}, which {'is' if one else 'are'} not drawn"
-    )
+    betas = "beta has" if span == "1" else "betas have"
+    where = "1 repetition, which is" if len(lacking) == 1 else f"{len(lacking)} repetitions, which are"
+    return f"{line.look.label}, n = {n}: {span} {betas} no record yet in {where} not drawn"
 
 
 def _betas(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:

@@ -7,6 +7,7 @@ candidates of one another.
 
 import hashlib
 import io
+import json
 import lzma
 import shlex
 import tarfile
@@ -22,7 +23,7 @@ from dlmexp.errors import UserError
 from dlmexp.records.files import is_sealed, sealed, unpack_arrays, write_atomically
 from dlmexp.records.manifest import Manifest, merged
 from dlmexp.records.provenance import portable
-from dlmexp.records.schema import FORMAT, Record, Unreadable, decoded
+from dlmexp.records.schema import FORMAT, Record, Unreadable, decoded, encoded
 
 PATTERN = "records*.tar.xz"
 RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
@@ -31,8 +32,11 @@ RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
 def read_record(line: bytes) -> Record:
     """The record of a sealed JSON object; `Unreadable` says what is wrong with one that is not sound."""
     try:
-        values = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            values = msgspec.json.decode(line)
+        except msgspec.DecodeError:  # standard JSON has no NaN; Python's own reader, five times slower, takes it
+            values = json.loads(line)
+    except (ValueError, RecursionError):
         raise Unreadable("it is torn or not JSON") from None
     record = decoded(values)
     if record.sha256 is None or not is_sealed(line, record.sha256):
@@ -81,7 +85,11 @@ class Packs:
                         except Unreadable as why:
                             found.skipped.append(f"{path}, line {number}: {why}")
                 elif name == MANIFESTS:
-                    found.manifests.extend(msgspec.json.decode(line, type=Manifest) for line in content.splitlines())
+                    for number, line in enumerate(content.splitlines(), 1):
+                        try:
+                            found.manifests.append(msgspec.json.decode(line, type=Manifest))
+                        except (msgspec.DecodeError, UnicodeDecodeError) as why:
+                            found.skipped.append(f"{path}, {name}, line {number}: {why}")
                 else:
                     found.arrays[Path(name).stem] = content
         return found
@@ -144,7 +152,7 @@ def write_pack(
             record.arrays = hashlib.sha256(buffer.getvalue()).hexdigest()
             members.append((f"arrays/{record.key}.npz", buffer.getvalue()))
         packed.add(record.key)
-        lines.append(sealed(msgspec.json.encode(record)))
+        lines.append(sealed(encoded(record)))
     asked = []
     for one in merged(manifests):
         one.cells = {key: words for key, words in one.cells.items() if key not in packed}  # records describe themselves

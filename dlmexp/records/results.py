@@ -28,9 +28,17 @@ class Results:
         self.asked = list(asked)
 
     def restricted(self, keep: Iterable[Record]) -> "Results":
-        """The same results with only some of the records left; what is left out counts as never asked for."""
+        """The same results with only some of the records left.
+
+        Candidates of which some are left out (those at other betas) are cut down to the rest, a choice of its own; of
+        all others, those that have no record yet are still missing.
+        """
         kept = {record.key: record for record in keep}
-        asked = [Asked(one.method, one.betas, tuple(key for key in one.keys if key in kept)) for one in self.asked]
+        left_out = self.records.keys() - kept.keys()
+        asked = [
+            one if left_out.isdisjoint(one.keys) else Asked(one.method, one.betas, tuple(filter(kept.get, one.keys)))
+            for one in self.asked
+        ]
         return Results(self.store, kept.values(), asked, self.label)
 
     @cached_property

@@ -5,10 +5,12 @@ default, which then stands for all records without it. Fields that this version 
 cell: there an unknown field changes what the record is about.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
 
@@ -80,6 +82,18 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 class Unreadable(Exception):
     """Content that is no record of ours; the message says why."""
+
+
+def encoded(record: Record) -> bytes:
+    """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
+    return json.dumps(msgspec.to_builtins(record, enc_hook=_plain), separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a record can't hold {value!r}")
 
 
 def decoded(values: Any) -> Record:

@@ -20,7 +20,7 @@ import numpy as np
 
 from dlmexp.records.files import pack_arrays, sealed, unpack_arrays, write_atomically
 from dlmexp.records.pack import Packs, hyperparameters, read_record
-from dlmexp.records.schema import FORMAT, Record, Unreadable
+from dlmexp.records.schema import FORMAT, Record, Unreadable, encoded
 
 FAILED = ".failed.json"
 ABSENT = (FileNotFoundError, NotADirectoryError)
@@ -51,7 +51,7 @@ class Store:
             content = pack_arrays(arrays)
             record.arrays = hashlib.sha256(content).hexdigest()
             write_atomically(self._arrays_path(record), content)
-        write_atomically(self._record_path(record), sealed(msgspec.json.encode(record)) + b"\n")
+        write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
 

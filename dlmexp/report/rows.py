@@ -38,13 +38,14 @@ class Row:
 
 
 def rows(results: Results) -> list[Row]:
-    """Selected fits (beta by validation NLL, square loss by MSE), and fits of learning curves at each beta."""
+    """Selected fits (beta by validation NLL, square loss by MSE), and fits of learning curves at each beta. Where some
+    candidates have no record yet, nothing has been selected, and nothing lost."""
     groups: dict[tuple, list[Record]] = defaultdict(list)
     attempted: dict[tuple, set[int]] = defaultdict(set)
     cells: dict[tuple, Cell] = {}
     methods: dict[str, str] = {}
     for one in sorted(results.choices, key=lambda one: len(one.records)):
-        if one.records[0].part == "fits":
+        if one.records[0].part == "fits" and not one.missing:
             group = (one.method, one.betas, one.cell.values(SHARED))
             attempted[group].add(one.cell.seed)
             cells[group] = one.cell

@@ -1,12 +1,15 @@
 """Two results folders side by side."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
-from dlmexp.benchmark.agreement import agreement, fits, main
+from dlmexp.benchmark.agreement import agreement, main
 from dlmexp.cli import main as dlmexp
+from dlmexp.errors import UserError
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import load
 from dlmexp.records.store import Store
+from tests.support.cells import candidates
 from tests.support.made_up import cell, failed, fit
 
 CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
@@ -19,11 +22,12 @@ def folder(path, nlls, more=()):
         store.write(fit(each, nll=nll, error=0.1))
     for record in more:
         store.write(record)
+    write_manifest(store.root, manifest("mine", [candidates("beta_elbo", CELLS[i : i + 2]) for i in (0, 2)]))
     return str(path)
 
 
 def values(one, other):
-    return {line.what: line.value for line in agreement(fits(one), fits(other))}
+    return {line.what: line.value for line in agreement(load(one), load(other))}
 
 
 def test_what_is_counted(tmp_path, capsys):
@@ -51,4 +55,21 @@ def test_nothing_to_compare(tmp_path, monkeypatch, capsys, other):
     assert dlmexp(["benchmark", "agreement", one, other]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "no finished cells" in said or "no cell in common" in said
+    assert {"nowhere": "there is no folder 'nowhere'", "strangers": "no cell in common"}[other] in said
+
+
+def test_what_one_has_the_other_failed_at(tmp_path):
+    one, other = Store(tmp_path / "one"), Store(tmp_path / "other")
+    for store, done, not_done in ((one, CELLS[0], CELLS[1]), (other, CELLS[1], CELLS[0])):
+        store.write(fit(done, nll=0.5, error=0.1))
+        store.write(failed(not_done))
+    with pytest.raises(UserError, match="no cell in common"):
+        agreement(load(one.root), load(other.root))
+
+
+def test_nothing_but_failures(tmp_path):
+    store = Store(tmp_path / "failures")
+    store.write(failed(CELLS[0]))
+    one = load(folder(tmp_path / "one", [0.5, 0.4, 0.5, 0.4]))
+    with pytest.raises(UserError, match="no finished cells with a test NLL"):
+        agreement(one, load(store.root))

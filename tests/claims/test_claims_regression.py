@@ -4,6 +4,7 @@ import pytest
 
 from dlmexp.claims.judge import PAPER, STAND_IN
 from dlmexp.claims.rules import Verdict
+from dlmexp.records.schema import Record
 from tests.support.levels import ends, fits, on
 from tests.support.made_up import failed, fit, method_cell
 
@@ -77,7 +78,7 @@ def test_5_beta_elbo_beats_elbo(judged) -> None:
     )  # selects beta 1: the same
 
 
-def grid(n: int, best: dict[str, float]) -> list[dict]:
+def grid(n: int, best: dict[str, float]) -> list[Record]:
     """Fits over beta whose validation and test NLL are lowest at the given beta."""
     return [
         fit(method_cell(method, "cadata", n=n, seed=seed, beta=beta), nll=abs(beta - at) + 0.01 * seed, mse=1.0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dlmexp.claims.rules import Verdict
+from dlmexp.records.schema import Record, Result
 from tests.support.levels import ends, on
 from tests.support.made_up import failed, fit, method_cell, record
 
@@ -34,7 +35,7 @@ def gradients(bias: dict[str, float], noise: dict[tuple[str, int], float], centr
                 )  # fmt: skip
                 draws = centre + noise.get((name, samples), 0.02) * random.normal(size=100)
                 value = bias[name] / samples * (1 + 0.01 * seed)
-                made.append((record(of, {"bias": value, "bias_quadrature": value}), {"condition_i": draws}))
+                made.append((record(of, Result(bias=value, bias_quadrature=value)), {"condition_i": draws}))
     return made
 
 
@@ -54,16 +55,15 @@ def test_15_condition_i_of_bmc_1_is_not_asked(judged) -> None:
     assert len(on(judgement, "abalone", "condition (i)", how="whitened")) == 8
 
 
-def sampled(acceptance: float | None, sampler: str, seconds: float = 1.0, estimator: str = "ups") -> list[dict]:
+def sampled(acceptance: float | None, sampler: str, seconds: float = 1.0, estimator: str = "ups") -> list[Record]:
     made = []
     for seed in range(5):
         of = method_cell(
             "joint_log_dlm", "abalone", n=1000, beta=0.1, seed=seed, estimator=estimator, samples=10, sampler=sampler
         )
         one = fit(of, nll=2.0, mre=0.1)
-        one["result"] |= {"seconds": seconds * (1 + 0.01 * seed), "iterations": 100}
-        if acceptance is not None:
-            one["result"]["acceptance"] = acceptance
+        one.result.seconds, one.result.iterations = seconds * (1 + 0.01 * seed), 100
+        one.result.acceptance = acceptance
         made.append(one)
     return made
 
@@ -92,5 +92,5 @@ def test_19_cost(judged) -> None:
 def test_19_only_the_same_machine_and_version_are_compared(judged, what) -> None:
     ours = sampled(1.0, "auto", 0.5)
     for one in ours:
-        one["made"] = one["made"] | {what: "another"}
+        setattr(one.made, what, "another")
     assert judged(19, sampled(None, "none", 1.0, "bmc") + ours).verdict is NOT_RUN

@@ -1,10 +1,11 @@
 """Claim 18, both ways."""
 
 from dlmexp.claims.rules import Verdict
+from dlmexp.records.schema import Record
 from tests.support.made_up import cell, failed, fit
 
 
-def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **changes) -> list[dict]:
+def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **changes) -> list[Record]:
     made = []
     for seed in range(converged + limit + broken):
         of = cell(dataset, seed=seed, **changes)
@@ -12,7 +13,7 @@ def runs(dataset: str, converged: int, limit: int = 0, broken: int = 0, **change
             made.append(failed(of))
             continue
         one = fit(of, nll=0.1, error=0.1)
-        one["result"]["converged"] = seed < converged
+        one.result.converged = seed < converged
         made.append(one)
     return made
 

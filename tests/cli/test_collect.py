@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.records.manifest import remember
+from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
+from tests.support.cells import candidates
 from tests.support.made_up import cell, fit
 
 CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
@@ -19,7 +20,9 @@ CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for 
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     store = Store("results")
-    remember(store.root, "mine", CELLS)
+    several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
+    several += [candidates("elbo", [one], "1") for one in CELLS[::2]]
+    write_manifest(store.root, manifest("mine", several))
     for each in CELLS:
         store.write(fit(each, nll=each.beta or 0.0, error=0.1))
     return tmp_path
@@ -82,5 +85,8 @@ def test_a_foreign_file_is_skipped_and_stays_where_it_is(here):
     code = "from dlmexp.cli import main; import sys; sys.exit(main(['collect']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0
-    assert done.stderr == "skipped 1 files that are torn or no records, such as results/records/banana/mine.json\n"
+    assert done.stderr == (
+        "skipped 1 files or lines that are no sound records, such as results/records/banana/mine.json: "
+        "it does not fit the schema of a record: 'cell'\n"
+    )
     assert foreign.read_text() == "{}"

@@ -12,6 +12,7 @@ from dlmexp.figures.compose import measure, render
 from dlmexp.figures.plot import choose
 from dlmexp.figures.registry import figures
 from dlmexp.figures.variants import Drawing
+from dlmexp.records.schema import Record
 from tests.support.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
@@ -41,7 +42,7 @@ def heights(container: ErrorbarContainer) -> list[float]:
     return [float(np.ptp(segment[:, 1])) / 2 for segment in segments]
 
 
-def banana(values: dict[tuple[str, int], list[float]]) -> list[dict]:
+def banana(values: dict[tuple[str, int], list[float]]) -> list[Record]:
     return [
         fit(method_cell(method, "banana", n=n, seed=seed), nll=value, error=value / 2)
         for (method, n), several in values.items()

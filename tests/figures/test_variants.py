@@ -87,7 +87,7 @@ def test_parse_by_collects_values() -> None:
 def test_restrict_keeps_matching_records(results) -> None:
     found = results(*sweep("banana", ("beta_elbo",), [100, 200], range(3), 4))
     kept = restrict(found, {"n": ["200"], "seed": ["0", "1"]})
-    assert {(r["cell"]["n"], r["cell"]["seed"]) for r in kept.records.values()} == {(200, 0), (200, 1)}
+    assert {(r.cell.n, r.cell.seed) for r in kept.records.values()} == {(200, 0), (200, 1)}
     assert len(restrict(found, {"samples": ["none"]}).records) == len(found.records)
 
 

@@ -1,14 +1,11 @@
 """Plans: independent of the order of cells and of progress, nothing twice, nothing forgotten."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.plan.batches import plan
-
-ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", samples=None, base=None)
+from tests.support.cells import ELBO, PLAIN
 
 
 def _grid(sizes=(20, 50), seeds=range(3), betas=(10.0, 1.0, 0.1)):

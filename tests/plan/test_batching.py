@@ -1,12 +1,11 @@
 """Batch sizes from the shape of a cell and the memory of the device."""
 
-from dataclasses import replace
-
-from test_cell import PLAIN
+from msgspec.structs import replace
 
 from dlmexp.plan.batching import ARRAYS, CPU_BYTES, GPU_SHARE, cells_at_once
+from tests.support.cells import PLAIN
 
-CELL = replace(PLAIN, n=1000, M=74, samples=None, estimator="exact")
+CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
 
 
 def test_a_cpu_gets_as_many_as_its_caches_hold():
@@ -23,7 +22,7 @@ def test_a_gpu_gets_as_many_as_its_memory_holds():
     assert at_once * ARRAYS * 8 * 1000 * 74 <= GPU_SHARE * free
     assert cells_at_once(CELL, "cuda", free / 2) == at_once // 2
     assert cells_at_once(CELL, "cuda", 1.0) == 1
-    assert cells_at_once(replace(CELL, samples=74), "cuda", free) < 0.6 * at_once
+    assert cells_at_once(replace(CELL, options={"samples": 74}), "cuda", free) < 0.6 * at_once
 
 
 def test_a_path_over_beta_is_never_cut():

@@ -1,20 +1,21 @@
 """Keys: stable, and made of everything that changes a result."""
 
-from dataclasses import asdict, fields, replace
+import math
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from dlmexp.plan.cell import Cell
+from dlmexp.paths import conf_dir
+from dlmexp.plan import cell as module
+from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell
+from dlmexp.records.pack import Packs
+from tests.support.cells import PLAIN
 
-PLAIN = Cell(
-    kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",
-    ard=False, mean="constant", M=53, n=100, objective="log_dlm", variant="fixed", form="explicit",
-    parameterisation="whitened", estimator="bmc", samples=10, nu=None, nodes=None, sampler=None, lr=0.1,
-    minibatch=None, window=20, tolerance=1e-4, max_iterations=3000, epochs=None, evaluate="end", dtype="float64",
-    seed=3, beta=0.1, base="feed",
-)  # fmt: skip
+PAPER = conf_dir().parent / "results" / "paper"
 
 
 def test_the_key_is_the_same_on_every_machine_and_for_good():
@@ -22,33 +23,112 @@ def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(Cell)])
+def test_every_key_ever_published_is_still_the_key_of_its_cell():
+    packs = Packs(PAPER)
+    assert packs.skipped == []
+    assert len(packs.records) == 23_350
+    assert [key for key, record in packs.records.items() if key != record.cell.key] == []
+
+
+def _another(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, dict):
+        return {**value, "samples": 11}
+    return "x" if isinstance(value, str | None) else value + 1
+
+
+@pytest.mark.parametrize("field", FIELDS)
 def test_every_field_changes_the_key(field):
-    value = getattr(PLAIN, field)
-    other = not value if isinstance(value, bool) else "x" if isinstance(value, str | None) else value + 1
-    assert replace(PLAIN, **{field: other}).key != PLAIN.key
+    assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).key != PLAIN.key
 
 
-@given(st.floats(1e-3, 1e6), st.integers(0, 10**6), st.integers(1, 10**7))
-def test_there_and_back_through_a_record(beta, seed, n):
-    import json
+@pytest.mark.parametrize("option", [*FIRST_OPTIONS, "antithetic"])
+def test_every_option_changes_the_key(option):
+    keys = {replace(PLAIN, options={**PLAIN.options, option: value}).key for value in (1, 2, 2.5, "a", True)}
+    assert len(keys - {PLAIN.key}) == 5
 
-    cell = replace(PLAIN, beta=beta, seed=seed, n=n)
-    again = Cell.from_dict(json.loads(json.dumps(asdict(cell))))
+
+def test_a_new_option_enters_the_key_by_name_and_in_any_order():
+    one, two = {"samples": 10, "a": 1, "b": 2}, {"b": 2, "a": 1, "samples": 10}
+    assert replace(PLAIN, options=one).key == replace(PLAIN, options=two).key
+    assert replace(PLAIN, options=one).key != replace(PLAIN, options={"samples": 10, "a": 2, "b": 1}).key
+    assert replace(PLAIN, options=one).identity == replace(PLAIN, options=two).identity
+
+
+NAMES = st.text("abcdefgh_", min_size=1, max_size=6)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+OPTIONS = st.dictionaries(
+    st.one_of(st.sampled_from(FIRST_OPTIONS), NAMES),
+    st.one_of(st.booleans(), st.integers(-(2**53), 2**53), NUMBERS, st.text(max_size=5)),
+    max_size=4,
+)
+VALUES: dict[Any, st.SearchStrategy] = {
+    str: st.text(max_size=6),
+    int: st.integers(0, 2**53),
+    float: NUMBERS,
+    bool: st.booleans(),
+    int | None: st.none() | st.integers(0, 2**53),
+    float | None: st.none() | NUMBERS,
+    str | None: st.none() | st.text(max_size=6),
+}
+TYPES = {field.name: field.type for field in msgspec.structs.fields(Cell)}
+CELLS = st.builds(Cell, **{name: OPTIONS if name == "options" else VALUES[kind] for name, kind in TYPES.items()})
+
+
+@given(CELLS)
+def test_there_and_back_through_a_record(cell):
+    again = msgspec.json.decode(msgspec.json.encode(cell), type=Cell)
     assert again == cell
     assert again.key == cell.key
+    assert hash(again) == hash(cell)
+
+
+@given(CELLS, st.data())
+def test_the_key_depends_on_every_field(cell, data):
+    name = data.draw(st.sampled_from(FIELDS))
+    value = data.draw(OPTIONS if name == "options" else VALUES[TYPES[name]])
+    other = replace(cell, **{name: value})
+    same = msgspec.json.encode(getattr(cell, name), order="deterministic") == msgspec.json.encode(
+        value, order="deterministic"
+    )
+    assert (other.key == cell.key) == same
+
+
+class Grown(Cell, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
+    """A cell as a later version may have it: with one more field."""
+
+    jitter: float = 1e-6
+
+
+def test_a_later_field_enters_the_key_only_where_it_differs_from_its_default(monkeypatch):
+    assert not module.LATER_FIELDS
+    monkeypatch.setattr(module, "LATER_FIELDS", {"jitter": 1e-6})
+    values = msgspec.structs.asdict(PLAIN)
+    assert Grown(**values).key == PLAIN.key, "the keys of earlier records stay what they were"
+    assert Grown(**values, jitter=1e-6).key == PLAIN.key
+    assert Grown(**values, jitter=1e-5).key not in (PLAIN.key, Grown(**values, jitter=1e-4).key)
+    old = msgspec.convert(values, Grown)
+    assert old.jitter == 1e-6, "a record without the field means the default"
 
 
 def test_cells_of_a_group_differ_in_seed_beta_and_base_alone():
     assert replace(PLAIN, seed=9, beta=1.0, base=None).group == PLAIN.group
-    for field in fields(Cell):
-        if field.name not in ("seed", "beta", "base"):
-            assert replace(PLAIN, **{field.name: "other"}).group != PLAIN.group
+    for field in FIELDS:
+        if field not in ("seed", "beta", "base"):
+            assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).group != PLAIN.group
+
+
+def test_candidates_differ_in_beta_alone():
+    assert replace(PLAIN, beta=math.pi).identity == PLAIN.identity
+    for field in FIELDS:
+        if field != "beta":
+            assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).identity != PLAIN.identity
 
 
 def test_words():
     assert PLAIN.describe() == "banana n=100 seed=3 fixed_log_dlm bmc-10 beta=0.1"
-    assert replace(PLAIN, objective="fitc", variant="joint", beta=None, samples=None, estimator="exact").describe() == (
+    assert replace(PLAIN, objective="fitc", variant="joint", beta=None, options={}, estimator="exact").describe() == (
         "banana n=100 seed=3 fitc exact"
     )
     assert replace(PLAIN, parameterisation="unwhitened").describe().endswith("bmc-10 unwhitened beta=0.1")

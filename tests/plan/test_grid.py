@@ -1,16 +1,17 @@
 """Which cells a config spans."""
 
 import itertools
-from dataclasses import replace
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from dlmexp.sweep import grid
+from msgspec.structs import replace
 
 from dlmexp.config import BetaConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.errors import UserError
+from dlmexp.plan import grid
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
 
@@ -20,13 +21,18 @@ def _data(name: str = "x", task: Any = "binary", rows: int = 600) -> Dataset:
     return Dataset(name, task, rng.normal(size=(rows, 2)), rng.integers(0, 2, rows).astype(float), "sum")
 
 
-def _cells(*words, rows=600):
+def _candidates(*words, rows=600):
     cfg = compose(list(words))
     check(cfg)
     found = []
     for dataset in cfg.dataset.values():
-        found += grid.cells(cfg, dataset, _data(dataset.name, dataset.task, rows))
+        found += grid.candidates(cfg, dataset, _data(dataset.name, dataset.task, rows))
     return found
+
+
+def _cells(*words, rows=600):
+    """The cells, each once, in the order they are asked for."""
+    return list(dict.fromkeys(cell for some in _candidates(*words, rows=rows) for cell in some.cells))
 
 
 def test_the_papers_grid():
@@ -74,6 +80,41 @@ def test_elbo_is_beta_elbo_at_one():
         "dataset=banana", "method=[elbo,beta_elbo]", "beta=list", "beta.values=[3,1]", "seeds=[0]", "sizes=[50]"
     )
     assert sorted(cell.beta for cell in cells) == [1.0, 3.0]
+
+    asked = {
+        c.method: (c.betas, [cell.beta for cell in c.cells])
+        for c in _candidates(
+            "dataset=banana", "method=[elbo,beta_elbo]", "beta=list", "beta.values=[3,0.5]", "seeds=[0]", "sizes=[50]"
+        )
+    }
+    assert asked == {"elbo": ("1", [1.0]), "beta_elbo": ("3, 0.5", [3.0, 0.5])}, (
+        "beta = 1 is a candidate where asked for"
+    )
+
+
+BETAS = {
+    "beta=grid": ("n, n/2, ... >= 0.01", [50 / 2**k for k in range(13)]),
+    "beta.smallest=0.1": ("n, n/2, ... >= 0.1", [50 / 2**k for k in range(9)]),
+    "beta.ratio=4": ("n, n/4, ... >= 0.01", [50 / 4**k for k in range(7)]),
+    "beta=short": ("n, n/10, ... >= 0.01", [50, 5, 0.5, 0.05]),
+    "beta=list beta.values=[50,100]": ("100, 50", [100, 50]),
+}
+
+
+@pytest.mark.parametrize("words", BETAS)
+def test_the_betas_of_one_config_are_candidates_of_one_another(words):
+    rule, betas = BETAS[words]
+    found = _candidates(
+        "dataset=abalone", "method=[elbo,joint_log_dlm,fixed_log_dlm]", "estimator=[bmc]",
+        "estimator.bmc.samples=[1,10]", "seeds=[0,1]", "sizes=[50]", *words.split(),
+    )  # fmt: skip
+    for some in found:
+        assert len({cell.identity for cell in some.cells}) == 1
+        chosen = some.method != "elbo"
+        assert some.betas == (rule if chosen else "1")
+        assert [cell.beta for cell in some.cells] == pytest.approx(betas if chosen else [1.0])
+    count = Counter(some.method for some in found)
+    assert count == {"elbo": 4, "joint_log_dlm": 4, "fixed_log_dlm": 4}, "elbo: asked for, and as the base of the fixed"
 
 
 def test_estimators_are_for_log_loss_alone_and_lists_are_swept():

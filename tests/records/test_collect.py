@@ -1,29 +1,28 @@
 """Records as tables on disk."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
-from test_cell import PLAIN
-from test_table import record
+from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.records.collect import collect, collect_pack
-from dlmexp.records.manifest import remember
+from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
+from tests.support.cells import PLAIN, candidates, scored
 
 CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
+ASKED = [candidates("fixed_log_dlm", CELLS[:2]), candidates("fixed_log_dlm", CELLS[2:])]
 
 
 @pytest.fixture
 def root(tmp_path):
     store = Store(tmp_path)
     for cell in CELLS[:3]:
-        store.write(record(cell, nll=cell.beta or 0.0, error=0.25))
-    store.write(record(CELLS[3], "failed"))
-    remember(tmp_path, "one", CELLS)
-    remember(tmp_path, "half", CELLS[:2])
-    remember(tmp_path, "none", [replace(PLAIN, seed=99)])
+        store.write(scored(cell, nll=cell.beta or 0.0, error=0.25))
+    store.write(scored(CELLS[3], "failed"))
+    write_manifest(tmp_path, manifest("one", ASKED))
+    write_manifest(tmp_path, manifest("half", ASKED[:1]))
+    write_manifest(tmp_path, manifest("none", [candidates("fixed_log_dlm", [replace(PLAIN, seed=99)])]))
     return tmp_path
 
 
@@ -57,7 +56,7 @@ def test_a_pack_counts_as_the_folders_own(root, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     assert collect_pack(str(root), str(other / "records-one.tar.xz"), light=False) == 4
     assert Store(other).keys() == Store(root).keys()
-    found = {r["key"]: r["result"] for r in Store(other).all()}
-    assert found == {r["key"]: r["result"] for r in Store(root).all()}
+    found = {r.key: r.result for r in Store(other).all()}
+    assert found == {r.key: r.result for r in Store(root).all()}
     with pytest.raises(UserError, match="choose one like"):
         collect_pack(str(root), str(other / "mine.zip"), light=False)

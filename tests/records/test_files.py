@@ -1,12 +1,17 @@
 """Files that are whole or not there."""
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
-from dlmexp.sweep import sealed as module
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dlmexp.records.files import pack, sealed, unpack, unsealed, write_atomically
+from dlmexp.records import files as module
+from dlmexp.records.files import is_sealed, pack_arrays, sealed, unpack_arrays, write_atomically
+from dlmexp.records.pack import read_record
+from dlmexp.records.schema import Unreadable
 
 
 def test_written_whole_and_alone(tmp_path):
@@ -34,36 +39,56 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 def test_arrays_there_and_back_and_the_same_bytes_every_time():
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.array([np.nan, 1.0])}
-    content = pack(arrays)
-    assert content == pack(arrays)
-    back = unpack(content)
+    content = pack_arrays(arrays)
+    assert content == pack_arrays(arrays)
+    back = unpack_arrays(content)
     assert back["a"].dtype == np.float32
     assert np.array_equal(back["b"], arrays["b"], equal_nan=True)
 
 
 def test_pickles_are_refused():
     with pytest.raises(ValueError, match="allow_pickle"):
-        unpack(pack({"a": np.array([{}])}))
+        unpack_arrays(pack_arrays({"a": np.array([{}])}))
 
 
-RECORD = {"key": "k", "cell": {"beta": 0.1, "sha256": "of the data"}, "sha256": "old"}
+OBJECT = b'{"key":"k","cell":{"beta":0.1,"sha256":"of the data"}}'
 
 
-def test_a_sealed_record_there_and_back():
-    found = unsealed(sealed(RECORD))
-    assert found is not None
-    assert {**found, "sha256": "old"} == RECORD
-    assert sealed(found) == sealed(RECORD)
+def _holds(line: bytes) -> bool:
+    """As readers of records see it: the checksum is the one that the object itself names."""
+    try:
+        digest = json.loads(line)["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    return isinstance(digest, str) and is_sealed(line, digest)
+
+
+def test_a_sealed_object_is_the_object_with_its_checksum():
+    line = sealed(OBJECT)
+    found = json.loads(line)
+    assert found.pop("sha256") == hashlib.sha256(OBJECT).hexdigest()
+    assert found == json.loads(OBJECT)
+    assert _holds(line)
+
+
+def test_lines_of_earlier_versions_hold():
+    """There the checksum was not the last field but in the order of the alphabet."""
+    body = {"key": "k", "result": {"nll": 0.1}, "status": "done"}
+    digest = hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()
+    ordered = {"key": "k", "result": {"nll": 0.1}, "sha256": digest, "status": "done"}
+    assert _holds(json.dumps(ordered, separators=(",", ":")).encode())
 
 
 @given(st.data())
 def test_a_changed_letter_breaks_the_seal(data):
-    line = sealed(RECORD)
+    line = sealed(OBJECT).decode()
     place, letter = data.draw(st.integers(0, len(line) - 1)), data.draw(st.characters(codec="utf-8"))
     assume(line[place] != letter)
-    assert unsealed(line[:place] + letter + line[place + 1 :]) is None
+    assert not _holds((line[:place] + letter + line[place + 1 :]).encode())
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"key":"k"}', '{"key":"k","sha256":5}'])
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"3", b'{"key":"k"}', b'{"key":"k","sha256":5}'])
 def test_what_was_never_sealed(line):
-    assert unsealed(line) is None
+    assert not _holds(line)
+    with pytest.raises(Unreadable):
+        read_record(line)

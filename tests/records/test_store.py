@@ -3,17 +3,17 @@
 import math
 import os
 import threading
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cell import PLAIN
-from test_table import record
+from msgspec.structs import replace
 
 from dlmexp.records.files import sealed
 from dlmexp.records.store import Store
+from tests.support.cells import PLAIN, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
 
@@ -28,11 +28,11 @@ def _path(store, suffix=".json"):
 
 
 def test_there_and_back(store):
-    store.write(record(PLAIN, nll=0.1 + 0.2, error=math.nan), ARRAYS)
+    store.write(scored(PLAIN, nll=0.1 + 0.2, error=math.nan), ARRAYS)
     (found,) = store.all()
-    assert found["result"]["validation"]["nll"] == 0.1 + 0.2
-    assert math.isnan(found["result"]["validation"]["error"])
-    assert found["cell"]["beta"] == PLAIN.beta
+    assert found.result.validation["nll"] == 0.1 + 0.2
+    assert math.isnan(found.result.validation["error"])
+    assert found.cell.beta == PLAIN.beta
     arrays = store.arrays(found)
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -41,7 +41,7 @@ def test_there_and_back(store):
 
 
 def test_no_arrays(store):
-    store.write(record(PLAIN, nll=1.0))
+    store.write(scored(PLAIN, nll=1.0))
     (found,) = store.all()
     assert store.arrays(found) == {}
 
@@ -56,7 +56,7 @@ def test_nothing_there(store):
 @given(st.data())
 def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
     store = Store(tmp_path_factory.mktemp("flip"))
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    store.write(scored(PLAIN, nll=0.25), ARRAYS)
     path = _path(store)
     content = bytearray(path.read_bytes())
     place, bit = data.draw(st.integers(0, len(content) - 2)), data.draw(st.integers(0, 7))
@@ -64,12 +64,12 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
     path.write_bytes(content)
     assert store.find("banana", PLAIN.key) is None
     assert not path.exists()
-    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 50, -1, -3])
-def test_a_truncated_record_is_set_aside_with_a_reason(store, length):
-    store.write(record(PLAIN, nll=0.25))
+def test_a_truncated_record_is_quarantined_with_a_reason(store, length):
+    store.write(scored(PLAIN, nll=0.25))
     content = _path(store).read_bytes()
     _path(store).write_bytes(content[:length])
     found = store.find("banana", PLAIN.key)
@@ -78,42 +78,44 @@ def test_a_truncated_record_is_set_aside_with_a_reason(store, length):
         return
     assert found is None
     assert store.keys() == (set(), set())
-    names = sorted(path.name for path in (store.root / "set-aside").iterdir())
+    names = sorted(path.name for path in (store.root / "quarantine").iterdir())
     assert len(names) == 2
     assert names[1] == names[0] + ".why"
-    assert (store.root / "set-aside" / names[0]).read_bytes() == content[:length]
+    assert (store.root / "quarantine" / names[0]).read_bytes() == content[:length]
 
 
 def _without(*names):
     """A sealed record that lacks what every record of ours has."""
-    return sealed({"format": 1} | {name: v for name, v in record(PLAIN, nll=1.0).items() if name not in names})
+    values = {"format": 2} | msgspec.to_builtins(scored(PLAIN, nll=1.0))
+    return sealed(msgspec.json.encode({name: v for name, v in values.items() if name not in names})).decode()
 
 
 FOREIGN = ["[]", "3", "null", '{"format": 1}', "\xff", _without("status"), _without("cell", "made"), _without("key")]
 
 
 @pytest.mark.parametrize("text", FOREIGN)
-def test_foreign_files_are_set_aside_by_a_run(store, text):
+def test_foreign_files_are_quarantined_by_a_run(store, text):
     _path(store).parent.mkdir(parents=True)
     _path(store).write_bytes(text.encode("latin-1"))
     assert store.find("banana", PLAIN.key) is None
     assert not _path(store).exists()
-    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("text", FOREIGN)
 def test_foreign_files_are_left_alone_by_readers_who_say_so(store, text, caplog):
-    store.write(record(replace(PLAIN, seed=1), nll=0.25))
+    store.write(scored(replace(PLAIN, seed=1), nll=0.25))
     _path(store).write_bytes(text.encode("latin-1"))
-    assert [r["cell"]["seed"] for r in store.all()] == [1]
+    assert [r.cell.seed for r in store.all()] == [1]
     assert store.read(_path(store)) is None
     assert _path(store).read_bytes() == text.encode("latin-1")
-    assert not (store.root / "set-aside").exists()
-    assert caplog.messages == [f"skipped 1 files that are torn or no records, such as {_path(store)}"]
+    assert not (store.root / "quarantine").exists()
+    (said,) = caplog.messages
+    assert said.startswith(f"skipped 1 files or lines that are no sound records, such as {_path(store)}: it")
 
 
 def test_whatever_else_lies_about_is_no_record(store):
-    store.write(record(PLAIN, nll=0.25))
+    store.write(scored(PLAIN, nll=0.25))
     (store.records / ".DS_Store").write_bytes(b"\0")
     (store.records / "notes.json").write_text("{}")
     _path(store, ".folder.json").mkdir()
@@ -121,14 +123,14 @@ def test_whatever_else_lies_about_is_no_record(store):
     assert PLAIN.key in store.keys()[0]
 
 
-def test_a_folder_under_a_records_name_is_set_aside_by_a_run(store):
+def test_a_folder_under_a_records_name_is_quarantined_by_a_run(store):
     _path(store).mkdir(parents=True)
     assert store.find("banana", PLAIN.key) is None
     assert not _path(store).exists()
 
 
 def test_a_record_under_anothers_name_is_foreign(store):
-    store.write(record(PLAIN, nll=0.25))
+    store.write(scored(PLAIN, nll=0.25))
     os.rename(_path(store), store.path("banana", "0" * 20))
     assert store.find("banana", "0" * 20) is None
 
@@ -147,51 +149,51 @@ def _damage_arrays(store, damage):
 
 @pytest.mark.parametrize("damage", ["bit", "gone", "short"])
 def test_arrays_that_do_not_match_are_left_alone_by_readers_who_say_so_once(store, damage, caplog):
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    store.write(scored(PLAIN, nll=0.25), ARRAYS)
     (found,) = store.all()
     _damage_arrays(store, damage)
     assert store.arrays(found) == store.arrays(found) == {}
     assert store.keys() == ({PLAIN.key}, set())
-    assert not (store.root / "set-aside").exists()
+    assert not (store.root / "quarantine").exists()
     assert len(caplog.messages) == 1
     assert "the arrays do not match the record" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["bit", "gone", "short"])
 def test_arrays_that_do_not_match_take_the_record_with_them_when_a_run_needs_them(store, damage):
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    store.write(scored(PLAIN, nll=0.25), ARRAYS)
     _damage_arrays(store, damage)
     assert store.base("banana", PLAIN.key) is None
     assert store.keys() == (set(), set())
-    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("cell", [replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
 def test_a_cell_that_lost_the_arrays_it_was_run_for_is_not_done(store, cell):
-    store.write(record(cell, nll=0.25), ARRAYS)
+    store.write(scored(cell, nll=0.25), ARRAYS)
     assert store.find("banana", cell.key) is not None
     _damage_arrays(store, "short")
     assert store.find("banana", cell.key) is None
     assert store.keys() == (set(), set())
-    assert len(list((store.root / "set-aside").glob("*.json"))) == 1
+    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
 
 
 def test_a_failure_gives_way_to_success_and_is_not_deleted(store):
-    store.write(record(PLAIN, "failed"), {"m": np.ones(3)})
+    store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})
     assert store.keys() == (set(), {PLAIN.key})
-    assert [r["status"] for r in store.all()] == ["failed"]
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
+    assert [r.status for r in store.all()] == ["failed"]
+    store.write(scored(PLAIN, nll=0.25), ARRAYS)
     assert store.keys() == ({PLAIN.key}, set())
-    assert [r["status"] for r in store.all()] == ["done"]
-    assert len(list((store.root / "set-aside").glob("*.failed.json"))) == 1
+    assert [r.status for r in store.all()] == ["done"]
+    assert len(list((store.root / "quarantine").glob("*.failed.json"))) == 1
 
 
 def test_a_failure_elsewhere_does_not_hide_success(store):
-    store.write(record(PLAIN, nll=0.25), ARRAYS)
-    store.write(record(PLAIN, "failed"), {"m": np.ones(3)})
+    store.write(scored(PLAIN, nll=0.25), ARRAYS)
+    store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})
     assert store.keys() == ({PLAIN.key}, set())
     (found,) = store.all()
-    assert found["status"] == "done"
+    assert found.status == "done"
     assert store.arrays(found).keys() == ARRAYS.keys()
 
 
@@ -201,12 +203,12 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
 
     def write(who):
         for _ in range(40):
-            store.write(record(PLAIN, nll=0.25 + who), {"Z": np.full(3, float(who))})
+            store.write(scored(PLAIN, nll=0.25 + who), {"Z": np.full(3, float(who))})
 
     def read():
         while writers[0].is_alive() or writers[1].is_alive():
             for found in store.all():
-                if store.arrays(found)["Z"][0] != found["result"]["validation"]["nll"] - 0.25:
+                if store.arrays(found)["Z"][0] != found.result.validation["nll"] - 0.25:
                     trouble.append(found)
 
     writers = [threading.Thread(target=write, args=(who,)) for who in (0, 1)]
@@ -216,11 +218,11 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
     for thread in (*writers, reader):
         thread.join()
     assert not trouble
-    assert not (store.root / "set-aside").exists()
+    assert not (store.root / "quarantine").exists()
 
 
 def test_unfinished_files_are_not_records(store):
-    store.write(record(PLAIN, nll=0.25))
+    store.write(scored(PLAIN, nll=0.25))
     (store.records / "banana" / f".{PLAIN.key}.json.abc.tmp").write_text("{")
     assert len(list(store.all())) == 1
     assert store.keys() == ({PLAIN.key}, set())

@@ -6,11 +6,11 @@ import pytest
 from dlmexp.records.results import Results
 from dlmexp.records.store import Store
 from dlmexp.report.rows import rows
-from tests.support.made_up import cell, curves, failed, fit, method_cell
+from tests.support.made_up import asked, cell, curves, failed, fit, method_cell
 
 
 def table(*records) -> list:
-    return rows(Results(Store("nowhere"), records))
+    return rows(Results(Store("nowhere"), records, asked(records)))
 
 
 def test_repetitions_are_averaged_at_their_selected_beta() -> None:
@@ -26,9 +26,27 @@ def test_repetitions_are_averaged_at_their_selected_beta() -> None:
     assert (row.method, row.estimator, row.q, row.converged) == ("joint DLM", "exact", "whitened", 1.0)
 
 
-def test_a_beta_1_elbo_is_a_row_of_elbo_and_a_candidate_of_beta_elbo() -> None:
-    found = table(fit(cell("banana"), nll=0.3, error=0.1))
-    assert {row.method for row in found} == {"ELBO", "β-ELBO"}
+def test_a_beta_1_elbo_is_a_row_of_beta_elbo_only_where_that_was_asked_for() -> None:
+    one, two = (fit(cell("banana", beta=beta), nll=0.3, error=0.1) for beta in (1.0, 2.0))
+    assert [row.method for row in table(one)] == ["ELBO"]
+    assert [(row.method, row.beta) for row in table(one, two)] == [("ELBO", 1.0), ("β-ELBO", 2.0)]
+
+
+def test_a_repetition_with_part_of_its_grid_is_neither_a_result_nor_lost() -> None:
+    cells = [[method_cell("joint_log_dlm", "banana", seed=seed, beta=b) for b in (4.0, 2.0)] for seed in range(3)]
+    records = [[fit(one, nll=one.beta or 0.0, error=0.1) for one in some] for some in cells]
+    of = asked(record for some in records for record in some)
+    there = [*records[0], *records[1], records[2][0]]
+    (row,) = rows(Results(Store("nowhere"), there, of))
+    assert (row.repetitions, row.lost) == (2, 0)
+    assert rows(Results(Store("nowhere"), records[2][:1], of)) == []
+
+
+def test_selections_from_two_grids_are_two_rows() -> None:
+    records = [fit(method_cell("joint_log_dlm", "banana", beta=beta), nll=beta, error=0.1) for beta in (4.0, 2.0, 1.0)]
+    both = [*asked(records, "4, 2, 1"), *asked(records[:2], "4, 2")]
+    found = rows(Results(Store("nowhere"), records, both))
+    assert [row.beta for row in found] == [1.0, 2.0]
 
 
 def test_other_settings_are_other_rows() -> None:

@@ -1,17 +1,19 @@
 """The head of the page, and failures by reason."""
 
+from msgspec.structs import replace
+
 from dlmexp.records.results import Results
 from dlmexp.records.store import Store
 from dlmexp.report.summary import commands, failures, made_with, overview
-from tests.support.made_up import cell, failed, fit
+from tests.support.made_up import asked, cell, failed, fit
 
 
 def results() -> Results:
     records = [fit(cell("banana", seed=seed), nll=0.1) for seed in range(4)]
     records += [failed(cell("pol", seed=seed), "not positive definite") for seed in range(7)]
     records.append(failed(cell("pol", seed=9), "NaN"))
-    records[0]["made"] = records[0]["made"] | {"device": "NVIDIA", "time": "2001-01-01T00:00:00Z"}
-    return Results(Store("nowhere"), records)
+    records[0].made = replace(records[0].made, device="NVIDIA", time="2001-01-01T00:00:00Z")
+    return Results(Store("nowhere"), records, asked(records))
 
 
 def test_overview() -> None:

@@ -4,12 +4,13 @@ from typing import Any
 
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.judge import Judgement
+from dlmexp.records.schema import Record
 from tests.support.made_up import fit, method_cell
 
 
 def fits(
     dataset: str, metric: str, levels: dict[str, float], seeds: int = 5, n: int = 100, **changes: Any
-) -> list[dict]:
+) -> list[Record]:
     """One fit per method and seed: its level, what all methods share in a repetition, and a little noise."""
     records = []
     for method, level in levels.items():
@@ -27,7 +28,7 @@ def fits(
     return records
 
 
-def ends(dataset: str, levels: dict[Any, float], seeds: int = 5, **changes: Any) -> list[dict]:
+def ends(dataset: str, levels: dict[Any, float], seeds: int = 5, **changes: Any) -> list[Record]:
     """Learning curves that end at a level: (method, beta, estimator, samples) -> test NLL."""
     records = []
     for (method, beta, estimator, samples), level in levels.items():

@@ -36,8 +36,9 @@ SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
 Thing = Cell | Record | tuple[Record, dict[str, np.ndarray]]
 
 
-def fill(folder: str | os.PathLike[str], things: Iterable[Thing]) -> int:
-    """Store records (or cells, with plausible numbers; or records with arrays) and a manifest of them; how many."""
+def fill(folder: str | os.PathLike[str], things: Iterable[Thing], asked_for: Manifest | None = None) -> int:
+    """Store records (or cells, with plausible numbers; or records with arrays) and a manifest, by default one that asks
+    for just them; how many."""
     store, records = Store(folder), []
     with mock.patch("os.fsync"):  # takes most of the time of a write, and nobody will miss these
         for thing in things:
@@ -46,7 +47,7 @@ def fill(folder: str | os.PathLike[str], things: Iterable[Thing]) -> int:
             store.write(record, arrays)
             records.append(record)
         cells = {record.key: record.cell.describe() for record in records}
-        write_manifest(Path(folder), Manifest("made-up", cells, asked(records)))
+        write_manifest(Path(folder), asked_for or Manifest("made-up", cells, asked(records)))
     return len(records)
 
 
@@ -170,7 +171,7 @@ def _gradient(of: Cell, random: np.random.Generator) -> tuple[Record, dict[str, 
 def sweep(
     dataset: str, methods: tuple[str, ...], sizes: list[int], seeds: range, betas: int, **changes: Any
 ) -> Iterator[Cell]:
-    """Cells of a figure against n: every method, size and seed, `betas` values (not on the grid that must be whole)."""
+    """Cells of a figure against n: every method, size and seed, `betas` values."""
     for method in methods:
         sampled = {} if method.endswith("log_dlm") else {"estimator": "exact", "samples": None}
         for n in sizes:

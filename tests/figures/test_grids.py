@@ -1,0 +1,123 @@
+"""A beta grid of one's own ends in a point of the figure and in the claims, as soon as it is complete."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dlmexp.claims.evidence import selected
+from dlmexp.cli import main
+from dlmexp.data.dataset import Dataset
+from dlmexp.figures.registry import figures
+from dlmexp.figures.series import panel_series
+from dlmexp.plan import grid
+from dlmexp.plan.cell import Candidates
+from dlmexp.plan.compose import compose
+from dlmexp.records.manifest import manifest
+from dlmexp.records.results import load
+from tests.support.made_up import fill, fit
+
+CONFIGS = {
+    "beta.smallest=0.1": [100 / 2**k for k in range(10)],
+    "beta.ratio=4": [100 / 4**k for k in range(7)],
+    "beta=list beta.values=[100,50]": [100, 50],
+    "beta=short": [100, 10, 1, 0.1, 0.01],
+}
+WORDS = [
+    "dataset=ringnorm_drawn",
+    "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]",
+    "seeds=[0,1,2]",
+    "sizes=[100]",
+]
+SELECTING = {"beta_elbo": "β-ELBO", "joint_log_dlm": "joint DLM", "fixed_log_dlm": "fixed DLM"}
+BEST = -2  # the place in the grid of the beta with the lowest validation NLL
+
+
+def asked_for(words: str) -> list[Candidates]:
+    cfg = compose([*WORDS, *words.split()])
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(600, 2)), random.integers(0, 2, 600).astype(float)
+    return list(grid.candidates(cfg, cfg.dataset["ringnorm_drawn"], Dataset("ringnorm_drawn", "binary", X, y, "sum")))
+
+
+def run(folder: Path, several: list[Candidates], lacking: int = 0, seeds: tuple[int, ...] = (0, 1, 2)) -> None:
+    """Records of all cells but `lacking` betas of joint DLM in these seeds; the manifest asks for all of them."""
+    records = {}
+    for some in several:
+        best = [cell.beta or 1.0 for cell in some.cells][BEST:][0]
+        for place, cell in enumerate(some.cells):
+            if some.method != "joint_log_dlm" or cell.seed not in seeds or place >= lacking:
+                off = abs(math.log((cell.beta or 1.0) / best))
+                records[cell.key] = fit(cell, nll=0.5 + 0.1 * cell.seed + off, error=0.1)
+    fill(folder, records.values(), manifest("mine", several))
+
+
+def lines(folder: Path) -> dict:
+    return {one.line.look.label: one for one in panel_series(figures()["default"].panels[0], load(folder))}
+
+
+@pytest.mark.parametrize("words", CONFIGS)
+def test_a_point_at_the_selected_beta(tmp_path: Path, words: str) -> None:
+    run(tmp_path, asked_for(words))
+    betas = CONFIGS[words]
+    series = lines(tmp_path)
+    assert list(series["ELBO"].points["repetitions"]) == [3]
+    for method, label in SELECTING.items():
+        (point,) = series[label].points.to_dict("records")
+        assert point["betas"] == " ".join([f"{betas[BEST]:.4g}"] * 3)
+        assert (point["x"], point["repetitions"], point["failed"]) == (100, 3, 0)
+        assert point["mean"] == pytest.approx(0.6)
+        assert point["fewest_candidates"] == point["most_candidates"] == len(betas)
+        assert series[label].notes == []
+        found = selected(load(tmp_path), "ringnorm_drawn", method, "nll")
+        assert found.values == pytest.approx({(100, seed): 0.5 + 0.1 * seed for seed in range(3)})
+        assert found.lost == 0
+        assert len(found.records) == 3 * len(betas)
+
+
+@pytest.mark.parametrize("words", CONFIGS)
+def test_a_grid_that_is_not_complete_draws_no_point_and_says_what_is_missing(tmp_path: Path, words: str) -> None:
+    run(tmp_path, asked_for(words), lacking=1)
+    series = lines(tmp_path)
+    assert series["joint DLM"].empty
+    assert series["joint DLM"].notes == [
+        "joint DLM, n = 100: 1 beta has no record yet in 3 repetitions, which are not drawn"
+    ]
+    assert not series["fixed DLM"].empty
+    found = selected(load(tmp_path), "ringnorm_drawn", "joint_log_dlm", "nll")
+    assert (found.values, found.lost, found.records) == ({}, 0, [])
+
+
+def test_only_the_repetitions_that_are_not_complete_are_left_out(tmp_path: Path) -> None:
+    run(tmp_path, asked_for("beta.ratio=4"), lacking=3, seeds=(1,))
+    series = lines(tmp_path)["joint DLM"]
+    (point,) = series.points.to_dict("records")
+    assert (point["repetitions"], point["failed"]) == (2, 0)
+    assert point["mean"] == pytest.approx(0.6)
+    assert series.notes == ["joint DLM, n = 100: 3 betas have no record yet in 1 repetition, which is not drawn"]
+    assert selected(load(tmp_path), "ringnorm_drawn", "joint_log_dlm", "nll").values.keys() == {(100, 0), (100, 2)}
+
+
+def test_of_two_grids_in_one_folder_the_figures_own_is_drawn_and_the_other_is_named(tmp_path: Path) -> None:
+    for words in ("beta=short", "beta.ratio=4"):
+        run(tmp_path, asked_for(words))
+    series = lines(tmp_path)["joint DLM"]
+    (point,) = series.points.to_dict("records")
+    assert point["most_candidates"] == 5
+    assert point["betas"] == "0.1 0.1 0.1"
+    assert series.notes == [
+        "joint DLM: beta is selected from 'n, n/10, ... >= 0.01'; selections from other betas are left out: "
+        "3 from 'n, n/4, ... >= 0.01'"
+    ]
+
+
+def test_the_command_draws_the_point_and_says_what_is_missing(tmp_path: Path, capsys) -> None:
+    run(tmp_path, asked_for("beta=list beta.values=[100,50]"), lacking=1, seeds=(2,))
+    assert main(["plot", "default", "--results", str(tmp_path), "--format", "png"]) == 0
+    numbers = pd.read_csv(tmp_path / "figures" / "default.csv").set_index("method")
+    assert numbers.loc["joint_log_dlm", "betas"] == "100 100"
+    assert "joint DLM, n = 100: 1 beta has no record yet in 1 repetition, which is not drawn" in capsys.readouterr().out
+    assert main(["plot", "default", "--results", str(tmp_path), "--format", "png", "--by", "seed=2"]) == 0
+    assert "joint_log_dlm" not in (tmp_path / "figures" / "default-seed=2.csv").read_text()

@@ -1,0 +1,35 @@
+"""One cell with nothing special about it, and records with the scores that a test wants."""
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.records.manifest import Asked, manifest
+from dlmexp.records.schema import Made, Record, Result
+
+PLAIN = Cell(
+    kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",
+    ard=False, mean="constant", M=53, n=100, objective="log_dlm", variant="fixed", form="explicit",
+    parameterisation="whitened", estimator="bmc", options={"samples": 10}, lr=0.1, minibatch=None, window=20,
+    tolerance=1e-4, max_iterations=3000, epochs=None, evaluate="end", dtype="float64", seed=3, beta=0.1, base="feed",
+)  # fmt: skip
+ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None)
+MADE = Made(device="cpu", host="h", time="t", version="0", commit="c", command="dlmexp run")
+
+
+def scored(cell: Cell, status: Literal["done", "failed"] = "done", **validation: float) -> Record:
+    """A record with these validation metrics; those on the test rows are larger by 1/2."""
+    test = {name: value + 0.5 for name, value in validation.items()}
+    result = Result(validation=validation, test=test, iterations=5, hyperparameters={"noise": 0.1})
+    if status == "failed":
+        result = Result(reason="no reason", iterations=3)
+    return Record(key=cell.key, status=status, cell=cell, result=result, made=MADE)
+
+
+def candidates(method: str, cells: list[Cell], betas: str = "some betas") -> Candidates:
+    return Candidates(method, betas, tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0))))
+
+
+def asked(*several: Candidates) -> list[Asked]:
+    return manifest("test", several).candidates
