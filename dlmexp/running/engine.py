@@ -36,7 +36,7 @@ NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 @dataclass
 class Engine:
-    """Trains batches. Other processes may train batches of the same results folder; `presence` tells who has which."""
+    """Trains batches. Other processes may train batches of the same results folder; `presence` says which."""
 
     store: Store
     target: Target
