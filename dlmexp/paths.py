@@ -1,6 +1,9 @@
 """Where things lie: the configuration that travels with the package, users' own, the data root."""
 
 import os
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
@@ -14,9 +17,16 @@ def conf_dir() -> Path:
 
 
 def conf_dirs() -> list[Path]:
-    """Our folder of YAML groups, then those that `DLMEXP_CONFIG_DIRS` names."""
-    own = os.environ.get(CONFIG_DIRS, "").split(os.pathsep)
-    return [conf_dir(), *(Path(folder) for folder in own if folder)]
+    """Our folder of YAML groups, then those that `DLMEXP_CONFIG_DIRS` names, then those of installed packages with an
+    entry point of the group `dlmexp.conf`."""
+    own = [Path(folder) for folder in os.environ.get(CONFIG_DIRS, "").split(os.pathsep) if folder]
+    return list(dict.fromkeys([conf_dir(), *own, *_installed_conf_dirs()]))
+
+
+@cache
+def _installed_conf_dirs() -> list[Path]:
+    specs = [find_spec(point.value) for point in entry_points(group="dlmexp.conf")]
+    return [Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()]
 
 
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Users' own modules: importing one registers its loaders, kernels, objectives, estimators, figures, ...
+"""What users add: modules that register loaders, kernels, objectives, figures, ..., and folders of YAML files.
 
 A module is named by `plugins=[module]` in the config of a run, by `dlmexp --plugins module COMMAND` or `DLMEXP_PLUGINS`
 elsewhere, or by an entry point of its package (see `dlmexp.registry`). It is looked for in the current folder too. A
@@ -7,24 +7,40 @@ package may have a folder `conf` with YAML files for our config groups, which ar
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 
 from dlmexp.errors import UserError
-from dlmexp.paths import conf_dirs
+from dlmexp.paths import CONFIG_DIRS
 
-PLUGINS = "DLMEXP_PLUGINS"  # module names with commas; jobs in other processes get it too
+PLUGINS = "DLMEXP_PLUGINS"  # module names with commas, for all commands and for jobs in other processes
 
 
-def named_in_environment() -> list[str]:
-    return [name for name in os.environ.get(PLUGINS, "").split(",") if name]
+@contextmanager
+def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
+    """While entered, a user's conf folder and plugins are in use, here and in processes that are started meanwhile."""
+    if config_dir is not None and not Path(config_dir).is_dir():
+        raise UserError(f"--config-dir {config_dir}: there is no such folder")
+    names = list(dict.fromkeys([*_listed(PLUGINS, ","), *plugins]))
+    import_plugins(names)
+    folders = [*_listed(CONFIG_DIRS, os.pathsep), *([config_dir] if config_dir else []), *_conf_folders(names)]
+    before = {name: os.environ.get(name) for name in (PLUGINS, CONFIG_DIRS)}
+    os.environ[PLUGINS] = ",".join(names)
+    os.environ[CONFIG_DIRS] = os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in folders))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def import_plugins(names: Sequence[str]) -> None:
-    """Import the modules; what is wrong with one is a sentence for the user."""
+    """Import modules, which registers what is in them; what is wrong with one is a sentence for the user."""
     if names and "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     for name in names:
@@ -34,20 +50,18 @@ def import_plugins(names: Sequence[str]) -> None:
             raise
         except ModuleNotFoundError as error:
             if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-                raise UserError(
-                    f"plugins=[{name}]: there is no module '{error.name}': install its package, or start dlmexp in the "
-                    "folder it lies in"
-                ) from None
+                where = "install its package, or start dlmexp in the folder it lies in"
+                raise UserError(f"plugins=[{name}]: there is no module '{error.name}': {where}") from None
             raise UserError(f"plugins=[{name}]: it imports '{error.name}', which is not installed") from None
         except Exception as error:  # a stranger's module can raise anything
             raise UserError(f"plugins=[{name}] can't be imported: {type(error).__name__}: {error}") from error
 
 
-def conf_folders(names: Sequence[str]) -> list[Path]:
-    """The folders `conf` of imported plugins, and of packages with an entry point of the group `dlmexp.conf`."""
-    places = [location for name in names for location in getattr(sys.modules.get(name), "__path__", ())]
-    found = [folder for place in places if (folder := Path(place) / "conf").is_dir()]
-    for point in entry_points(group="dlmexp.conf"):
-        spec = find_spec(point.value)
-        found += [Path(place) for place in (spec.submodule_search_locations or () if spec else ())]
-    return [folder for folder in dict.fromkeys(found) if folder not in conf_dirs()]
+def _listed(variable: str, separator: str) -> list[str]:
+    return [word for word in os.environ.get(variable, "").split(separator) if word]
+
+
+def _conf_folders(names: Sequence[str]) -> list[str]:
+    """The folders `conf` of imported packages."""
+    packages = [location for name in names for location in getattr(sys.modules[name], "__path__", ())]
+    return [str(folder) for package in packages if (folder := Path(package) / "conf").is_dir()]

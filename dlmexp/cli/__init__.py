@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from dlmexp import __version__
 from dlmexp.errors import UserError
+from dlmexp.plugins import extended
 
 COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "benchmark")
 
@@ -27,6 +28,12 @@ def parser() -> argparse.ArgumentParser:
         description="Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its figures, "
         "check its claims.",
         epilog="Start with 'dlmexp run' (a job of about a minute on drawn data), then 'dlmexp plot'.",
+    )
+    top.add_argument(
+        "--plugins",
+        default="",
+        metavar="MODULE[,MODULE]",
+        help="your own modules, which add figures, claims, ...",
     )
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -52,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return run.run(argv[1:] if argv[0] == "run" else argv)
         args = parser().parse_args(argv)
-        return args.run(args)
+        with extended(plugins=[name for name in args.plugins.split(",") if name]):
+            return args.run(args)
     except UserError as error:
         print(f"dlmexp: {error}", file=sys.stderr)
         return 2

@@ -55,40 +55,47 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
 
 
-def run(words: Sequence[str]) -> int:
-    """`words` are Hydra's: overrides and its flags."""
+def run(arguments: Sequence[str]) -> int:
+    """`arguments` are Hydra's: overrides and its flags."""
     from hydra._internal.utils import get_args_parser
 
-    from dlmexp.plan.compose import all_is_read, compose, expand, launcher, with_default
+    from dlmexp.plan.compose import plugins_in
+    from dlmexp.plugins import extended
 
-    args = _refusing_unknown(get_args_parser(), words)
-    config_dirs = [args.config_dir] if args.config_dir else []
+    args = _refusing_unknown(get_args_parser(), arguments)
+    with extended(args.config_dir, plugins_in(args.overrides)):
+        return _run(arguments, args)
+
+
+def _run(arguments: Sequence[str], args: argparse.Namespace) -> int:
+    from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, with_default
+
+    overrides = with_default(args.overrides)
     if args.hydra_help:
-        return _through_hydra(words, args.overrides)
+        return _through_hydra(arguments, args.overrides)
     if args.cfg or args.info:
-        compose(with_default(args.overrides), config_dirs)  # for the sentence, should something be wrong
+        compose(overrides)  # for the sentence, should something be wrong
     if args.shell_completion or args.cfg or args.info:
-        return _through_hydra(words, with_default(args.overrides))
+        return _through_hydra(arguments, overrides)
     if not args.multirun and any(word.startswith("hydra/launcher=") for word in args.overrides):
         raise UserError("hydra/launcher= starts the jobs of a multirun: add -m")
     if args.multirun:
         from dlmexp.cluster.multirun import multirun
 
-        expanded = expand(with_default(args.overrides))
-        jobs = [compose(job, config_dirs) for job in expanded]
-        all_is_read(args.overrides, jobs)
-        launcher_class, overrides = launcher(expanded[0], config_dirs), with_default(args.overrides)
-        return multirun(jobs, config_dirs, launcher_class, lambda task: _through_hydra(words, overrides, task))
+        expanded = expand(overrides)
+        jobs = [compose(job) for job in expanded]
+        check_table_is_used(args.overrides, jobs)
+        return multirun(jobs, launcher(expanded[0]), lambda task: _through_hydra(arguments, overrides, task))
     from dlmexp.running.run import execute
 
-    cfg = compose(with_default(args.overrides), config_dirs)
-    all_is_read(args.overrides, [cfg])
-    return execute(cfg, config_dirs, words)
+    cfg = compose(overrides)
+    check_table_is_used(args.overrides, [cfg])
+    return execute(cfg, arguments)
 
 
-def _refusing_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+def _refusing_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Hydra's own parser, whose complaint becomes our sentence; flags may stand anywhere among the overrides."""
-    for word in words:
+    for word in arguments:
         if word.startswith("--") and word.split("=")[0] not in _HYDRA_FLAGS:
             from dlmexp.errors import nearest
 
@@ -96,10 +103,10 @@ def _refusing_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return parser.parse_intermixed_args(list(words))
+            return parser.parse_intermixed_args(list(arguments))
     except SystemExit:
         why = said.getvalue().strip().rpartition("error: ")[2]
-        raise UserError(f"can't read 'run {' '.join(words)}' ({why}): see 'dlmexp run --help'") from None
+        raise UserError(f"can't read 'run {' '.join(arguments)}' ({why}): see 'dlmexp run --help'") from None
 
 
 _HYDRA_FLAGS = {
@@ -111,7 +118,7 @@ def _no_task(cfg: object) -> None:
     """For Hydra's flags that only show something."""
 
 
-def _through_hydra(words: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
+def _through_hydra(arguments: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
     """Hand over to Hydra, with the default job added if need be; overrides behind the flags, as it wants them."""
     import hydra
 
@@ -119,11 +126,11 @@ def _through_hydra(words: Sequence[str], overrides: Sequence[str], task: Callabl
     from dlmexp.paths import conf_dir
 
     register()
-    flags = [word for word in words if word not in overrides]
-    completing = any(word.startswith(("-sc", "--shell-completion")) for word in words)
+    flags = [word for word in arguments if word not in overrides]
+    completing = any(word.startswith(("-sc", "--shell-completion")) for word in arguments)
     if completing and "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
-    before, sys.argv = sys.argv, ["dlmexp", *(words if completing else [*flags, *overrides])]
+    before, sys.argv = sys.argv, ["dlmexp", *(arguments if completing else [*flags, *overrides])]
     try:
         hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
     except SystemExit as leaving:

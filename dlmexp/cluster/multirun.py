@@ -13,10 +13,9 @@ from types import FrameType
 
 from dlmexp.cluster import scheduler
 from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
-from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task, config_dirs_from_environment
+from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
-from dlmexp.paths import CONFIG_DIRS
 from dlmexp.plan.cell import Candidates
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
@@ -32,9 +31,7 @@ SLURM_LAUNCHER = ".SlurmBlocks"  # how the class of our launcher ends
 PARALLEL = "DLMEXP_PARALLEL"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
 
 
-def multirun(
-    configs: Sequence[RunConfig], config_dirs: Sequence[str], launcher: str, launch: Callable[[Task], int]
-) -> int:
+def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task], int]) -> int:
     """Run jobs through Hydra. All of them are checked, with their data, before the first one starts.
 
     `configs` are those of the jobs in Hydra's order, `launcher` is the class that will launch them; `launch` passes a
@@ -45,13 +42,13 @@ def multirun(
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     checked, checksums = [], set()
     for cfg in configs:
-        found = prepare_sweep(cfg, config_dirs)
+        found = prepare_sweep(cfg)
         checked.append(replace(found, datasets={}))  # the jobs load the data themselves
         checksums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
     if configs[0].plan:
         for found in checked:
             store = Store(found.cfg.results, read_only=True)
-            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg)), found.missing)
+            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg)), found)
         return 0
     if on_cluster and not scheduler.can_submit():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
@@ -63,7 +60,7 @@ def multirun(
         check_same_data(Path(root), name, checksum)
     for found in checked:
         write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates))
-    with _environment(_variables_for_jobs(len(configs), config_dirs)):
+    with _environment(_variables_for_jobs(len(configs))):
         return _launch_on_cluster(checked, launch) if on_cluster else _launch_here(checked, launch)
 
 
@@ -109,10 +106,8 @@ def _summaries(checked: Sequence[Sweep]) -> int:
     return max(summary(some, Store(root)) for root, some in candidates.items())
 
 
-def _variables_for_jobs(jobs: int, config_dirs: Sequence[str]) -> dict[str, str]:
-    folders = dict.fromkeys(os.path.abspath(folder) for folder in [*config_dirs, *config_dirs_from_environment()])
+def _variables_for_jobs(jobs: int) -> dict[str, str]:
     return {
-        CONFIG_DIRS: os.pathsep.join(folders),
         COMMAND: portable(["dlmexp", *sys.argv[1:]]),
         PARALLEL: os.environ.get(PARALLEL, str(min(jobs, os.cpu_count() or 1))),
     }

@@ -17,7 +17,6 @@ from omegaconf import DictConfig
 from dlmexp.cluster import node
 from dlmexp.cluster.submission import Submission
 from dlmexp.errors import UserError
-from dlmexp.paths import conf_dir, conf_dirs
 from dlmexp.plan.compose import compose
 from dlmexp.running.run import execute
 from dlmexp.running.signals import BUDGET_SPENT
@@ -62,10 +61,9 @@ def run_block(cfg: DictConfig) -> int:
     reason = ""
     node.clear_outcome()
     try:
-        overrides, folders = list(HydraConfig.get().overrides.task), config_dirs_from_environment()
+        overrides = list(HydraConfig.get().overrides.task)
         GlobalHydra.instance().clear()  # Hydra refuses to compose while a job runs, though it has composed this one
-        again = [*overrides, *(word for folder in folders for word in ("--config-dir", folder))]
-        code = execute(compose(overrides, folders), folders, again)
+        code = execute(compose(overrides), overrides)
         if code >= STOPPED:
             node.requeue(code - STOPPED)  # does not return if the job is requeued
             reason = "stopped by a signal"
@@ -78,8 +76,3 @@ def run_block(cfg: DictConfig) -> int:
     if code >= STOPPED and multiprocessing.current_process().name == "MainProcess":
         raise SystemExit(code)  # otherwise Hydra would start the next job
     return code
-
-
-def config_dirs_from_environment() -> list[str]:
-    """Users' own conf folders."""
-    return [str(folder) for folder in conf_dirs() if folder != conf_dir()]

@@ -118,16 +118,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
             return None
         return self.iterations_per_epoch if self.evaluate == "epoch" else int(self.evaluate)
 
-    @property
-    def method(self) -> str:
-        """Objective and variant as one word: `joint_log_dlm`; the variant is left out where it is the only one."""
-        return self.objective if self.objective in ("elbo", "fitc") else f"{self.variant}_{self.objective}"
-
     def describe(self) -> str:
         """One line for people: what is trained on what."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.estimator_label}{q}{beta}"
+        trained = f"{self.variant} {self.objective} {self.estimator_label}{q}{beta}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 
 @dataclass(frozen=True)

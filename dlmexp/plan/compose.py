@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import cast, get_args, get_origin
 
 from hydra import compose as hydra_compose
@@ -16,10 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dlmexp.config import RunConfig, register
+from dlmexp.catalogue import datasets
+from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError, nearest
-from dlmexp.paths import conf_dir
+from dlmexp.paths import conf_dirs
+from dlmexp.plugins import import_plugins
 
 DEFAULT = "experiment=default"
 LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
@@ -31,31 +32,50 @@ def with_default(overrides: Sequence[str]) -> list[str]:
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
-def compose(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> RunConfig:
-    """The config of one job. `config_dirs` are a user's own `conf` folders, searched beside ours.
+def compose(overrides: Sequence[str]) -> RunConfig:
+    """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`); its plugins are imported.
 
-    An experiment's parts are told what the user typed, so that e.g. `seeds=[0]` holds for all of them.
+    An experiment's parts get what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
-    composed = _composed(overrides, config_dirs)
+    composed = _composed(overrides)
     _check_table(composed)
     try:
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
     except OmegaConfBaseException as error:
         raise UserError(sentence(error)) from error
+    import_plugins(cfg.plugins)
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
     return cfg
 
 
-def all_is_read(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
-    """Refuse words about a user's table that none of the jobs reads."""
+def plugins_in(overrides: Sequence[str]) -> list[str]:
+    """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
+    try:
+        parsed = OverridesParser.create().parse_overrides([one for one in overrides if _key(one) == "plugins"])
+    except HydraException as error:
+        raise UserError(sentence(error)) from error
+    values = [one.value() for one in parsed]
+    if any(not isinstance(value, list) for value in values):
+        raise UserError("plugins= takes a list of modules: plugins=[my_module]")
+    return [str(name) for value in values if isinstance(value, list) for name in value]
+
+
+def dataset_config(name: str) -> DatasetConfig:
+    """The config of one dataset as its file has it."""
+    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), datasets()[name])
+    return cast(DatasetConfig, OmegaConf.to_object(merged))
+
+
+def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
+    """Refuse settings of a user's own table that no job reads."""
     typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
     if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
         raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
 
 
 def _check_table(composed: DictConfig) -> None:
-    """A user's table before it is resolved: what is missing there makes a riddle of everything that depends on it."""
+    """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
     if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
             raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
@@ -64,9 +84,9 @@ def _check_table(composed: DictConfig) -> None:
                 raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
 
 
-def launcher(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
+def launcher(overrides: Sequence[str]) -> str:
     """The class that will launch the jobs of a multirun, once all its settings are known to be sound."""
-    composed = _composed(overrides, config_dirs, hydra_too=True)
+    composed = _composed(overrides, hydra_too=True)
     HydraConfig.instance().set_config(composed)
     try:
         OmegaConf.to_container(composed.hydra.launcher, resolve=True)
@@ -75,20 +95,18 @@ def launcher(overrides: Sequence[str], config_dirs: Sequence[str] = ()) -> str:
     return composed.hydra.launcher._target_
 
 
-def _composed(overrides: Sequence[str], config_dirs: Sequence[str], hydra_too: bool = False) -> DictConfig:
-    for folder in config_dirs:
-        if not Path(folder).is_dir():
-            raise UserError(f"--config-dir {folder}: there is no such folder")
-        for own in Path(folder).glob("*/*.yaml"):
-            if (conf_dir() / own.relative_to(folder)).exists():
+def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
+    ours, *others = conf_dirs()
+    for folder in others:
+        for own in folder.glob("*/*.yaml"):
+            if (ours / own.relative_to(folder)).exists():
                 raise UserError(f"{own}: we have a {own.parent.name} of that name, which is taken first; rename yours")
     register()
-    searchpath = [f"hydra.searchpath=[{','.join(str(Path(d).resolve()) for d in config_dirs)}]"] if config_dirs else []
     try:
-        with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-            return hydra_compose("run", overrides=[*overrides, *searchpath], return_hydra_config=hydra_too)
+        with initialize_config_dir(str(ours), version_base="1.3"):
+            return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(sentence(error, config_dirs)) from error
+        raise UserError(sentence(error)) from error
     except YAMLError as error:
         raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
     except ValueError as error:
@@ -118,13 +136,13 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     return jobs
 
 
-def parts(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> list[RunConfig]:
+def parts(cfg: RunConfig) -> list[RunConfig]:
     """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
     own = [cfg] if cfg.dataset else []
-    return own + [one for part in cfg.parts for one in parts(compose(part, config_dirs), config_dirs)]
+    return own + [one for part in cfg.parts for one in parts(compose(part))]
 
 
-def sentence(error: Exception, config_dirs: Sequence[str] = ()) -> str:
+def sentence(error: Exception) -> str:
     """What was wrong in one sentence, with the nearest valid names."""
     text = str(error).strip()
     if isinstance(error, OverrideParseException):
@@ -135,7 +153,7 @@ def sentence(error: Exception, config_dirs: Sequence[str] = ()) -> str:
         return f"there is no launcher '{found[1]}': {nearest(found[1], _choices('hydra/launcher'))}"
     if found := re.search(r"Could not (?:find|load) '(\w+)/([^']*)'", text):
         group, name = found.groups()
-        return f"there is no {group} '{name}': {nearest(name, _choices(group, config_dirs))}"
+        return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
     if found := re.search(r"Could not override '([^']+)'", text):
         return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
     if found := re.search(r"Error merging override (.+)", text):
@@ -147,10 +165,9 @@ def sentence(error: Exception, config_dirs: Sequence[str] = ()) -> str:
     return _one_line(error)
 
 
-def _choices(group: str, config_dirs: Sequence[str] = ()) -> list[str]:
-    """The names of a config group: ours, and those of the user's own folders."""
-    folders = [conf_dir(), *map(Path, config_dirs)]
-    return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+def _choices(group: str) -> list[str]:
+    """The names of a config group: ours, and those of users' own folders."""
+    return sorted({path.stem for folder in conf_dirs() for path in (folder / group).glob("*.yaml")})
 
 
 def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:

@@ -1,19 +1,22 @@
 """What `plan=true` prints: a table of the cells of a sweep, how many are done, and in how many batches the rest run."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 from rich.table import Table
 
 from dlmexp.console import counted, wide_console
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
+from dlmexp.running.sweep import Sweep
 
 
-def show_plan(plan: Plan, missing: Sequence[str]) -> None:
-    """Print one line per dataset, size, method and estimator; then the totals, and the `missing` datasets."""
+def show_plan(plan: Plan, sweep: Sweep) -> None:
+    """Print one line per dataset, size, method and estimator; then the totals, and the missing datasets."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
     batches = Counter(batch[0].group for batch in plan.batches)
+    methods: dict[tuple, dict[str, None]] = {}
+    for some in sweep.candidates:
+        methods.setdefault(some.cells[0].group, {})[some.method] = None
     groups: dict[tuple, list[Cell]] = {}
     for cell in plan.cells:
         groups.setdefault(cell.group, []).append(cell)
@@ -22,7 +25,7 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
         table.add_row(
             first.dataset,
             str(first.n),
-            first.method,
+            ", ".join(methods[group]),
             first.estimator_label,
             first.parameterisation if first.form == "explicit" else "collapsed",
             str(len({cell.seed for cell in cells})),
@@ -39,5 +42,5 @@ def show_plan(plan: Plan, missing: Sequence[str]) -> None:
         f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
-    for message in missing:
+    for message in sweep.missing:
         console.print(f"left out: {message}", highlight=False)

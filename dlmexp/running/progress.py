@@ -56,7 +56,8 @@ class Progress(ABC):
         self.batch += 1
         self._seen, self.idle, first = None, False, cells[0]
         betas = {cell.beta for cell in cells}
-        name = first.method if first.samples is None else f"{first.method} {first.estimator_label}"
+        name = f"{first.variant} {first.objective}"
+        name += "" if first.samples is None else f" {first.estimator_label}"
         how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
         seeds = len({cell.seed for cell in cells})
         self.current = (

@@ -21,15 +21,15 @@ from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_spli
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
-def execute(cfg: RunConfig, config_dirs: Sequence[str] = (), restart_arguments: Sequence[str] = ()) -> int:
+def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     """Run a composed config and return the exit code. Extra processes (`workers=`) are started as
     `dlmexp run *restart_arguments`."""
-    sweep = prepare_sweep(cfg, config_dirs)
+    sweep = prepare_sweep(cfg)
     device, free = device_and_free_memory(cfg)
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free)
-        show_plan(plan, sweep.missing)
+        show_plan(plan, sweep)
         if message := predicted_duration(plan, device, cfg.workers):
             print(message)
         return 0

@@ -13,12 +13,13 @@ from dlmexp.data.places import locate
 from dlmexp.data.spec import read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
-from dlmexp.paths import conf_dir, data_root
+from dlmexp.paths import data_root
 from dlmexp.plan import compose, grid
 from dlmexp.plan.batches import Plan, plan
 from dlmexp.plan.batching import cells_at_once
 from dlmexp.plan.cell import Candidates, Cell
 from dlmexp.plan.checks import check
+from dlmexp.plan.compose import dataset_config
 from dlmexp.records.store import Store
 
 RESERVED = ("records", "data", "running", "checkpoints", "quarantine", "multirun", "figures")  # folders of results
@@ -41,39 +42,56 @@ class Sweep:
         return list({cell.key: cell for some in self.candidates for cell in some.cells}.values())
 
 
-def prepare_sweep(cfg: RunConfig, config_dirs: Sequence[str] = ()) -> Sweep:
+def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check the config, load its datasets and list its cells. Raises `UserError` for whatever can't be run."""
     if cfg.name in RESERVED or not cfg.name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         raise UserError(f"name={cfg.name}: choose letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}")
-    parts = compose.parts(cfg, config_dirs)
+    parts = compose.parts(cfg)
     if not parts:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
     sweep = Sweep(cfg, [], {}, [])
     for part in parts:
+        root = data_root(part.data_root)
         for dataset in part.dataset.values():
-            if dataset.name not in sweep.datasets:
-                try:
-                    sweep.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
-                except UserError as error:
-                    sweep.missing.append(str(error) + stand_in(dataset.name, cfg.name, data_root(part.data_root)))
-                    continue
-            sweep.candidates += grid.candidates(part, dataset, sweep.datasets[dataset.name][1])
+            try:
+                _add(sweep, part, dataset)
+            except DatasetMissing as error:
+                others = available_stand_ins(dataset.name, root)
+                for name in others if cfg.stand_ins or part.stand_ins else ():
+                    _add(sweep, part, dataset_config(name))
+                sweep.missing.append(f"{error}{_stand_in_advice(others, cfg.stand_ins or part.stand_ins)}")
     sweep.missing = list(dict.fromkeys(sweep.missing))
     if not sweep.candidates:
         raise UserError("nothing can be run: " + "; ".join(sweep.missing))
     return sweep
 
 
-def stand_in(dataset: str, experiment: str, root: Path) -> str:
-    """A clause that names an available dataset to use instead of a missing one; '' if there is none."""
-    for name in stand_ins(dataset):
-        spec = read_spec(name)
-        if loader_of(spec).drawn or locate(spec, root).state == "ready":
-            own = (conf_dir() / "experiment" / f"{experiment}-{name}.yaml").exists()
-            return f" ({name} can stand in: {f'experiment={experiment}-{name}' if own else f'dataset={name}'})"
-    return ""
+class DatasetMissing(UserError):
+    """A dataset that can't be loaded; others of the sweep may be."""
+
+
+def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
+    """Load a dataset, if the sweep has not got it, and add its cells."""
+    if dataset.name not in sweep.datasets:
+        try:
+            sweep.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
+        except UserError as error:
+            raise DatasetMissing(str(error)) from error
+    sweep.candidates += grid.candidates(part, dataset, sweep.datasets[dataset.name][1])
+
+
+def available_stand_ins(dataset: str, root: Path) -> list[str]:
+    """Datasets to use instead of a missing one of the paper, under their own names: real data whose files are there."""
+    specs = [read_spec(name) for name in stand_ins(dataset)]
+    return [spec.name for spec in specs if not loader_of(spec).drawn and locate(spec, root).state == "ready"]
+
+
+def _stand_in_advice(names: Sequence[str], used: bool) -> str:
+    if not names:
+        return ""
+    return f" ({' and '.join(names)} stands in)" if used else f" ({names[0]} can stand in: stand_ins=true)"
 
 
 def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> Plan:
