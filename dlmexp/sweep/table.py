@@ -57,7 +57,7 @@ def select(cells: pd.DataFrame, methods: dict[str, dict[str, Any]], metric: str 
         if rows.empty:
             continue
         by = f"validation_{'mse' if method['objective'] == 'sq_dlm' else metric}"
-        group = rows.groupby(IDENTITY, dropna=False, sort=False).ngroup()
+        group = rows.groupby(IDENTITY, dropna=False, sort=False, observed=True).ngroup()
         rows = rows.assign(
             method=name,
             selected_by=by,
