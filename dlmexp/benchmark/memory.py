@@ -15,9 +15,10 @@ def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
         f()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as measured:
+    # Not torch.profiler.profile, which wraps this one and from torch 2.10 on warns at its first use, in some versions.
+    recorded: Any = torch.autograd.profiler.profile(profile_memory=True)
+    with recorded:
         f()
-    recorded: Any = measured.profiler
     held = peak = 0
     for event in recorded.kineto_results.events():
         if event.name() == "[memory]":

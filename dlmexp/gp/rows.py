@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 
 def sum_over_rows(
@@ -20,9 +20,12 @@ def sum_over_rows(
     for start in range(0, n, rows_at_once):
         rows = slice(start, start + rows_at_once)
         args = (X[..., rows, :], y[..., rows])
-        piece = (
-            checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False) if torch.is_grad_enabled() else f(*args)
-        )
+        if torch.is_grad_enabled():
+            # Before torch 2.9, a recomputation that stops early in an autograd.Function's save_for_backward leaks it.
+            with set_checkpoint_early_stop(False):
+                piece = checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)
+        else:
+            piece = f(*args)
         total = piece if total is None else tuple(a + b for a, b in zip(total, piece, strict=True))
     assert total is not None
     return total

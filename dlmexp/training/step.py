@@ -22,7 +22,8 @@ def step(program: Program, state: State, settings: Settings) -> None:
         objective, ok, acceptance = program.objective(leaves, state.jitter, state.iteration)
         # Square loss does not see the noise: its gradient is zero, not absent.
         found = torch.autograd.grad(objective.sum(), list(leaves.values()), materialize_grads=True)
-    grads = dict(zip(leaves, found, strict=True))
+    # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
+    grads = {name: grad.detach() for name, grad in zip(leaves, found, strict=True)}
     objective = objective.detach()
 
     live = state.live

@@ -11,7 +11,11 @@ from dlmexp.gp.likelihoods import Poisson
 from tests.support.product_density import draws_for, t
 
 
-@given(rate=st.floats(-16, 6).map(lambda k: 10.0**k), precision=st.floats(-4, 12).map(lambda k: 10.0**k))
+def power_of_ten(k):
+    return 10.0**k
+
+
+@given(rate=st.floats(-16, 6).map(power_of_ten), precision=st.floats(-4, 12).map(power_of_ten))
 def test_the_pieces_lie_above_the_density(rate, precision):
     right, lift, left, c, depth, slope = (part.item() for part in pieces(t(rate), t(precision)))
     width = (rate + precision) ** -0.5

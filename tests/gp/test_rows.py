@@ -30,5 +30,7 @@ def test_the_backward_pass_keeps_nothing_of_a_piece_but_views_of_the_rows():
     kept = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         sum_over_rows(lambda X, y: (((X @ w).exp() * y).sum(-1),), X, y, 100)
+    # Some versions of torch's checkpoint save a tensor without elements beside the arguments.
+    kept = [t for t in kept if t.untyped_storage().nbytes() > 0]
     assert kept
     assert all(t.untyped_storage().data_ptr() in rows for t in kept)

@@ -17,9 +17,10 @@ LIKELIHOODS = {
     "gaussian": (gpytorch.likelihoods.GaussianLikelihood, "real"),
     "probit": (gpytorch.likelihoods.BernoulliLikelihood, "label"),
     "poisson": (PoissonExpLikelihood, "count"),
-    "poisson_softplus": (gpytorch.likelihoods.PoissonLikelihood, "count"),
     "student_t": (gpytorch.likelihoods.StudentTLikelihood, "real"),
 }
+if hasattr(gpytorch.likelihoods, "PoissonLikelihood"):  # not in GPyTorch before 1.15
+    LIKELIHOODS["poisson_softplus"] = (gpytorch.likelihoods.PoissonLikelihood, "count")
 
 
 def value_and_gradients(mll, x, y):
