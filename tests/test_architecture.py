@@ -15,7 +15,7 @@ ALLOWED = {
     "errors": set(),
     "paths": set(),
     "config": set(),
-    "console": set(),
+    "console": {"errors"},
     "registry": {"errors"},
     "catalogue": {"config", "paths"},
     "plugins": {"errors", "paths"},

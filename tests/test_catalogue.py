@@ -1,6 +1,8 @@
-"""What figures read from `conf/`."""
+"""What is looked up in `conf/` by name."""
 
 from dlmexp import catalogue as conf
+from dlmexp.data.splits import known_sizes
+from dlmexp.objectives import OBJECTIVES
 
 
 def test_methods_are_those_of_the_paper() -> None:
@@ -8,6 +10,10 @@ def test_methods_are_those_of_the_paper() -> None:
         "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm",
     }  # fmt: skip
     assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
+    assert {name for name, method in conf.methods().items() if not method["select"]} == {"elbo", "fitc"}
+    for name, method in conf.methods().items():
+        assert method["objective"] in OBJECTIVES
+        assert method["variant"] == ("fixed" if name.startswith("fixed") else "joint")
 
 
 def test_papers_datasets_are_configured_and_stand_for_nothing() -> None:
@@ -25,18 +31,35 @@ def test_stand_ins() -> None:
 
 
 def test_sizes_in_rows_are_the_papers() -> None:
-    sizes = conf.training_sizes("cadata")
+    sizes = known_sizes("cadata")
     assert (sizes[0], sizes[4]) == (691, 11063)
-    assert conf.training_sizes("banana") == [100, 200, 500, 1000, 2000]
-    assert conf.training_sizes("csv") == []  # known only once the user's file is read
-    assert conf.training_sizes("no such data") == []
+    assert known_sizes("banana") == [100, 200, 500, 1000, 2000]
+    assert known_sizes("csv") == []  # known only once the user's file is read
+    assert known_sizes("no such data") == []
 
 
 def test_run_command_is_the_shortest_that_serves() -> None:
-    assert conf.run_command("reg-log", "sarcos_test") == "dlmexp run experiment=reg-log-sarcos_test"
+    assert conf.run_command("reg-log", "sarcos_test") == "dlmexp run experiment=reg-log dataset=sarcos_test"
     assert conf.run_command("reg-log", "song") == "dlmexp run experiment=reg-log dataset=song"
     assert conf.run_command("airline", "airline") == "dlmexp run experiment=airline"
     assert conf.run_command("airline", "nycflights13") == "dlmexp run experiment=airline dataset=nycflights13"
+
+
+def test_betas_of_an_experiment_in_words() -> None:
+    assert (
+        conf.beta_rule("class-log") == conf.beta_rule("class-err") == conf.beta_rule("paper") == "n, n/2, ... >= 0.01"
+    )
+    assert conf.beta_rule("default") == "n, n/10, ... >= 0.01"
+    assert conf.beta_rule("airline") == "10, 1, 0.1"
+
+
+def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: joint\nselect: true\n")
+    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", str(tmp_path))
+    assert list(conf.methods())[-1] == "mine"
+    monkeypatch.delenv("DLMEXP_CONFIG_DIRS")
+    assert "mine" not in conf.methods()
 
 
 def test_repetitions() -> None:

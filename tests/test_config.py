@@ -47,7 +47,7 @@ def test_training_as_the_paper_does():
         "regression": (0.1, 50, 1e-4, 5000), "binary": (0.1, 20, 1e-4, 3000), "count": (0.1, 20, 1e-4, 3000),
     }  # fmt: skip
     assert (training["regression"].minibatch, training["regression"].minibatch_lr) == (6000, 1e-3)
-    assert training["count"].ups_lr == 0.01
+    assert training["count"].estimator_lr == {"ups": 0.01}
     assert (training["large"].minibatch, training["large"].epochs, training["large"].minibatch_lr) == (1000, 20, 1e-3)
 
 
@@ -62,9 +62,9 @@ def test_defaults():
 
 def test_estimators():
     found = compose(["dataset=banana", "estimator=[exact,quadrature,bmc,smooth_bmc,ups]"]).estimator
-    assert found["smooth_bmc"].nu == 1e-4
-    assert found["bmc"].samples == found["ups"].samples == [10]
-    assert found["exact"].samples == []
+    assert found["smooth_bmc"] == {"samples": [10], "nu": 1e-4}
+    assert found["bmc"]["samples"] == found["ups"]["samples"] == [10]
+    assert found["exact"] == {}
 
 
 def test_a_users_table():

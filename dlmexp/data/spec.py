@@ -81,7 +81,9 @@ def read_spec(name: str) -> DatasetSpec:
     """The spec of one dataset by name, without Hydra."""
     if name not in dataset_names():
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
-    return as_spec(catalogue.datasets()[name])
+    from omegaconf import OmegaConf
+
+    return as_spec(OmegaConf.create(catalogue.datasets()[name]))
 
 
 def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:

@@ -91,6 +91,7 @@ def _earned(key: str, dataset: DatasetConfig) -> None:
 def _methods(cfg: RunConfig) -> None:
     for name, method in cfg.method.items():
         _one_of(f"method.{name}.variant", method.variant, ["joint", "fixed"])
+        _one_of(f"method.{name}.objective", method.objective, OBJECTIVES.names())
         ours = methods().get(name)
         if ours and (method.objective, method.variant, method.select) != tuple(ours[part] for part in METHOD):
             raise UserError(f"the name '{name}' belongs to a method of ours: give yours another, in conf/method")
@@ -109,8 +110,7 @@ def _registered(cfg: RunConfig) -> None:
                 f"dataset.{dataset.name}.likelihood={dataset.likelihood} is for {likelihood.task} data and the task of "
                 f"{dataset.name} is {dataset.task}"
             )
-    for name, method in cfg.method.items():
-        _one_of(f"method.{name}.objective", method.objective, OBJECTIVES.names())
+    for name in cfg.method:
         for dataset in cfg.dataset.values():
             _fitting(cfg, name, dataset)
     for name, options in cfg.estimator.items():

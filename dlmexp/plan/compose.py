@@ -154,6 +154,13 @@ def sentence(error: Exception) -> str:
     if found := re.search(r"Could not (?:find|load) '(\w+)/([^']*)'", text):
         group, name = found.groups()
         return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
+    if found := re.search(r"Could not override 'estimator\.(\w+)\.(\w+)'", text):
+        from dlmexp.estimators import ESTIMATORS
+
+        name, option = found.groups()
+        if name in ESTIMATORS:
+            takes = ", ".join(ESTIMATORS[name].options()) or "no options"
+            return f"estimator.{name}.{option}: {name} takes {takes}"
     if found := re.search(r"Could not override '([^']+)'", text):
         return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
     if found := re.search(r"Error merging override (.+)", text):

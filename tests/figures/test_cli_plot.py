@@ -12,7 +12,7 @@ import pytest
 
 from dlmexp.cli import plot
 from dlmexp.errors import UserError
-from dlmexp.figures.registry import figures
+from dlmexp.figures.registry import FIGURES
 from tests.support.made_up import cell, fill, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
@@ -156,7 +156,7 @@ def test_an_interrupt_while_processes_draw_is_one_line(folder: Path) -> None:
     script = folder / "script.py"
     script.write_text(code)
     with subprocess.Popen(
-        [sys.executable, "-u", script, "plot", *figures(), "--results", folder, "--format", "png"],
+        [sys.executable, "-u", script, "plot", *FIGURES, "--results", folder, "--format", "png"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Canvas
 from dlmexp.figures import style
 from dlmexp.figures.compose import measure, render
 from dlmexp.figures.plot import choose
-from dlmexp.figures.registry import figures
+from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.variants import Drawing
 from dlmexp.records.schema import Record
 from tests.support.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
@@ -20,7 +20,7 @@ FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 def drawn(results, figure: str, error: str = "std", **changes) -> tuple[Canvas, dict]:
     """The canvas, and its axes by title."""
-    one = figures()[figure]
+    one = FIGURES[figure]
     several = results if isinstance(results, list) else [results]
     with style.use():
         canvas = render(measure(Drawing(one, one.id, one.panels, **changes), several, error))
@@ -229,7 +229,7 @@ def test_unwhitened_is_said(results) -> None:
 
 def test_numbers_are_those_drawn(results) -> None:
     found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0]}))
-    one = figures()["class-log"]
+    one = FIGURES["class-log"]
     numbers = measure(Drawing(one, one.id, one.panels), [found]).numbers
     (row,) = numbers.to_dict("records")
     assert (row["dataset"], row["method"], row["x"], row["mean"], row["std"]) == ("banana", "joint_log_dlm", 100, 2, 1)
@@ -240,7 +240,7 @@ def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> Non
     found = results(*paper(seeds=range(2), betas=2))
     everything = choose([found], [], {})
     chosen = {drawing.figure.id: drawing for drawing in everything if drawing.parameterisation == "whitened"}
-    assert set(chosen) == set(figures())
+    assert set(chosen) == set(FIGURES)
     for drawing in [everything[0], *chosen.values()]:
         with style.use():
             canvas = render(measure(drawing, [found]))

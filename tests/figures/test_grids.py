@@ -10,7 +10,7 @@ import pytest
 from dlmexp.claims.evidence import selected
 from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
-from dlmexp.figures.registry import figures
+from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import panel_series
 from dlmexp.plan import grid
 from dlmexp.plan.cell import Candidates
@@ -55,7 +55,7 @@ def run(folder: Path, several: list[Candidates], lacking: int = 0, seeds: tuple[
 
 
 def lines(folder: Path) -> dict:
-    return {one.line.look.label: one for one in panel_series(figures()["default"].panels[0], load(folder))}
+    return {one.line.look.label: one for one in panel_series(FIGURES["default"].panels[0], load(folder))}
 
 
 @pytest.mark.parametrize("words", CONFIGS)

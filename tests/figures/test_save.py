@@ -9,7 +9,7 @@ import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import measure
-from dlmexp.figures.registry import figures
+from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.save import parse_formats, save
 from dlmexp.figures.variants import Drawing
 from tests.support.made_up import sweep
@@ -20,7 +20,7 @@ BASELINE = Path(__file__).with_name("baseline-default.png")
 
 @pytest.fixture
 def default(results):
-    figure = figures()["default"]
+    figure = FIGURES["default"]
     found = results(*sweep("ringnorm_drawn", FOUR, [100, 500], range(3), 4))
     return measure(Drawing(figure, figure.id, figure.panels), [found])
 

@@ -3,19 +3,19 @@
 import pytest
 
 from dlmexp.errors import UserError
-from dlmexp.figures.registry import figures, find
+from dlmexp.figures.registry import FIGURES, find
 from dlmexp.figures.variants import drawings, on_datasets, parse_by, restrict
 from tests.support.made_up import cell, sweep
 
 
 def names(figure: str, present: dict[str, str], parameterisations: set[str] = frozenset({"whitened"})) -> list[str]:  # type: ignore[assignment]
-    return [drawing.name for drawing in drawings(figures()[figure], present, set(parameterisations))]
+    return [drawing.name for drawing in drawings(FIGURES[figure], present, set(parameterisations))]
 
 
 def test_stand_ins_are_drawn_in_a_file_of_their_own() -> None:
     present = {"pol": "regression", "sarcos_test": "regression"}
     assert names("reg-log", present) == ["reg-log", "reg-log-sarcos_test"]
-    on_stand_in = drawings(figures()["reg-log"], present, set())[1]
+    on_stand_in = drawings(FIGURES["reg-log"], present, set())[1]
     shown = [panel.dataset for panel in on_stand_in.panels]
     assert "sarcos_test" in shown
     assert "sarcos" not in shown
@@ -32,7 +32,7 @@ def test_several_stand_ins_share_one_drawing() -> None:
 
 
 def test_peds1_directions_become_one_panel() -> None:
-    drawing = drawings(figures()["count-log"], {"abalone": "count", "peds1_left": "count"}, set())[1]
+    drawing = drawings(FIGURES["count-log"], {"abalone": "count", "peds1_left": "count"}, set())[1]
     assert [panel.dataset for panel in drawing.panels] == ["abalone", "peds1_left"]
 
 
@@ -47,29 +47,29 @@ def test_both_parameterisations_where_both_were_run() -> None:
 
 
 def test_by_dataset_replaces_what_it_stands_for() -> None:
-    drawing = on_datasets(figures()["airline"], ["flights"], {"flights": "binary"})
+    drawing = on_datasets(FIGURES["airline"], ["flights"], {"flights": "binary"})
     assert drawing is not None
     assert drawing.name == "airline-flights"
     assert {panel.dataset for panel in drawing.panels} == {"flights"}
 
 
 def test_by_dataset_of_the_paper_keeps_its_panels_only() -> None:
-    drawing = on_datasets(figures()["class-log"], ["banana"], {"banana": "binary"})
+    drawing = on_datasets(FIGURES["class-log"], ["banana"], {"banana": "binary"})
     assert drawing is not None
     assert [panel.dataset for panel in drawing.panels] == ["banana"]
 
 
 def test_by_own_dataset_takes_the_place_of_those_with_its_task() -> None:
     present = {"mine": "binary"}
-    drawing = on_datasets(figures()["class-log"], ["mine"], present)
+    drawing = on_datasets(FIGURES["class-log"], ["mine"], present)
     assert drawing is not None
     assert [panel.dataset for panel in drawing.panels] == ["mine"]
-    assert on_datasets(figures()["reg-log"], ["mine"], present) is None
+    assert on_datasets(FIGURES["reg-log"], ["mine"], present) is None
 
 
 def test_by_unknown_dataset_names_the_nearest() -> None:
     with pytest.raises(UserError, match="flights"):
-        on_datasets(figures()["airline"], ["flihgts"], {})
+        on_datasets(FIGURES["airline"], ["flihgts"], {})
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ REFUSED = {
     "seeds=[-1]": "seeds are 0, 1, 2",
     "sizes=[]": "sizes=\\[\\]: the grid is empty",
     "estimator=[]": "estimator=\\[\\]",
-    "estimator.exact.samples=[0]": "estimator.exact.samples=0: give a number > 0",
+    "estimator.exact.samples=[0]": "exact takes no options",
     "parameterisation=[white]": "did you mean whitened",
     "measure=fits": "did you mean fit",
     "device=gpu": "device=gpu: give auto, cpu, cuda or cuda:0",
@@ -40,15 +40,15 @@ REFUSED = {
     "budget=abc": "budget=abc: write it as 90s",
     "device=cpu:x": "device=cpu:x",
     "seeds=[99999999999]": "seeds are 0, 1, 2",
-    "estimator.exact.samples=[3]": "exact takes no parameters",
-    "estimator.exact.nu=1": "exact takes no parameters",
+    "estimator.exact.samples=[3]": "exact takes no options",
+    "estimator.exact.nu=1": "exact takes no options",
     "dataset.banana.name=ringnorm": "the name 'ringnorm' belongs to a dataset of ours",
     "dataset.banana.loader=table": "the name 'banana' belongs to a dataset of ours",
     "dataset.banana.options.checks.positives=3": "the name 'banana' belongs to a dataset of ours",
 }
 
 ESTIMATORS = {
-    "estimator.bmc.samples=[]": "give at least one number of samples",
+    "estimator.bmc.samples=[]": "give at least one value",
     "estimator.bmc.nu=1": "bmc takes samples",
     "estimator.bmc.samples=[-2]": "estimator.bmc.samples=-2",
     "estimator.smooth_bmc.nu=-1": "estimator.smooth_bmc.nu=-1",

@@ -4,7 +4,7 @@ import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
-from dlmexp.plan.compose import all_is_read, compose, expand, parts, with_default
+from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -31,7 +31,7 @@ def test_parts_have_parts():
     """The paper has `sampler` among its parts, and that has the rejection sampler among its own."""
     found = parts(compose(["experiment=paper", 'parts=[["experiment=sampler"]]']))
     assert [list(cfg.estimator) for cfg in found] == [["bmc", "ups"], ["ups"]]
-    assert found[1].estimator["ups"].sampler == "rejection"
+    assert found[1].estimator["ups"]["sampler"] == "rejection"
 
 
 def test_what_is_typed_holds_for_all_parts():
@@ -130,6 +130,6 @@ def test_own_files_that_can_not_be_used(tmp_path):
 def test_a_table_that_no_job_reads():
     table = ["csv.path=x.csv", "csv.target=y", "csv.task=binary"]
     jobs = [compose([f"dataset={name}", *table]) for name in ("csv", "banana")]
-    all_is_read(table, jobs)
+    check_table_is_used(table, jobs)
     with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
-        all_is_read(table, jobs[1:])
+        check_table_is_used(table, jobs[1:])

@@ -6,7 +6,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
 from dlmexp.running.run import execute
-from dlmexp.running.sweep import plan_sweep, prepare_sweep, stand_in
+from dlmexp.running.sweep import plan_sweep, prepare_sweep, stand_in_advice
 
 
 def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
@@ -18,9 +18,19 @@ def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
     assert "ringnorm_drawn can stand in: dataset=ringnorm_drawn" in sentence
 
 
-def test_the_experiment_made_for_a_stand_in_is_named(data_root):
-    assert "experiment=reg-log-sarcos_test" in stand_in("sarcos", "reg-log", data_root)
-    assert stand_in("banana", "class-log", data_root) == ""
+def test_how_to_run_a_stand_in_is_said(data_root, tmp_path):
+    assert stand_in_advice("sarcos", data_root) == " (sarcos_test can stand in: stand_ins=true)"
+    assert stand_in_advice("sarcos", tmp_path) == "", "its files are missing too"
+    assert stand_in_advice("banana", data_root) == ""
+
+
+def test_stand_ins_run_on_request_under_their_own_names(data_root):
+    words = ["experiment=reg-log", "dataset=sarcos", "seeds=[0]", "sizes=[50]", f"data_root={data_root}"]
+    with pytest.raises(UserError, match="stand_ins=true"):
+        prepare_sweep(compose(words))
+    found = prepare_sweep(compose([*words, "stand_ins=true"]))
+    assert {cell.dataset for cell in found.cells} == {"sarcos_test"}
+    assert found.missing[0].endswith("(sarcos_test stands in)")
 
 
 def test_nothing_can_be_run(tmp_path):

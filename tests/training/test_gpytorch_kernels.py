@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from small_programs import held, program, trained
 
 from dlmexp.estimators import Exact
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.state import State
+from tests.support.small_programs import held, program, trained
 
 KERNELS = [f"gpytorch.kernels.{name}Kernel" for name in ("Periodic", "RQ", "Linear")]
 STEPS = Settings(lr=0.05, iterations=5, window=None)

@@ -2,43 +2,18 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dlmexp.gp.likelihoods.base import Likelihood
-from dlmexp.gp.likelihoods.product_integral import log_product_integral, log_product_integral_around
-
-
-class Terms(NamedTuple):
-    """log p(y|f) up to a constant in f, its derivative, and minus its second derivative, elementwise."""
-
-    value: Tensor
-    slope: Tensor
-    curvature: Tensor
-
-
-class Mode(NamedTuple):
-    """The mode f = mu + shift of q(f) p(y|f), with q's precision 1/v and the terms of log p there. All [..., N]."""
-
-    f: Tensor
-    shift: Tensor
-    precision: Tensor
-    at: Terms
-    y: Tensor
-
-    @property
-    def height(self) -> Tensor:
-        """log(q p) there, up to what `log_constant` and the normalisation of q say."""
-        return self.at.value - self.precision * self.shift.square() / 2
-
-    def over_samples(self) -> "Mode":
-        """The same, ready to meet samples [..., L, N]."""
-        f, shift, precision, at, y = self
-        lifted = (t.unsqueeze(-2) for t in (f, shift, precision, *at, y))
-        f, shift, precision, value, slope, curvature, y = lifted
-        return Mode(f, shift, precision, Terms(value, slope, curvature), y)
+from dlmexp.gp.likelihoods.product_integral import (
+    Mode,
+    Terms,
+    log_product_integral,
+    log_product_integral_around,
+)
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,55 @@ from it further away. W grows with the fall of the integrand at the bend, which 
 is wide compared with the range and the rule is the plain, uniform one around the mode.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-if TYPE_CHECKING:
-    from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode
+
+class Terms(NamedTuple):
+    """log p(y|f) up to a constant in f, its derivative, and minus its second derivative, elementwise."""
+
+    value: Tensor
+    slope: Tensor
+    curvature: Tensor
+
+
+class Mode(NamedTuple):
+    """The mode f = mu + shift of q(f) p(y|f), with q's precision 1/v and the terms of log p there. All [..., N]."""
+
+    f: Tensor
+    shift: Tensor
+    precision: Tensor
+    at: Terms
+    y: Tensor
+
+    @property
+    def height(self) -> Tensor:
+        """log(q p) there, up to what `log_constant` and the normalisation of q say."""
+        return self.at.value - self.precision * self.shift.square() / 2
+
+    def over_samples(self) -> "Mode":
+        """The same, ready to meet samples [..., L, N]."""
+        f, shift, precision, at, y = self
+        lifted = (t.unsqueeze(-2) for t in (f, shift, precision, *at, y))
+        f, shift, precision, value, slope, curvature, y = lifted
+        return Mode(f, shift, precision, Terms(value, slope, curvature), y)
+
+
+class LogConcaveDensity(Protocol):
+    """What the integral asks of p(y|f) (`log_concave.LogConcave` says it in full)."""
+
+    bend: ClassVar[float]
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms: ...
+    def mode(self, mu: Tensor, v: Tensor, y: Tensor) -> Mode: ...
+    def knee(self, mode: Mode) -> Tensor: ...
+    def fall(self, x: Tensor, mode: Mode) -> Tensor: ...
+    def reach(self, mode: Mode, drop: float) -> tuple[Tensor, Tensor]: ...
 
 
 class Rule(NamedTuple):
@@ -35,7 +72,7 @@ SLACK = 12.0  # at the bend, W grows with exp(fall / SLACK): chosen on a grid of
 
 
 def log_product_integral(
-    likelihood: LogConcave, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    likelihood: LogConcaveDensity, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
 ) -> Float[Tensor, "*B N"]:
     """log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value), differentiable once in mu and v.
 
@@ -44,7 +81,7 @@ def log_product_integral(
     return _LogProductIntegral.apply(likelihood, *torch.broadcast_tensors(mu, v, y))  # pyright: ignore[reportReturnType]
 
 
-def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Tensor, "*B N"]:
+def log_product_integral_around(likelihood: LogConcaveDensity, mode: Mode) -> Float[Tensor, "*B N"]:
     """The same for a known mode, with half the nodes and without derivatives.
 
     Error for Poisson counts up to 10^4: 1e-7 for v <= 2; beyond, 2e-6 for v <= 100 and |mu| <= 8, and 5e-4 in the worst
@@ -58,7 +95,7 @@ def log_product_integral_around(likelihood: LogConcave, mode: Mode) -> Float[Ten
 class _LogProductIntegral(torch.autograd.Function):
     # The derivatives are moments under the product density, so one pass over the nodes gives them with the value.
     @staticmethod
-    def forward(ctx, likelihood: LogConcave, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+    def forward(ctx: Any, likelihood: LogConcaveDensity, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         mode = likelihood.mode(mu, v, y)
         x, jacobian = _nodes(likelihood, mode, EXACT)
         at = likelihood.terms(mode.f + x, y)
@@ -71,12 +108,14 @@ class _LogProductIntegral(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, Tensor, None]:
         d_mu, d_v = ctx.saved_tensors
-        return None, grad * d_mu, grad * d_v, None
+        return None, grads[0] * d_mu, grads[0] * d_v, None
 
 
-def _nodes(likelihood: LogConcave, mode: Mode, rule: Rule) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
+def _nodes(
+    likelihood: LogConcaveDensity, mode: Mode, rule: Rule
+) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B N"]]:
     """Offsets of the nodes from the mode, and dx/dt times the step in t."""
     left, right = likelihood.reach(mode, rule.drop)
     c = torch.minimum(torch.maximum(likelihood.knee(mode), -left), right)
