@@ -1,6 +1,7 @@
 """One results folder in memory: every sound record, what was asked for, and the arrays on demand."""
 
 import gc
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
@@ -16,6 +17,8 @@ from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, choices
 from dlmexp.records.store import Store
 from dlmexp.records.table import table
+
+log = logging.getLogger(__name__)
 
 
 class Results:
@@ -101,16 +104,24 @@ def load(folder: str | Path, label: str = "") -> Results:
 
 
 def read_results(folder: str | Path, label: str = "") -> Results:
-    """The results under `folder`, which may hold none."""
+    """The results under `folder`, which may hold none. Records that no manifest names are counted in a warning."""
     store = Store(folder)
     collecting = gc.isenabled()
     gc.disable()  # millions of small objects that all stay: looking for garbage among them takes a fifth of the time
     try:
         manifests = [*read_manifests(store.root), *store.packs.manifests]
-        return Results(store, store.all(), (one for each in manifests for one in each.candidates), label)
+        results = Results(store, store.all(), (one for each in manifests for one in each.candidates), label)
     finally:
         if collecting:
             gc.enable()
+    if results.unasked:
+        log.warning(
+            "%d records in %s belong to no run that is written down there, so none of their betas is selected; give the "
+            "command of that run again, which trains nothing twice",
+            results.unasked,
+            folder,
+        )
+    return results
 
 
 def load_several(folders: list[str]) -> list[Results]:

@@ -2,7 +2,15 @@
 
 A new one is a file that registers it (`base` shows how), and its line among the imports here."""
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, Metric
+from dlmexp.gp.likelihoods.base import (
+    LIKELIHOODS,
+    Bounds,
+    Likelihood,
+    Metric,
+    misclassified,
+    relative_error,
+    squared_error,
+)
 from dlmexp.gp.likelihoods.gaussian import Gaussian
 from dlmexp.gp.likelihoods.log_concave import LogConcave
 from dlmexp.gp.likelihoods.logistic import Logistic
@@ -23,4 +31,7 @@ __all__ = [
     "PoissonSoftplus",
     "Probit",
     "StudentT",
+    "misclassified",
+    "relative_error",
+    "squared_error",
 ]
