@@ -116,7 +116,7 @@ def read_results(folder: str | Path, label: str = "") -> Results:
             gc.enable()
     if results.unasked:
         log.warning(
-            "%d records in %s belong to no run that is written down there, so none of their betas is selected; give the "
+            "%d records in %s belong to no run that is written down there, so no beta of theirs is selected; give the "
             "command of that run again, which trains nothing twice",
             results.unasked,
             folder,
