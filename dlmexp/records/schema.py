@@ -84,6 +84,10 @@ class Unreadable(Exception):
     """Content that is no record of ours; the message says why."""
 
 
+class TooNew(Unreadable):
+    """A record in a format that only a newer dlmexp can read."""
+
+
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
     return json.dumps(msgspec.to_builtins(record, enc_hook=_plain), separators=(",", ":")).encode()
@@ -102,9 +106,7 @@ def decoded(values: Any) -> Record:
     if not isinstance(version, int):
         raise Unreadable("it is not a record")
     if version > FORMAT:
-        raise Unreadable(
-            f"it has format {version}, from a newer dlmexp (this one reads up to {FORMAT}): upgrade dlmexp"
-        )
+        raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads up to {FORMAT}): upgrade dlmexp")
     try:
         for step in range(version, FORMAT):
             values = UPGRADES[step](values)

@@ -18,9 +18,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from dlmexp.errors import UserError
 from dlmexp.records.files import pack_arrays, sealed, unpack_arrays, write_atomically
 from dlmexp.records.pack import Packs, hyperparameters, read_record
-from dlmexp.records.schema import FORMAT, Record, Unreadable, encoded
+from dlmexp.records.schema import FORMAT, Record, TooNew, Unreadable, encoded
 
 FAILED = ".failed.json"
 ABSENT = (FileNotFoundError, NotADirectoryError)
@@ -97,6 +98,8 @@ class Store:
         path = self.path(dataset, key)
         try:
             record = self._read(path)
+        except TooNew as why:
+            raise UserError(f"'{path}' can't be used: {why}, or give another folder with results=DIR") from None
         except Unreadable as why:
             self.quarantine(path, str(why))
             record = None

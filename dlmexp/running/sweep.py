@@ -15,8 +15,7 @@ from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.plan import compose, grid
-from dlmexp.plan.batches import Plan, plan
-from dlmexp.plan.batching import cells_at_once
+from dlmexp.plan.batches import Plan, cells_at_once, plan
 from dlmexp.plan.cell import Candidates, Cell
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import dataset_config

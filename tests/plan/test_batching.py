@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dlmexp.plan.batching import ARRAYS, CPU_BYTES, GPU_SHARE, cells_at_once
+from dlmexp.plan.batches import ARRAYS, CPU_BYTES, GPU_SHARE, cells_at_once
 from tests.support.cells import PLAIN
 
 CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")

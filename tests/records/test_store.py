@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dlmexp.errors import UserError
 from dlmexp.records.files import sealed
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, scored
@@ -226,3 +227,15 @@ def test_unfinished_files_are_not_records(store):
     (store.records / "banana" / f".{PLAIN.key}.json.abc.tmp").write_text("{")
     assert len(list(store.all())) == 1
     assert store.keys() == ({PLAIN.key}, set())
+
+
+def test_a_record_of_a_newer_version_is_refused_and_stays(tmp_path):
+    """A run must not take it for damage and train the cell again."""
+    store, made = Store(tmp_path), scored(PLAIN, 0.1)
+    path = store.path(made.cell.dataset, made.key)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b'{"format":99}')
+    with pytest.raises(UserError, match=r"format 99, from a newer dlmexp.*results=DIR"):
+        store.find(made.cell.dataset, made.key)
+    assert path.exists()
+    assert not (tmp_path / "quarantine").exists()
