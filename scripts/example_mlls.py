@@ -14,7 +14,11 @@ class Classifier(gpytorch.models.ApproximateGP):
         self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        # To a type checker, a module of GPyTorch returns a tensor, a distribution or an operator.
+        return gpytorch.distributions.MultivariateNormal(
+            self.mean_module(x),  # pyright: ignore[reportArgumentType]
+            self.covar_module(x),
+        )
 
 
 torch.manual_seed(0)
@@ -26,7 +30,7 @@ mll = DirectLoss(likelihood, model, num_data=400, beta=0.1, estimator=UPS(10))  
 optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
 for _ in range(100):
     optimiser.zero_grad()
-    loss = -mll(model(x[:400]), y[:400])
+    loss = -mll(model(x[:400]), y[:400])  # pyright: ignore[reportOperatorIssue]
     loss.backward()
     optimiser.step()
 with torch.no_grad():

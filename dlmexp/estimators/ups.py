@@ -1,15 +1,15 @@
 """Unbiased product sampling (uPS, section 3): the gradient of the log loss from samples of q~ = q(f) p(y|f) / Z."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from dlmexp.estimators.base import ESTIMATORS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers import SAMPLERS
+from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.likelihoods import Likelihood
 
 
@@ -17,15 +17,15 @@ class _WithGradient(torch.autograd.Function):
     """A value that says its gradient in mu and v is the given one."""
 
     @staticmethod
-    def forward(ctx, value: Tensor, mu: Tensor, v: Tensor, d_mu: Tensor, d_v: Tensor) -> Tensor:
+    def forward(ctx: Any, value: Tensor, mu: Tensor, v: Tensor, d_mu: Tensor, d_v: Tensor) -> Tensor:
         ctx.save_for_backward(d_mu, d_v)
         return value.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         d_mu, d_v = ctx.saved_tensors
-        return grad, grad * d_mu, grad * d_v, None, None
+        return grads[0], grads[0] * d_mu, grads[0] * d_v, None, None
 
 
 @ESTIMATORS.register("ups")

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dlmexp.gp.autograd import once_differentiable
 
 FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
 

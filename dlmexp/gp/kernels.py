@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.hyperparameters import Hyper, Parameter
 from dlmexp.gp.kernel import KERNELS, Kernel
 

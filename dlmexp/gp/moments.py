@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import factorise, pullback
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.posterior import positive
 
 

@@ -18,9 +18,10 @@ import pytest
 from joblib import cpu_count
 
 from dlmexp.cli import main
-from dlmexp.cluster import multirun, task
+from dlmexp.cluster import task
 from dlmexp.cluster.submission import Submission
 from dlmexp.config import RunConfig
+from dlmexp.plugins import extended
 from dlmexp.running.run import execute
 
 TINY = [
@@ -126,10 +127,13 @@ def test_other_processes_start_no_block_once_one_was_stopped(tmp_path: Path, mon
 
 
 def test_jobs_find_the_conf_folders_of_the_command_line_and_of_the_environment(tmp_path: Path, monkeypatch):
+    (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DLMEXP_CONFIG_DIRS", f"{tmp_path / 'theirs'}{os.pathsep}{tmp_path / 'mine'}")
-    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", multirun._variables_for_jobs(1, ["mine"])["DLMEXP_CONFIG_DIRS"])
-    assert task.config_dirs_from_environment() == [str(tmp_path / "mine"), str(tmp_path / "theirs")]
+    job = "from dlmexp.paths import conf_dirs; print(*conf_dirs()[1:3], sep='\\n')"
+    with extended("mine"):
+        found = subprocess.check_output([sys.executable, "-c", job], cwd="/", text=True).splitlines()
+    assert found == [str(tmp_path / "theirs"), str(tmp_path / "mine")]
 
 
 def test_what_is_pickled_for_slurm_jobs_leaves_the_submission_behind(tmp_path: Path, monkeypatch, capsys):

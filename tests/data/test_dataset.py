@@ -129,13 +129,14 @@ def test_missing_data_says_what_to_do(tmp_path):
 LOAD_AT_ONCE = """
 import sys
 from dlmexp.data.dataset import load
-from test_dataset import TOY
-print(load(TOY, sys.argv[1]).checksum)
+from dlmexp.data.spec import DatasetSpec, FileSpec
+toy = DatasetSpec("toy", "label_last", "binary", "counts", features=1, files=(FileSpec("toy/toy.dat"),))
+print(load(toy, sys.argv[1]).checksum)
 """
 
 
 def test_many_processes_may_load_at_once(root):
-    environment = os.environ | {"PYTHONPATH": os.path.dirname(__file__), "DLMEXP_CACHE": str(root / "cache")}
+    environment = os.environ | {"DLMEXP_CACHE": str(root / "cache")}
     command = [sys.executable, "-c", LOAD_AT_ONCE, str(root)]
     children = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     answers = {child.communicate()[0] for child in children}

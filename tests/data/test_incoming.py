@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -13,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_download import Behaviour, serving
 
 from dlmexp.data import incoming
 from dlmexp.data.dataset import load
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
+from tests.support.http_server import Behaviour, serving
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 
@@ -111,14 +110,15 @@ def test_a_bomb_never_gets_its_name(tmp_path, monkeypatch):
 KILLED_FETCH = """
 import sys, time
 from pathlib import Path
-from test_incoming import digest, label_last
 from dlmexp.data import incoming
+from dlmexp.data.spec import DatasetSpec, FileSpec
 def slow(name):
     def report(done, total):
         print(done, flush=True)
         time.sleep(0.2 if done else 0)
     return report
-spec = label_last(url=sys.argv[1], sha256=sys.argv[3])
+files = (FileSpec("toy/toy.dat", url=sys.argv[1], sha256=sys.argv[3]),)
+spec = DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files)
 incoming.fetch(spec, Path(sys.argv[2]), slow)
 """
 
@@ -128,9 +128,7 @@ def test_a_killed_fetch_leaves_no_half_file_and_is_resumed(tmp_path):
     behaviour = Behaviour(body=body)
     with serving(behaviour) as url:
         command = [sys.executable, "-c", KILLED_FETCH, url, str(tmp_path), digest(body)]
-        child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-        )
+        child = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert child.stdout is not None
         while int(child.stdout.readline()) == 0:
             pass

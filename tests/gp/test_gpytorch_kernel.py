@@ -25,7 +25,7 @@ class Warped(gpytorch.kernels.Kernel):
         self.register_parameter("raw_power", torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1)))
         self.linear = gpytorch.kernels.LinearKernel(batch_shape=self.batch_shape)
 
-    def forward(self, x1, x2, diag=False, **params):
+    def forward(self, x1, x2, diag=False, last_dim_is_batch=False, **params):
         a, b = (torch.tanh(x * self.raw_power) for x in (x1, x2))
         return self.linear(a, b, diag=diag, **params)
 

@@ -127,9 +127,8 @@ def test_candidates_differ_in_beta_alone():
 
 
 def test_words():
-    assert PLAIN.describe() == "banana n=100 seed=3 fixed_log_dlm bmc-10 beta=0.1"
+    assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
     assert replace(PLAIN, objective="fitc", variant="joint", beta=None, options={}, estimator="exact").describe() == (
-        "banana n=100 seed=3 fitc exact"
+        "banana n=100 seed=3 joint fitc exact"
     )
     assert replace(PLAIN, parameterisation="unwhitened").describe().endswith("bmc-10 unwhitened beta=0.1")
-    assert replace(PLAIN, objective="elbo", variant="joint").method == "elbo"

@@ -6,6 +6,7 @@ from dlmexp.data.spec import dataset_names
 from dlmexp.errors import UserError
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
+from dlmexp.plugins import extended
 
 REFUSED = {
     "method=[joint_sq_dlm]": "joint_sq_dlm is for regression and banana is binary data",
@@ -35,6 +36,9 @@ REFUSED = {
     "dataset.banana.likelihood=probt": "did you mean probit",
     "method.elbo.objective=elbow": "did you mean elbo",
     "method.elbo.variant=foo": "method.elbo.variant=foo",
+    "method.elbo.objective=log_dlm": "the name 'elbo' belongs to a method of ours: give yours another",
+    "method.elbo.variant=fixed": "the name 'elbo' belongs to a method of ours: give yours another",
+    "method.elbo.select=true": "the name 'elbo' belongs to a method of ours: give yours another",
     "training.binary.lr=inf": "training.binary.lr=inf",
     "workers=0": "workers=0",
     "budget=abc": "budget=abc: write it as 90s",
@@ -77,13 +81,15 @@ def test_a_users_table_has_a_name_of_its_own(tmp_path):
         check(compose([*words, "csv.name=sarcos"]))
 
 
-def test_a_method_that_is_ours_under_another_name(tmp_path):
+def test_a_users_method_may_be_one_of_ours_under_a_name_of_its_own(tmp_path):
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text(
         "# @package method.mine\nobjective: log_dlm\nvariant: joint\nselect: false\n"
     )
-    with pytest.raises(UserError, match="method mine: log_dlm, joint is our joint_log_dlm"):
-        check(compose(["dataset=banana", "method=mine"], [str(tmp_path)]))
+    with extended(str(tmp_path)):
+        cfg = compose(["dataset=banana", "method=mine"])
+        check(cfg)
+    assert list(cfg.method) == ["mine"]
 
 
 def test_what_we_ship_passes():

@@ -5,6 +5,7 @@ import pytest
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
+from dlmexp.plugins import extended
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -57,10 +58,13 @@ def test_a_users_own_folder(tmp_path):
     (tmp_path / "method" / "mine.yaml").write_text(
         "# @package method.mine\nobjective: elbo\nvariant: joint\nselect: false\n"
     )
-    cfg = compose(["dataset=banana", "method=[mine]"], [str(tmp_path)])
+    with extended(str(tmp_path)):
+        cfg = compose(["dataset=banana", "method=[mine]"])
     assert cfg.method["mine"].objective == "elbo"
-    with pytest.raises(UserError, match="there is no such folder"):
-        compose(["dataset=banana"], [str(tmp_path / "nowhere")])
+    with pytest.raises(UserError, match="there is no method 'mine'"):
+        compose(["dataset=banana", "method=[mine]"])
+    with pytest.raises(UserError, match="there is no such folder"), extended(str(tmp_path / "nowhere")):
+        pass
 
 
 SENTENCES = {
@@ -114,17 +118,18 @@ def test_a_users_table_says_what_it_lacks():
             compose(["dataset=csv", *words])
 
 
-def test_own_files_that_can_not_be_used(tmp_path):
+def test_own_files_that_can_not_be_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", str(tmp_path))
     (tmp_path / "dataset").mkdir()
     own = tmp_path / "dataset" / "houses.yaml"
     own.write_text("# @package dataset.houses\nname: [houses\n")
     with pytest.raises(UserError, match="can't read a YAML file"):
-        compose(["dataset=houses"], [str(tmp_path)])
+        compose(["dataset=houses"])
     with pytest.raises(UserError, match="did you mean houses"):
-        compose(["dataset=house"], [str(tmp_path)])
+        compose(["dataset=house"])
     own.rename(tmp_path / "dataset" / "banana.yaml")
     with pytest.raises(UserError, match=r"banana\.yaml: we have a dataset of that name"):
-        compose(["dataset=banana"], [str(tmp_path)])
+        compose(["dataset=banana"])
 
 
 def test_a_table_that_no_job_reads():

@@ -132,13 +132,13 @@ def test_estimators_are_for_log_loss_alone_and_lists_are_swept():
 def test_regression_uses_closed_forms_unless_told_not_to():
     words = ["dataset=cadata", "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]"]
     words.append("method=[elbo,fitc,joint_sq_dlm,fixed_sq_dlm,joint_log_dlm,fixed_log_dlm]")
-    forms = {c.method: c.form for c in _cells(*words)}
+    forms = {(c.variant, c.objective): c.form for c in _cells(*words)}
     assert forms == {
-        "elbo": "collapsed", "fitc": "collapsed", "joint_sq_dlm": "collapsed", "fixed_sq_dlm": "collapsed",
-        "joint_log_dlm": "explicit", "fixed_log_dlm": "explicit",
+        ("joint", "elbo"): "collapsed", ("joint", "fitc"): "collapsed", ("joint", "sq_dlm"): "collapsed",
+        ("fixed", "sq_dlm"): "collapsed", ("joint", "log_dlm"): "explicit", ("fixed", "log_dlm"): "explicit",
     }  # fmt: skip
-    explicit = {c.method: c.form for c in _cells(*words, "collapsed=false")}
-    assert explicit["elbo"] == "explicit"
+    explicit = {(c.variant, c.objective): c.form for c in _cells(*words, "collapsed=false")}
+    assert explicit["joint", "elbo"] == "explicit"
 
 
 def test_minibatches_where_there_are_more_rows_than_that():

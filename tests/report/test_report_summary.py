@@ -34,5 +34,5 @@ def test_commands() -> None:
 def test_failures_by_reason() -> None:
     first, second = failures(results())
     assert (first.reason, first.count, len(first.examples)) == ("not positive definite", 7, 5)
-    assert first.examples[0] == "pol n=100 seed=0 elbo exact beta=1"
+    assert first.examples[0] == "pol n=100 seed=0 joint elbo exact beta=1"
     assert (second.reason, second.count) == ("NaN", 1)

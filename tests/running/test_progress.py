@@ -28,9 +28,9 @@ def test_plain_lines(capsys):
     shown.finished(record(replace(PLAIN, seed=1), "failed"))
     shown.halved(2)
     said = capsys.readouterr().out
-    assert "batch 1/2  banana n=100 fixed_log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
+    assert "batch 1/2  banana n=100 fixed log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
     assert "resumes at iteration 40" in said
-    assert "failed: banana n=100 seed=1 fixed_log_dlm bmc-10 beta=0.1: a reason (iteration 7)" in said
+    assert "failed: banana n=100 seed=1 fixed log_dlm bmc-10 beta=0.1: a reason (iteration 7)" in said
     assert "out of memory with 2 cells" in said
     assert (shown.done, shown.failed, shown.settled, shown.batches) == (1, 1, 2, 3)
 

@@ -16,7 +16,7 @@ def _candidates(cells, betas="1, 0.1"):
     groups = {}
     for cell in cells:
         groups.setdefault(cell.identity, []).append(cell)
-    return [Candidates(group[0].method, betas, tuple(group)) for group in groups.values()]
+    return [Candidates("fixed_log_dlm", betas, tuple(group)) for group in groups.values()]
 
 
 def _said(tmp_path, capsys, states):

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dlmexp.gp.autograd import once_differentiable
 
 
 class Terms(NamedTuple):

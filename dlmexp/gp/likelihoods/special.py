@@ -1,10 +1,12 @@
 """Special functions that torch lacks or gets wrong in the tails: log Phi with its gradient, and Lambert's W."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from dlmexp.gp.autograd import once_differentiable
 
 INV_SQRT_2 = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -18,15 +20,15 @@ def hazard(x: Tensor) -> Tensor:
 class _LogNdtr(torch.autograd.Function):
     # torch's own derivative is exp(-x^2/2 - log Phi(x)): two huge numbers cancel, at x = -1e8 nothing is left.
     @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return torch.special.log_ndtr(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        return grad * hazard(x)
+        return grads[0] * hazard(x)
 
 
 def log_ndtr(x: Tensor) -> Tensor:
