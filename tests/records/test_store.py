@@ -231,7 +231,7 @@ def test_unfinished_files_are_not_records(store):
 
 def test_a_record_of_a_newer_version_is_refused_and_stays(tmp_path):
     """A run must not take it for damage and train the cell again."""
-    store, made = Store(tmp_path), scored(PLAIN, 0.1)
+    store, made = Store(tmp_path), scored(PLAIN, nll=0.1)
     path = store.path(made.cell.dataset, made.key)
     path.parent.mkdir(parents=True)
     path.write_bytes(b'{"format":99}')
