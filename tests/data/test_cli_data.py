@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from test_download import Behaviour, serving
 
 from dlmexp.cli import data as cli
 from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names
 from dlmexp.errors import UserError
+from tests.support.http_server import Behaviour, serving
 
 TABLE = b"1,0\n2,1\n"
 

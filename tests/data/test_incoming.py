@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_download import Behaviour, serving
 
 from dlmexp.data import incoming
 from dlmexp.data.dataset import load
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
+from tests.support.http_server import Behaviour, serving
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 
