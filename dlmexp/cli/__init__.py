@@ -44,9 +44,9 @@ def parser() -> argparse.ArgumentParser:
 
 def check_output(path: Path, folder: Path, option: str) -> None:
     """Refuse a path in a folder that can be neither written to nor made, before time is spent on what goes there."""
-    from dlmexp.data.places import writable
+    from dlmexp.data.folders import is_writable
 
-    if not writable(folder):
+    if not is_writable(folder):
         raise UserError(f"can't write to '{path}': choose another place with {option}")
 
 

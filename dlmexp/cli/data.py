@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlmexp.data.download import Report
-    from dlmexp.data.status import Status
+    from dlmexp.data.download import ProgressCallback
+    from dlmexp.data.status import DatasetStatus
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -54,9 +54,9 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     from dataclasses import asdict
 
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.status import status
+    from dlmexp.data.status import dataset_status
 
-    rows = [status(read_spec(name), root) for name in dataset_names()]
+    rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     elif sys.stdout.isatty():
@@ -67,7 +67,7 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 
 
 def _fetch(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.incoming import fetch
+    from dlmexp.data.acquire import fetch
     from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
@@ -81,15 +81,15 @@ def _fetch(args: argparse.Namespace, root: Path) -> int:
 
 
 def _import(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.incoming import import_files
-    from dlmexp.data.places import advice, locate
+    from dlmexp.data.acquire import import_files
+    from dlmexp.data.raw_files import find_files, how_to_get
     from dlmexp.data.spec import read_spec
 
     spec = read_spec(args.name)
     for path in import_files(spec, root, args.files):
         print(f"{spec.name}: {path}")
-    found = locate(spec, root)
-    print(f"{spec.name} is {found.state}" + ("" if found.state == "ready" else f": {advice(spec, found, root)}"))
+    found = find_files(spec, root)
+    print(f"{spec.name} is {found.state}" + ("" if found.state == "ready" else f": {how_to_get(spec, found, root)}"))
     return 0
 
 
@@ -116,18 +116,18 @@ def _check(args: argparse.Namespace, root: Path) -> int:
     return 1 if failed else 0
 
 
-def _cells(row: "Status") -> list[str]:
+def _cells(row: "DatasetStatus") -> list[str]:
     return ["" if (value := getattr(row, column)) is None else str(value) for column in COLUMNS]
 
 
-def _plain_table(rows: "list[Status]") -> None:
+def _plain_table(rows: "list[DatasetStatus]") -> None:
     table = [[*COLUMNS, "where, and what to do"], *([*_cells(row), _where(row)] for row in rows)]
     widths = [max(len(line[k]) for line in table) for k in range(len(COLUMNS))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)))
 
 
-def _rich_table(rows: "list[Status]", root: Path) -> None:
+def _rich_table(rows: "list[DatasetStatus]", root: Path) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -142,13 +142,13 @@ def _rich_table(rows: "list[Status]", root: Path) -> None:
     Console().print(table)
 
 
-def _where(row: "Status") -> str:
-    places = ", ".join(row.looked_in) if row.state == "ready" else ""
+def _where(row: "DatasetStatus") -> str:
+    places = ", ".join(row.folders) if row.state == "ready" else ""
     return ": ".join(filter(None, [places, row.detail]))
 
 
 @contextmanager
-def _progress() -> "Iterator[Callable[[str], Report]]":
+def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
     """Gives a progress report for each file: a bar on a terminal, a line per file otherwise."""
     if not sys.stderr.isatty():
         yield _line
@@ -159,13 +159,13 @@ def _progress() -> "Iterator[Callable[[str], Report]]":
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
 
-        def bar(name: str) -> "Report":
+        def bar(name: str) -> "ProgressCallback":
             task = bars.add_task(name, total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield bar
 
 
-def _line(name: str) -> "Report":
+def _line(name: str) -> "ProgressCallback":
     print(f"fetching {name}", file=sys.stderr, flush=True)
     return lambda done, total: None
