@@ -1,4 +1,4 @@
-"""`dlmexp data`: what data there is, and how to get the rest."""
+"""`dlmexp data`: lists, downloads, imports and checks datasets."""
 
 import argparse
 import sys
@@ -21,22 +21,24 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     data.set_defaults(run=run)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "--data-root", metavar="DIR", help="folder with one sub-folder per dataset (default: $DLMEXP_DATA, else ./data)"
+        "--data-root",
+        metavar="DIR",
+        help="folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)",
     )
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", parents=[common], help="every dataset: ready, partial, missing or drawn")
+    listing = actions.add_parser("list", parents=[common], help="list all datasets: ready, partial, missing or drawn")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    fetch = actions.add_parser("fetch", parents=[common], help="download datasets from their public addresses")
+    fetch = actions.add_parser("fetch", parents=[common], help="download datasets")
     fetch.add_argument("names", nargs="+", metavar="NAME")
-    importing = actions.add_parser("import", parents=[common], help="copy files of a dataset that you already have")
+    importing = actions.add_parser("import", parents=[common], help="copy files that you have to the data root")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("files", nargs="+", metavar="FILE", type=Path)
-    check = actions.add_parser("check", parents=[common], help="hash and parse everything again")
+    check = actions.add_parser("check", parents=[common], help="verify checksums and parse all files again")
     check.add_argument("names", nargs="*", metavar="NAME", help="only these datasets")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0, or 1 when `check` found something wrong."""
+    """Exit code 0, or 1 if `check` found an error."""
     from dlmexp.paths import data_root
 
     root = data_root(args.data_root)
@@ -71,12 +73,12 @@ def _fetch(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
-        with _progress() as reports:
-            placed = fetch(spec, root, reports)
-        for path in placed:
+        with _progress() as progress:
+            fetched = fetch(spec, root, progress)
+        for path in fetched:
             print(f"{spec.name}: {path}")
-        if not placed:
-            print(f"{spec.name}: nothing to fetch, it is all there")
+        if not fetched:
+            print(f"{spec.name}: nothing to fetch, all files are there")
     return 0
 
 
@@ -100,28 +102,28 @@ def _check(args: argparse.Namespace, root: Path) -> int:
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
     if not root.is_dir():
-        raise UserError(f"'{root}' is no folder: name the one with your datasets with --data-root")
-    words = {True: "ok", False: "FAILED", None: "-"}
-    found = []
+        raise UserError(f"'{root}' is not a folder: give the one with your datasets with --data-root")
+    labels = {True: "ok", False: "FAILED", None: "-"}
+    outcomes = []
     for spec in specs:
-        verdict = verify(spec, root)
-        found.append(verdict.ok)
-        print(f"{verdict.name:15} {words[verdict.ok]:7} {verdict.detail}", flush=True)
-    failed, absent = found.count(False), found.count(None)
+        result = verify(spec, root)
+        outcomes.append(result.ok)
+        print(f"{result.name:15} {labels[result.ok]:7} {result.detail}", flush=True)
+    failed, absent = outcomes.count(False), outcomes.count(None)
     print(
-        f"{len(found) - absent} datasets checked in {root}, "
-        + (f"{failed} failed" if failed else "all as they should be")
+        f"{len(outcomes) - absent} datasets checked in {root}, "
+        + (f"{failed} failed" if failed else "all passed")
         + (f"; {absent} have no files there" if absent else "")
     )
     return 1 if failed else 0
 
 
-def _cells(row: "DatasetStatus") -> list[str]:
+def _texts(row: "DatasetStatus") -> list[str]:
     return ["" if (value := getattr(row, column)) is None else str(value) for column in COLUMNS]
 
 
 def _plain_table(rows: "list[DatasetStatus]") -> None:
-    table = [[*COLUMNS, "where, and what to do"], *([*_cells(row), _where(row)] for row in rows)]
+    table = [[*COLUMNS, "folder, notes, what to do"], *([*_texts(row), _folders_and_detail(row)] for row in rows)]
     widths = [max(len(line[k]) for line in table) for k in range(len(COLUMNS))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)))
@@ -135,21 +137,21 @@ def _rich_table(rows: "list[DatasetStatus]", root: Path) -> None:
     table = Table(title=f"datasets in {root}")
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in ("rows", "features", "M") else "left", no_wrap=True)
-    table.add_column("where, and what to do", overflow="fold")
+    table.add_column("folder, notes, what to do", overflow="fold")
     for row in rows:
-        # Text, not markup: a file may well be called [red].
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _cells(row)), Text(_where(row)))
+        # Text, not markup: a folder may be called [red].
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _texts(row)), Text(_folders_and_detail(row)))
     Console().print(table)
 
 
-def _where(row: "DatasetStatus") -> str:
-    places = ", ".join(row.folders) if row.state == "ready" else ""
-    return ": ".join(filter(None, [places, row.detail]))
+def _folders_and_detail(row: "DatasetStatus") -> str:
+    folders = ", ".join(row.folders) if row.state == "ready" else ""
+    return ": ".join(filter(None, [folders, row.detail]))
 
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
-    """Gives a progress report for each file: a bar on a terminal, a line per file otherwise."""
+    """Yields a function from the name of a file to its progress callback: a bar on a terminal, else a line per file."""
     if not sys.stderr.isatty():
         yield _line
         return

@@ -116,7 +116,7 @@ def test_help_loads_nothing_heavy():
 def test_check_refuses_a_data_root_that_is_not_a_folder(tmp_path, toy, name):
     toy()
     (tmp_path / "afile").write_text("")
-    with pytest.raises(UserError, match=f"{name}' is no folder: name the one with your datasets with --data-root"):
+    with pytest.raises(UserError, match=f"{name}' is not a folder: give the one with your datasets with --data-root"):
         data("check", "--data-root", str(tmp_path / name))
 
 
@@ -128,4 +128,4 @@ def test_check_reports_the_number_of_datasets(tmp_path, toy, capsys):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "toy.dat").write_bytes(TABLE)
     assert data("check", "--data-root", str(tmp_path)) == 0
-    assert f"1 datasets checked in {tmp_path}, all as they should be\n" in capsys.readouterr().out
+    assert f"1 datasets checked in {tmp_path}, all passed\n" in capsys.readouterr().out
