@@ -1,4 +1,4 @@
-"""The shipped configuration fits its schema, and says what SPEC sections 5 and 6 say."""
+"""The shipped configuration fits its schema, and agrees with docs/SPEC.md, sections 5 and 6."""
 
 import pytest
 

@@ -1,11 +1,12 @@
-"""How fast the core is, side by side in one run: our batched step against GPyTorch's models, uPS against bMC and the
-paper's loop over rows, twenty betas of fixed square loss against one, and the memory of a step."""
+"""Speed and memory of a training step: the batched step compared with GPyTorch, uPS with bMC and with the paper's loop
+over rows, twenty betas of fixed square-loss DLM with one."""
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from dlmexp.benchmark.measure import Measurement, print_all, print_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,61 +14,27 @@ if TYPE_CHECKING:
 N, M, D = 1000, 74, 20
 
 
-@dataclass
-class Line:
-    """One measured quantity, and what was promised of it."""
-
-    what: str
-    value: float
-    unit: str
-    limit: float | None = None
-    at_least: bool = False
-
-    def __str__(self) -> str:
-        verdict = ""
-        if self.limit is not None:
-            kept = self.value >= self.limit if self.at_least else self.value <= self.limit
-            verdict = f"{'>=' if self.at_least else '<='} {self.limit:g}  {'kept' if kept else 'NOT KEPT'}"
-        return f"{self.what:64} {self.value:10.4g} {self.unit:6} {verdict}"
-
-    @property
-    def kept(self) -> bool:
-        return self.limit is None or (self.value >= self.limit if self.at_least else self.value <= self.limit)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints one line per quantity; exit code 1 if one is not what was promised."""
+    """Prints one line per measurement; exit code 1 if a limit is not met."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark core", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="to measure on (default: cuda where there is one)")
-    parser.add_argument("--seconds", type=float, default=10.0, help="spent on each comparison (default: 10)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(PARTS)} (default: all)")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), help="device to measure on (default: cuda if there is one)"
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="time for each comparison (default: 10)")
     args = parser.parse_args(argv)
     for part in args.parts:
         if part not in PARTS:
             parser.error(f"unknown part '{part}': {', '.join(PARTS)}")
     device = print_device(args.device)
-    kept = True
-    for part in args.parts or PARTS:
-        for line in PARTS[part](device, args.seconds):
-            print(line, flush=True)
-            kept &= line.kept
-    return 0 if kept else 1
+    measurements = (one for part in args.parts or PARTS for one in PARTS[part](device, args.seconds))
+    return 0 if print_all(measurements) else 1
 
 
-def print_device(asked: str | None) -> str:
-    """What is measured on: the device asked for, or else a GPU where there is one; said in the first line."""
-    import torch
-
-    device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
-    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {device} ({name}), float64")
-    return device
-
-
-def per_model(device: str, seconds: float) -> list[Line]:
-    """Step per model at n=1000 M=74 d=20, probit, against GPyTorch's model trained alone."""
-    from dlmexp.benchmark.rival import gpytorch_step
-    from dlmexp.benchmark.timing import fastest
+def per_model(device: str, seconds: float) -> list[Measurement]:
+    """Time of a training step per model at n=1000 M=74 d=20, probit: ours in batches, and GPyTorch with one model."""
+    from dlmexp.benchmark.gpytorch_model import gpytorch_step
+    from dlmexp.benchmark.measure import fastest
     from dlmexp.training.trial import joint_step, synthetic_data
 
     sizes = (90,) if device == "cuda" else (1, 4, 18)
@@ -79,31 +46,31 @@ def per_model(device: str, seconds: float) -> list[Line]:
     lines = []
     for objective in ("log_dlm", "elbo"):
         alone = best[f"{objective} GPyTorch"]
-        lines.append(Line(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", alone * 1e3, "ms"))
+        lines.append(Measurement(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", alone * 1e3, "ms"))
         for B in sizes:
             ours = best[f"{objective} {B}"] / B
             limit = 0.025 if device == "cuda" and objective == "log_dlm" else None
-            lines.append(Line(f"{objective}: ours per model, B={B}", ours * 1e3, "ms", limit))
-        most = max(alone / (best[f"{objective} {B}"] / B) for B in sizes)
-        lines.append(Line(f"{objective}: times faster per model, best B", most, "x", 4.0, at_least=True))
+            lines.append(Measurement(f"{objective}: ours per model, B={B}", ours * 1e3, "ms", limit))
+        speedup = max(alone / (best[f"{objective} {B}"] / B) for B in sizes)
+        lines.append(Measurement(f"{objective}: times faster per model, best B", speedup, "x", 4.0, at_least=True))
     return lines
 
 
-def large(device: str, seconds: float) -> list[Line]:
-    """The largest shape of the paper's full-batch regression; on a GPU only."""
-    from dlmexp.benchmark.timing import fastest
+def large(device: str, seconds: float) -> list[Measurement]:
+    """Time of a training step at the largest shape of the paper's full-batch regression; only on a GPU."""
+    from dlmexp.benchmark.measure import fastest
     from dlmexp.training.trial import joint_step
 
     if device == "cpu":
         return []
-    one = joint_step(100, n=11000, M=206, D=8, device=device)
-    best = fastest({"": one}, seconds, device)[""]
-    return [Line("log_dlm, n=11000 M=206 d=8: ours per model, B=100", best * 10, "ms", 0.35)]
+    step = joint_step(100, n=11000, M=206, D=8, device=device)
+    best = fastest({"": step}, seconds, device)[""]
+    return [Measurement("log_dlm, n=11000 M=206 d=8: ours per model, B=100", best * 10, "ms", 0.35)]
 
 
-def samplers(device: str, seconds: float) -> list[Line]:
-    """A whole uPS-10 step against a whole bMC-10 step."""
-    from dlmexp.benchmark.timing import fastest
+def samplers(device: str, seconds: float) -> list[Measurement]:
+    """Time of a training step with uPS-10 compared with bMC-10."""
+    from dlmexp.benchmark.measure import fastest
     from dlmexp.estimators import BMC, UPS
     from dlmexp.training.trial import joint_step
 
@@ -111,23 +78,23 @@ def samplers(device: str, seconds: float) -> list[Line]:
     for likelihood in ("probit", "poisson"):
         cases = {e.name: joint_step(B, likelihood, estimator=e, device=device) for e in (BMC(10), UPS(10))}
         best = fastest(cases, seconds, device)
-        lines.append(Line(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms"))
-        lines.append(Line(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3))
+        lines.append(Measurement(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms"))
+        lines.append(Measurement(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3))
     return lines
 
 
-def row_loop(device: str, seconds: float) -> list[Line]:
-    """The gradient by product samples of 1000 rows x 10 samples: vectorised, and by the paper's loop over rows. The
-    loop's time depends on how well q fits: it is shown with mu unrelated to y, as before training, and with mu the
-    signal that y was made from."""
+def row_loop(device: str, seconds: float) -> list[Measurement]:
+    """Time of the gradient from 10 product samples for each of 1000 rows: vectorised, and with the paper's loop over
+    rows. The time of the loop depends on the fit of q, so it is measured with mu unrelated to y (as before training)
+    and with mu equal to the signal in y (as after training)."""
     return [line for name in ("probit", "poisson") for line in _row_loop(name, seconds)]
 
 
-def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Line]:
+def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Measurement]:
     import torch
 
-    from dlmexp.benchmark.row_loop import sample_by_rows
-    from dlmexp.benchmark.timing import fastest
+    from dlmexp.benchmark.measure import fastest
+    from dlmexp.benchmark.paper_sampler import sample_row_by_row
     from dlmexp.estimators import UPS, FreshDraws
     from dlmexp.gp.likelihoods import LIKELIHOODS
     from dlmexp.training.trial import synthetic_data
@@ -141,21 +108,21 @@ def _row_loop(name: str, seconds: float, rows: int = 25) -> list[Line]:
         torch.autograd.grad(UPS(10)(likelihood, leaf, v, y, draws).sum(), leaf)
 
     ours = fastest({"": vectorised}, seconds / 4)[""]
-    lines = [Line(f"{name}: uPS-10 of 1000 rows, vectorised", ours * 1e3, "ms")]
-    for fit, mu, limit in (("before training", X[:, 1], 1000.0), ("after", X[:, 0], None)):
-        began = perf_counter()
-        sample_by_rows(likelihood, mu[:rows], v[:rows], y[:rows], 10)
-        loop = (perf_counter() - began) * N / rows
-        what = f"{name}: the paper's loop (timed on {rows} rows), {fit} / vectorised"
-        lines.append(Line(what, loop / ours, "x", limit, at_least=True))
+    lines = [Measurement(f"{name}: uPS-10 of 1000 rows, vectorised", ours * 1e3, "ms")]
+    for phase, mu, limit in (("before training", X[:, 1], 1000.0), ("after", X[:, 0], None)):
+        start = perf_counter()
+        sample_row_by_row(likelihood, mu[:rows], v[:rows], y[:rows], 10)
+        loop = (perf_counter() - start) * N / rows
+        label = f"{name}: the paper's loop (timed on {rows} rows), {phase} / vectorised"
+        lines.append(Measurement(label, loop / ours, "x", limit, at_least=True))
     return lines
 
 
-def square(device: str, seconds: float) -> list[Line]:
-    """fixed_sq_dlm from kernel to all solutions: twenty betas against one."""
+def square(device: str, seconds: float) -> list[Measurement]:
+    """Time to solve fixed_sq_dlm, from kernel to solutions: twenty betas compared with one."""
     import torch
 
-    from dlmexp.benchmark.timing import fastest
+    from dlmexp.benchmark.measure import fastest
     from dlmexp.gp.kernels import rbf
     from dlmexp.gp.moments import moments
     from dlmexp.gp.square import square_path
@@ -172,14 +139,14 @@ def square(device: str, seconds: float) -> list[Line]:
 
     best = fastest({"20": lambda: solve(betas), "1": lambda: solve(betas[:1])}, seconds / 2, device)
     return [
-        Line("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms"),
-        Line("fixed_sq_dlm: twenty betas / one", best["20"] / best["1"], "x", 1.5),
+        Measurement("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms"),
+        Measurement("fixed_sq_dlm: twenty betas / one", best["20"] / best["1"], "x", 1.5),
     ]
 
 
-def memory(device: str, seconds: float) -> list[Line]:
-    """Peak of a step beyond parameters and data, in arrays of shape [B, M, n]."""
-    from dlmexp.benchmark.memory import peak_bytes
+def memory(device: str, seconds: float) -> list[Measurement]:
+    """Peak memory of a training step beyond parameters and data, in units of an array [B, M, n]."""
+    from dlmexp.benchmark.measure import peak_bytes
     from dlmexp.estimators import UPS, Exact
     from dlmexp.training.trial import joint_step
 
@@ -188,15 +155,15 @@ def memory(device: str, seconds: float) -> list[Line]:
         ("probit", "log_dlm", Exact()), ("probit", "elbo", Exact()), ("probit", "log_dlm", UPS(10)),
         ("poisson", "log_dlm", UPS(10)),
     ):  # fmt: skip
-        one = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
-        one()
-        arrays = peak_bytes(one, device) / (4 * M * N * 8)
-        what = f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]"
-        lines.append(Line(what, arrays, "arrays", 8.0))
+        step = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
+        step()
+        arrays = peak_bytes(step, device) / (4 * M * N * 8)
+        label = f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]"
+        lines.append(Measurement(label, arrays, "arrays", 8.0))
     return lines
 
 
-PARTS: dict[str, Callable[[str, float], list[Line]]] = {
+PARTS: dict[str, Callable[[str, float], list[Measurement]]] = {
     "per_model": per_model,
     "large": large,
     "samplers": samplers,

@@ -1,5 +1,5 @@
-"""How fast the sweep engine is, side by side in one run: a sweep against GPyTorch's models one by one, what the engine
-spends beside training, planning, status, and the memory of the largest datasets."""
+"""Speed of a whole run: a sweep compared with GPyTorch models one after another, the overhead of everything that is not
+training, planning, status, and the memory for the largest datasets."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dlmexp.benchmark.core import Line
+from dlmexp.benchmark.measure import Measurement, print_all
 
 GPYTORCH_SAMPLE = 4  # models trained with GPyTorch; the rest is extrapolated
 LARGE = {
@@ -22,27 +22,29 @@ LARGE = {
 }
 
 
-class Spent(NamedTuple):
-    """Seconds on the clock, and of all cores together."""
+class Seconds(NamedTuple):
+    """Wall-clock time, and CPU time of all cores together."""
 
     wall: float
     cpu: float
 
     @classmethod
-    def now(cls) -> "Spent":
+    def now(cls) -> "Seconds":
         return cls(time.perf_counter(), time.process_time())
 
-    def since(self) -> "Spent":
-        now = Spent.now()
-        return Spent(now.wall - self.wall, now.cpu - self.cpu)
+    def since(self) -> "Seconds":
+        now = Seconds.now()
+        return Seconds(now.wall - self.wall, now.cpu - self.cpu)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints one line per quantity; exit code 1 if one is not what was promised."""
+    """Prints one line per measurement; exit code 1 if a limit is not met."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark engine", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
-    parser.add_argument("--skip-memory", action="store_true", help="leave out the full-size datasets (some minutes)")
-    parser.add_argument("--iterations", type=int, default=200, help="of the sweep against GPyTorch (default: 200)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--skip-memory", action="store_true", help="skip the full-size datasets (some minutes)")
+    parser.add_argument(
+        "--iterations", type=int, default=200, help="iterations of the sweep and of GPyTorch (default: 200)"
+    )
     args = parser.parse_args(argv)
     for part in args.parts:
         if part not in PARTS:
@@ -50,88 +52,84 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     print(f"torch {torch.__version__}, cpu ({torch.get_num_threads()} threads), float64")
-    kept = True
-    for part in args.parts or [part for part in PARTS if part != "memory" or not args.skip_memory]:
-        for line in PARTS[part](args):
-            print(line, flush=True)
-            kept &= line.kept
-    return 0 if kept else 1
+    parts = args.parts or [part for part in PARTS if part != "memory" or not args.skip_memory]
+    return 0 if print_all(one for part in parts for one in PARTS[part](args)) else 1
 
 
-def sweep(args: argparse.Namespace) -> list[Line]:
-    """The beta grid of joint log-DLM x 5 seeds, ringnorm n=1000, against GPyTorch models trained one after another."""
+def sweep(args: argparse.Namespace) -> list[Measurement]:
+    """Time to run joint log-DLM (beta grid x 5 seeds, ringnorm n=1000), compared with GPyTorch models one by one."""
     import torch
 
-    from dlmexp.benchmark.rival import gpytorch_step
+    from dlmexp.benchmark.gpytorch_model import gpytorch_step
     from dlmexp.data.splits import prepare
     from dlmexp.plan.compose import compose
     from dlmexp.running.sweep import prepare_sweep
 
-    words = ["dataset=ringnorm_drawn", "sizes=[1000]", "method=[joint_log_dlm]", "device=cpu"]
-    words += [f"training.binary.max_iterations={args.iterations}", "training.binary.tolerance=0.0"]
-    found = prepare_sweep(compose(words))
+    overrides = ["dataset=ringnorm_drawn", "sizes=[1000]", "method=[joint_log_dlm]", "device=cpu"]
+    overrides += [f"training.binary.max_iterations={args.iterations}", "training.binary.tolerance=0.0"]
+    found = prepare_sweep(compose(overrides))
     spec, data = found.datasets["ringnorm_drawn"]
     cells = [cell for cell in found.cells if cell.objective == "log_dlm"]
 
-    def alone(cell: Any) -> Spent:
+    def gpytorch_seconds(cell: Any) -> Seconds:
         rows = prepare(data, spec, cell.seed, cell.n)
         step = gpytorch_step(torch.tensor(rows.X_train), torch.tensor(rows.y_train), cell.M, "log_dlm")
-        began = Spent.now()
+        start = Seconds.now()
         for _ in range(args.iterations):
             step()
-        return began.since()
+        return start.since()
 
-    # Half of the sample before and half after our own run, so that a slow minute does not fall on one side alone.
+    # Half of the sample before and half after our run, so that a slow phase of the machine affects both.
     sample = cells[:: max(1, len(cells) // GPYTORCH_SAMPLE)][:GPYTORCH_SAMPLE]
-    theirs = [alone(cell) for cell in sample[::2]]
-    ours = _run(words)
-    theirs += [alone(cell) for cell in sample[1::2]]
+    theirs = [gpytorch_seconds(cell) for cell in sample[::2]]
+    ours = _run(overrides)
+    theirs += [gpytorch_seconds(cell) for cell in sample[1::2]]
     wall, cpu = (sum(part) / len(theirs) * len(cells) for part in zip(*theirs, strict=True))
-    what = f"{len(cells)} models (betas x seeds), n=1000, {args.iterations} iterations"
+    label = f"{len(cells)} models (betas x seeds), n=1000, {args.iterations} iterations"
     return [
-        Line(f"{what}: the whole run", ours.wall, "s"),
-        Line(f"GPyTorch one by one (extrapolated from {len(theirs)} models)", wall, "s"),
-        Line("times faster than GPyTorch one by one", wall / ours.wall, "x", 3.5, at_least=True),
-        Line("the same in CPU time, which a busy machine distorts less", cpu / ours.cpu, "x"),
+        Measurement(f"{label}: the whole run", ours.wall, "s"),
+        Measurement(f"GPyTorch one after another (extrapolated from {len(theirs)} models)", wall, "s"),
+        Measurement("times faster than GPyTorch one after another", wall / ours.wall, "x", 3.5, at_least=True),
+        Measurement("the same in CPU time (less affected by other programs)", cpu / ours.cpu, "x"),
     ]
 
 
-def overhead(args: argparse.Namespace) -> list[Line]:
-    """The default job: everything that is neither a training step nor an evaluation nor the set-up of a batch."""
+def overhead(args: argparse.Namespace) -> list[Measurement]:
+    """The time of the default job that is neither a training step nor an evaluation nor the set-up of a batch."""
     import dlmexp.running.engine as engine
     import dlmexp.running.programs as build
     import dlmexp.training.graph as graph
     import dlmexp.training.train as train
 
-    watch = _Watch()
-    with watch.on(graph, "step"), watch.on(train, "evaluate"), watch.on(engine, "program"), watch.on(build, "_stack"):
+    timer = _FunctionTimer()
+    with timer.on(graph, "step"), timer.on(train, "evaluate"), timer.on(engine, "program"), timer.on(build, "_stack"):
         total = _run(["experiment=default", "device=cpu"]).wall
-    training = watch.seconds
+    training = timer.seconds
     return [
-        Line("default job, modules loaded", total, "s", 90.0),
-        Line(
+        Measurement("default job, modules loaded", total, "s", 90.0),
+        Measurement(
             "default job: planning, records, progress, in % of training", 100 * (total - training) / training, "%", 5.0
         ),
     ]
 
 
-def planning(args: argparse.Namespace) -> list[Line]:
-    """From words to the batches of about 10 000 cells."""
+def planning(args: argparse.Namespace) -> list[Measurement]:
+    """Time to plan about 10 000 cells: from config overrides to batches."""
     from dlmexp.plan.compose import compose
     from dlmexp.records.store import Store
     from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
     with tempfile.TemporaryDirectory() as folder:
         seeds = ",".join(map(str, range(45)))
-        began = time.perf_counter()
+        start = time.perf_counter()
         found = prepare_sweep(compose(["dataset=ringnorm_drawn", f"seeds=[{seeds}]", "device=cpu"]))
         count = len(plan_sweep(found, Store(folder), "cpu", None).cells)
-        seconds = time.perf_counter() - began
-    return [Line(f"planning {count} cells", seconds, "s", 5.0)]
+        seconds = time.perf_counter() - start
+    return [Measurement(f"planning {count} cells", seconds, "s", 5.0)]
 
 
-def status(args: argparse.Namespace) -> list[Line]:
-    """`dlmexp status` as a command of its own, on about 20 000 records."""
+def status(args: argparse.Namespace) -> list[Measurement]:
+    """Time of the command `dlmexp status` with about 20 000 records."""
     import msgspec
 
     from dlmexp.plan.compose import compose
@@ -152,24 +150,24 @@ def status(args: argparse.Namespace) -> list[Line]:
             path.write_bytes(sealed(msgspec.json.encode(record)))
         command = [sys.executable, "-m", "dlmexp", "status", "--results", folder]
         best = min(_seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)) for _ in range(3))
-    return [Line(f"status of {len(cells)} records, as a command", best, "s", 2.0)]
+    return [Measurement(f"status of {len(cells)} records, as a command", best, "s", 2.0)]
 
 
-def memory(args: argparse.Namespace) -> list[Line]:
-    """The most memory of a process that trains on the largest datasets: 5 seeds at once, a few iterations."""
+def memory(args: argparse.Namespace) -> list[Measurement]:
+    """Peak memory of a process that trains on the largest datasets: 5 seeds at once, a few iterations."""
     lines = []
-    for dataset, words in LARGE.items():
+    for dataset, overrides in LARGE.items():
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "dlmexp", "run", f"dataset={dataset}", *words, "device=cpu"]
+            command = [sys.executable, "-m", "dlmexp", "run", f"dataset={dataset}", *overrides, "device=cpu"]
             command += ["beta=list", "beta.values=[1]", f"results={folder}"]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             _, code, used = os.wait4(process.pid, 0)
         assert os.waitstatus_to_exitcode(code) == 0, f"'{' '.join(command)}' failed"
-        lines.append(Line(f"{dataset}, full size, 5 seeds: peak memory", used.ru_maxrss / 2**20, "GiB", 4.0))
+        lines.append(Measurement(f"{dataset}, full size, 5 seeds: peak memory", used.ru_maxrss / 2**20, "GiB", 4.0))
     return lines
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], list[Line]]] = {
+PARTS: dict[str, Callable[[argparse.Namespace], list[Measurement]]] = {
     "planning": planning,
     "status": status,
     "overhead": overhead,
@@ -178,50 +176,50 @@ PARTS: dict[str, Callable[[argparse.Namespace], list[Line]]] = {
 }
 
 
-def _run(words: Sequence[str]) -> Spent:
-    """`dlmexp run` in this process, into a folder that goes away."""
+def _run(overrides: Sequence[str]) -> Seconds:
+    """Time of `dlmexp run` in this process, with results in a temporary folder."""
     from dlmexp.plan.compose import compose
     from dlmexp.running.run import execute
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        began = Spent.now()
-        code = execute(compose([*words, f"results={folder}"]))
+        start = Seconds.now()
+        code = execute(compose([*overrides, f"results={folder}"]))
         assert code == 0, f"exit code {code}"
-        return began.since()
+        return start.since()
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-class _Watch:
-    """Time spent in some functions, those they call included."""
+class _FunctionTimer:
+    """Measures the total time in some functions, including the functions that they call."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._within = False
+        self._running = False
 
     @contextlib.contextmanager
     def on(self, module: Any, name: str) -> Iterator[None]:
-        plain = getattr(module, name)
+        function = getattr(module, name)
 
-        def timed(*given: Any, **named: Any) -> Any:
-            if self._within:
-                return plain(*given, **named)
-            self._within, began = True, time.perf_counter()
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._running:
+                return function(*args, **kwargs)
+            self._running, start = True, time.perf_counter()
             try:
-                return plain(*given, **named)
+                return function(*args, **kwargs)
             finally:
-                self.seconds += time.perf_counter() - began
-                self._within = False
+                self.seconds += time.perf_counter() - start
+                self._running = False
 
         setattr(module, name, timed)
         try:
             yield
         finally:
-            setattr(module, name, plain)
+            setattr(module, name, function)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`dlmexp benchmark figures`: how long claims, plot and report take on the records of a results folder."""
+"""Time of `dlmexp claims`, `plot` and `report` with the records of a results folder."""
 
 import argparse
 import contextlib
@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable
 
 
-def timed(name: str, limit: float, work: Callable[[], object]) -> None:
+def print_time(name: str, limit: float, work: Callable[[], object]) -> None:
+    """Prints the seconds that `work` takes, and the limit they are compared with by the reader."""
     started = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
         work()
     seconds = time.perf_counter() - started
-    print(f"{name:8} {seconds:6.1f} s   (aim: under {limit:g} s)")
+    print(f"{name:8} {seconds:6.1f} s   (goal: under {limit:g} s)")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="dlmexp benchmark figures", description=__doc__)
     parser.add_argument(
-        "--results", default="results/paper", metavar="DIR", help="the folder with records (default: results/paper)"
+        "--results", default="results/paper", metavar="DIR", help="results folder (default: results/paper)"
     )
     folder = parser.parse_args(argv).results
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
             subparsers = argparse.ArgumentParser().add_subparsers()
             command.add_parser(subparsers)
             arguments = subparsers.choices[name].parse_args(["--results", folder, *options[name]])
-            timed(name, limit, lambda arguments=arguments: arguments.run(arguments))
+            print_time(name, limit, lambda arguments=arguments: arguments.run(arguments))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command `dlmexp`: words and help texts; each subcommand loads what it needs only when it runs."""
+"""The command `dlmexp`: arguments and help texts. A subcommand imports what it needs only when it runs."""
 
 import argparse
 import os
@@ -16,24 +16,25 @@ COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "ben
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains in one sentence, like everything else here."""
+    """Reports errors as UserError, so that they are printed like all others: in one line, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see '{self.prog} --help'")
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands."""
     top = Parser(
         prog="dlmexp",
         description="Direct Loss Minimization for Sparse Gaussian Processes: run the paper's sweeps, draw its figures, "
         "check its claims.",
-        epilog="Start with 'dlmexp run' (a job of about a minute on drawn data), then 'dlmexp plot'.",
+        epilog="Start with 'dlmexp run' (about a minute, on synthetic data), then 'dlmexp plot'.",
     )
     top.add_argument(
         "--plugins",
         default="",
         metavar="MODULE[,MODULE]",
-        help="your own modules, which add figures, claims, ...",
+        help="Python modules that add your own figures, claims, ...",
     )
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -42,16 +43,16 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def check_output(path: Path, folder: Path, option: str) -> None:
-    """Refuse a path in a folder that can be neither written to nor made, before time is spent on what goes there."""
-    from dlmexp.data.places import writable
+def check_writable(path: Path, folder: Path, option: str) -> None:
+    """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
+    from dlmexp.data.folders import is_writable
 
-    if not writable(folder):
-        raise UserError(f"can't write to '{path}': choose another place with {option}")
+    if not is_writable(folder):
+        raise UserError(f"can't write to '{path}': choose another path with {option}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0: done; 1: some cells failed; 2: what was typed can't be done; 130: interrupted."""
+    """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 130: interrupted."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         if argv[:1] in (["run"], ["-sc"], ["--shell-completion"]) and not {"-h", "--help"} & set(argv):
@@ -65,19 +66,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"dlmexp: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of our output has gone (`dlmexp status | head`): nothing more to say to it.
+        # The program that reads our output has ended (`dlmexp status | head`). /dev/null avoids a second error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno is None:
             raise
-        print(f"dlmexp: {_what(error)}; see to that, or name another file or folder", file=sys.stderr)
+        print(f"dlmexp: {_describe(error)}; fix that, or choose another file or folder", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlmexp: interrupted", file=sys.stderr)
         return 130
 
 
-def _what(error: OSError) -> str:
-    """The operating system's complaint, with the file or folder it is about where it says which."""
+def _describe(error: OSError) -> str:
+    """The message of the operating system, with the file or folder if it names one."""
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

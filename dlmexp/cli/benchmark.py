@@ -1,23 +1,23 @@
-"""`dlmexp benchmark`: ratios measured side by side in one run."""
+"""`dlmexp benchmark`: speed, memory and agreement, each suite in a module of `dlmexp.benchmark`."""
 
 import argparse
 from importlib import import_module
 
 SUITES = {
-    "core": "a training step against GPyTorch, uPS against bMC, memory of a step",
-    "engine": "a sweep against GPyTorch models one by one, overhead of the engine, planning",
-    "gpu": "what the batch dimension is worth on a GPU: steps, and a figure's block",
-    "agreement": "how closely the same cells came out in two results folders",
-    "data": "parsing and reading full-size files",
-    "figures": "figures and claims from 20 000 records",
+    "core": "time of a training step compared with GPyTorch, uPS compared with bMC, memory of a step",
+    "engine": "time of a sweep compared with GPyTorch, overhead besides training, planning, status",
+    "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
+    "agreement": "differences between the results of the same cells in two results folders",
+    "data": "time to parse and load full-size files",
+    "figures": "time of claims, plot and report with the records of a results folder",
 }
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "benchmark",
-        help="print measured ratios",
-        description="Print ratios measured side by side in one run: "
+        help="measure speed, memory and agreement",
+        description="Measure and print, with limits where there are any. "
         + "; ".join(f"{name}: {what}" for name, what in SUITES.items())
         + ".",
     )

@@ -1,4 +1,4 @@
-"""`dlmexp collect`: the records as tables."""
+"""`dlmexp collect`: writes the records as tables, or as one file."""
 
 import argparse
 from pathlib import Path
@@ -9,13 +9,13 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "collect",
         help="write the records as tables (parquet and CSV)",
         description="For every experiment: table.parquet and table.csv (one row per selected beta) and all.parquet "
-        "(every beta), in results/EXPERIMENT/. With --pack: one file with every record, which "
-        "counts as a results folder's own once it lies there.",
+        "(every beta), in results/EXPERIMENT/. With --pack: one file with all records, which can be copied "
+        "to another results folder and is read there like the records themselves.",
     )
-    parser.add_argument("experiment", nargs="*", help="experiments (default: all); not with --pack")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
-    parser.add_argument("--pack", metavar="FILE", help="write all records as one file instead (records*.tar.xz)")
-    parser.add_argument("--light", action="store_true", help="with --pack: only what figures and claims need")
+    parser.add_argument("experiment", nargs="*", help="names of experiments (default: all); not with --pack")
+    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    parser.add_argument("--pack", metavar="FILE", help="write all records to one file (named records*.tar.xz) instead")
+    parser.add_argument("--light", action="store_true", help="with --pack: only the data that figures and claims need")
     parser.set_defaults(run=run)
 
 
@@ -28,16 +28,16 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--pack takes all records of a results folder: leave out {' '.join(args.experiment)}")
         return _pack(args)
     if args.light:
-        raise UserError("--light is about a pack: name its file too, as in --pack records.tar.xz --light")
+        raise UserError("--light needs --pack FILE, as in --pack records.tar.xz --light")
     for path, rows in collect(args.results, args.experiment):
         print(f"{path}: {rows} rows")
     return 0
 
 
 def _pack(args: argparse.Namespace) -> int:
-    from dlmexp.cli import check_output
+    from dlmexp.cli import check_writable
     from dlmexp.records.collect import collect_pack
 
-    check_output(Path(args.pack), Path(args.pack).parent, "--pack")
+    check_writable(Path(args.pack), Path(args.pack).parent, "--pack")
     print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
     return 0

@@ -1,4 +1,4 @@
-"""`dlmexp data`: what data there is, and how to get the rest."""
+"""`dlmexp data`: lists, downloads, imports and checks datasets."""
 
 import argparse
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlmexp.data.download import Report
-    from dlmexp.data.status import Status
+    from dlmexp.data.download import ProgressCallback
+    from dlmexp.data.status import DatasetStatus
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -21,22 +21,24 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     data.set_defaults(run=run)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "--data-root", metavar="DIR", help="folder with one sub-folder per dataset (default: $DLMEXP_DATA, else ./data)"
+        "--data-root",
+        metavar="DIR",
+        help="folder with a subfolder for each dataset (default: $DLMEXP_DATA, else ./data)",
     )
     actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", parents=[common], help="every dataset: ready, partial, missing or drawn")
+    listing = actions.add_parser("list", parents=[common], help="list all datasets: ready, partial, missing or drawn")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    fetch = actions.add_parser("fetch", parents=[common], help="download datasets from their public addresses")
+    fetch = actions.add_parser("fetch", parents=[common], help="download datasets")
     fetch.add_argument("names", nargs="+", metavar="NAME")
-    importing = actions.add_parser("import", parents=[common], help="copy files of a dataset that you already have")
+    importing = actions.add_parser("import", parents=[common], help="copy files that you have to the data root")
     importing.add_argument("name", metavar="NAME")
     importing.add_argument("files", nargs="+", metavar="FILE", type=Path)
-    check = actions.add_parser("check", parents=[common], help="hash and parse everything again")
+    check = actions.add_parser("check", parents=[common], help="verify checksums and parse all files again")
     check.add_argument("names", nargs="*", metavar="NAME", help="only these datasets")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit code 0, or 1 when `check` found something wrong."""
+    """Exit code 0, or 1 if `check` found an error."""
     from dlmexp.paths import data_root
 
     root = data_root(args.data_root)
@@ -54,9 +56,9 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     from dataclasses import asdict
 
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.status import status
+    from dlmexp.data.status import dataset_status
 
-    rows = [status(read_spec(name), root) for name in dataset_names()]
+    rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
     if args.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     elif sys.stdout.isatty():
@@ -67,29 +69,29 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 
 
 def _fetch(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.incoming import fetch
+    from dlmexp.data.acquire import fetch
     from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
-        with _progress() as reports:
-            placed = fetch(spec, root, reports)
-        for path in placed:
+        with _progress() as progress:
+            fetched = fetch(spec, root, progress)
+        for path in fetched:
             print(f"{spec.name}: {path}")
-        if not placed:
-            print(f"{spec.name}: nothing to fetch, it is all there")
+        if not fetched:
+            print(f"{spec.name}: nothing to fetch, all files are there")
     return 0
 
 
 def _import(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.incoming import import_files
-    from dlmexp.data.places import advice, locate
+    from dlmexp.data.acquire import import_files
+    from dlmexp.data.raw_files import find_files, how_to_get
     from dlmexp.data.spec import read_spec
 
     spec = read_spec(args.name)
     for path in import_files(spec, root, args.files):
         print(f"{spec.name}: {path}")
-    found = locate(spec, root)
-    print(f"{spec.name} is {found.state}" + ("" if found.state == "ready" else f": {advice(spec, found, root)}"))
+    found = find_files(spec, root)
+    print(f"{spec.name} is {found.state}" + ("" if found.state == "ready" else f": {how_to_get(spec, found, root)}"))
     return 0
 
 
@@ -100,34 +102,34 @@ def _check(args: argparse.Namespace, root: Path) -> int:
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
     if not root.is_dir():
-        raise UserError(f"'{root}' is no folder: name the one with your datasets with --data-root")
-    words = {True: "ok", False: "FAILED", None: "-"}
-    found = []
+        raise UserError(f"'{root}' is not a folder: give the one with your datasets with --data-root")
+    labels = {True: "ok", False: "FAILED", None: "-"}
+    outcomes = []
     for spec in specs:
-        verdict = verify(spec, root)
-        found.append(verdict.ok)
-        print(f"{verdict.name:15} {words[verdict.ok]:7} {verdict.detail}", flush=True)
-    failed, absent = found.count(False), found.count(None)
+        result = verify(spec, root)
+        outcomes.append(result.ok)
+        print(f"{result.name:15} {labels[result.ok]:7} {result.detail}", flush=True)
+    failed, absent = outcomes.count(False), outcomes.count(None)
     print(
-        f"{len(found) - absent} datasets checked in {root}, "
-        + (f"{failed} failed" if failed else "all as they should be")
+        f"{len(outcomes) - absent} datasets checked in {root}, "
+        + (f"{failed} failed" if failed else "all passed")
         + (f"; {absent} have no files there" if absent else "")
     )
     return 1 if failed else 0
 
 
-def _cells(row: "Status") -> list[str]:
+def _texts(row: "DatasetStatus") -> list[str]:
     return ["" if (value := getattr(row, column)) is None else str(value) for column in COLUMNS]
 
 
-def _plain_table(rows: "list[Status]") -> None:
-    table = [[*COLUMNS, "where, and what to do"], *([*_cells(row), _where(row)] for row in rows)]
+def _plain_table(rows: "list[DatasetStatus]") -> None:
+    table = [[*COLUMNS, "folder, notes, what to do"], *([*_texts(row), _folders_and_detail(row)] for row in rows)]
     widths = [max(len(line[k]) for line in table) for k in range(len(COLUMNS))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, [*widths, 0], strict=True)))
 
 
-def _rich_table(rows: "list[Status]", root: Path) -> None:
+def _rich_table(rows: "list[DatasetStatus]", root: Path) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -135,21 +137,21 @@ def _rich_table(rows: "list[Status]", root: Path) -> None:
     table = Table(title=f"datasets in {root}")
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in ("rows", "features", "M") else "left", no_wrap=True)
-    table.add_column("where, and what to do", overflow="fold")
+    table.add_column("folder, notes, what to do", overflow="fold")
     for row in rows:
-        # Text, not markup: a file may well be called [red].
-        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _cells(row)), Text(_where(row)))
+        # Text, not markup: a folder may be called [red].
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _texts(row)), Text(_folders_and_detail(row)))
     Console().print(table)
 
 
-def _where(row: "Status") -> str:
-    places = ", ".join(row.looked_in) if row.state == "ready" else ""
-    return ": ".join(filter(None, [places, row.detail]))
+def _folders_and_detail(row: "DatasetStatus") -> str:
+    folders = ", ".join(row.folders) if row.state == "ready" else ""
+    return ": ".join(filter(None, [folders, row.detail]))
 
 
 @contextmanager
-def _progress() -> "Iterator[Callable[[str], Report]]":
-    """Gives a progress report for each file: a bar on a terminal, a line per file otherwise."""
+def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
+    """Yields a function from the name of a file to its progress callback: a bar on a terminal, else a line per file."""
     if not sys.stderr.isatty():
         yield _line
         return
@@ -159,13 +161,13 @@ def _progress() -> "Iterator[Callable[[str], Report]]":
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
 
-        def bar(name: str) -> "Report":
+        def bar(name: str) -> "ProgressCallback":
             task = bars.add_task(name, total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
         yield bar
 
 
-def _line(name: str) -> "Report":
+def _line(name: str) -> "ProgressCallback":
     print(f"fetching {name}", file=sys.stderr, flush=True)
     return lambda done, total: None

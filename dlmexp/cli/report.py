@@ -1,36 +1,34 @@
-"""`dlmexp report`: one page about your results."""
+"""`dlmexp report`: one HTML page about your results."""
 
 import argparse
 from pathlib import Path
 
 DESCRIPTION = """
-Writes one self-contained HTML file about the records under --results: what was run on what machine, the paper's claims
-with verdicts, every figure, a table to sort and filter, failures, and the commands to reproduce it all.
+Writes one self-contained HTML file about the records under --results: what was run on which machines, a verdict on
+each of the paper's claims, all figures, a table of results, failures, and the commands to reproduce them.
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("report", help="write one HTML page about your results", description=DESCRIPTION)
-    parser.add_argument(
-        "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
-    )
-    parser.add_argument("--out", metavar="FILE", help="the page (default: report.html in the results folder)")
+    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    parser.add_argument("--out", metavar="FILE", help="file to write (default: report.html in the results folder)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cli import check_output
+    from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 
     out = Path(args.out) if args.out else Path(args.results) / "report.html"
     if out.is_dir():
-        raise UserError(f"--out {out} is a folder: name a file such as {out / 'report.html'}")
+        raise UserError(f"--out {out} is a folder: give a file such as {out / 'report.html'}")
     if not out.parent.is_dir() and args.out:
         raise UserError(f"--out {out}: there is no folder '{out.parent}'")
     results = load(args.results)
-    check_output(out, out.parent, "--out")
+    check_writable(out, out.parent, "--out")
     out.write_text(page(results, args.results), encoding="utf-8")
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -1,0 +1,1 @@
+"""Datasets: raw files, checksums, parsing, splits and normalisation. Knows nothing of Gaussian processes or Hydra."""

@@ -1,4 +1,4 @@
-"""Parsed arrays kept on disk, so that a second load maps them instead of parsing again."""
+"""A cache of parsed arrays on disk: a second load memory-maps them instead of parsing the raw files again."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from dlmexp.data.checksums import sha256, write_json
-from dlmexp.data.places import writable
+from dlmexp.data.folders import is_writable
 
 log = logging.getLogger(__name__)
 
 
 def content_checksum(task: str, X: np.ndarray, y: np.ndarray) -> str:
-    """Identity of a dataset by its values: the same whichever of several formats it was read from."""
+    """Hash of the task and the values: the same for every file format that a dataset can be read from."""
     digest = hashlib.sha256(json.dumps([task, X.shape]).encode())
     for array in (X, y):
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
@@ -27,25 +27,25 @@ def content_checksum(task: str, X: np.ndarray, y: np.ndarray) -> str:
 
 
 def definition_checksum(definition: Any) -> str:
-    """Hash of anything that JSON can hold, independent of the order of keys."""
+    """Hash of a value that JSON can represent; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
-def store(folders: list[Path], entry: str, X: np.ndarray, y: np.ndarray, about: Mapping[str, Any]) -> None:
-    """Writes `<folder>/<entry>/{X.npy, y.npy, about.json}` in the first writable folder, whole or not at all.
+def store(folders: list[Path], entry: str, X: np.ndarray, y: np.ndarray, metadata: Mapping[str, Any]) -> None:
+    """Writes `<folder>/<entry>/{X.npy, y.npy, about.json}` atomically in the first folder that is writable.
 
-    A machine without any writable folder goes on without a cache.
+    Nothing is cached if none is.
     """
-    for folder in filter(writable, folders):
+    for folder in filter(is_writable, folders):
         try:
-            _store(folder, entry, X, y, about)
+            _write_entry(folder, entry, X, y, metadata)
         except OSError as error:
-            log.warning("parsed arrays could not be kept in %s (%s); they will be parsed again", folder, error)
+            log.warning("could not cache parsed arrays in %s (%s); parsing will be repeated", folder, error)
             continue
         return
 
 
-def _store(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, about: Mapping[str, Any]) -> None:
+def _write_entry(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, metadata: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder, prefix=f".{entry}."))
     try:
@@ -54,8 +54,8 @@ def _store(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, about: Mappin
                 np.save(out, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
                 out.flush()
                 os.fsync(out.fileno())
-        sums = {name: sha256(temporary / name) for name in ("X.npy", "y.npy")}
-        write_json(temporary / "about.json", dict(about) | {"shape": list(X.shape), "arrays": sums})
+        checksums = {name: sha256(temporary / name) for name in ("X.npy", "y.npy")}
+        write_json(temporary / "about.json", dict(metadata) | {"shape": list(X.shape), "arrays": checksums})
         os.chmod(temporary, 0o755)
         target = folder / entry
         if target.exists() and find([folder], entry) is None:
@@ -63,7 +63,7 @@ def _store(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, about: Mappin
         try:
             os.rename(temporary, target)
         except OSError:
-            # Another process was first; its entry is as good.
+            # Another process wrote the same entry first.
             if find([folder], entry) is None:
                 raise
     finally:
@@ -71,24 +71,24 @@ def _store(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, about: Mappin
 
 
 def find(folders: list[Path], entry: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]] | None:
-    """The arrays of an entry, mapped read-only, and what is known about them; None if there is no sound one."""
+    """X and y of an entry, memory-mapped read-only, and its metadata; None if there is no valid entry."""
     for folder in folders:
         try:
-            about = json.loads((folder / entry / "about.json").read_text())
+            metadata = json.loads((folder / entry / "about.json").read_text())
             X = np.load(folder / entry / "X.npy", mmap_mode="r", allow_pickle=False)
             y = np.load(folder / entry / "y.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             continue
-        if list(X.shape) == about.get("shape") and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
-            return X, y, about
+        if list(X.shape) == metadata.get("shape") and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
+            return X, y, metadata
     return None
 
 
-def damaged(folder: Path) -> str | None:
-    """Re-reads an entry's arrays against the checksums noted when they were written; says what is wrong, or None."""
+def find_damage(folder: Path) -> str | None:
+    """Compares an entry's arrays with the checksums stored with them; describes what is wrong, or None."""
     try:
-        about = json.loads((folder / "about.json").read_text())
-        wrong = [name for name, value in about["arrays"].items() if sha256(folder / name) != value]
+        metadata = json.loads((folder / "about.json").read_text())
+        wrong = [name for name, value in metadata["arrays"].items() if sha256(folder / name) != value]
     except (OSError, ValueError, KeyError) as error:
         return f"{folder}: unreadable ({error})"
-    return f"{folder}: {', '.join(wrong)} changed since written" if wrong else None
+    return f"{folder}: {', '.join(wrong)} changed after they were written" if wrong else None

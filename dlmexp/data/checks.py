@@ -1,4 +1,4 @@
-"""Is this the data it claims to be? Each check that fails is named, with what was expected and what was found."""
+"""Checks of parsed data against the spec; an error names the check, the expected and the actual value."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from dlmexp.data.parsers.registry import Parsed
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
-LARGEST = 1e100
-"""Beyond this, squares would overflow in the normalisation."""
+MAX_ABS_VALUE = 1e100
+"""The squares of larger values would overflow in the normalisation."""
 
 
 class DataMismatch(UserError):
-    """A file was read but is not what the dataset's spec says."""
+    """The parsed data differs from the spec of the dataset."""
 
 
 def check(parsed: Parsed, spec: DatasetSpec) -> None:
-    """Raises DataMismatch naming the first check that failed: shape, finite values, the task's targets, then the
-    spec's own `options.checks`: `y_range`, `y_mean`, `positives` (a number of rows),
-    `positive_share`, `x_range` by column number."""
+    """Raises DataMismatch with the first check that fails: shape, finite values, targets that fit the task, then the
+    `options.checks` of the spec: `y_range`, `y_mean`, `positives` (a number of rows), `positive_share`, and `x_range`
+    by column number (from 1)."""
     for name, problem in _problems(parsed.X, parsed.y, spec):
         raise DataMismatch(f"dataset '{spec.name}': check '{name}' failed: {problem}")
 
@@ -43,14 +43,14 @@ def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec) -> Iterator[tuple
 
 def _not_finite(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str]]:
     # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
-    if not (np.abs(y) < LARGEST).all():
-        row = int(np.argmin(np.abs(y) < LARGEST))
+    if not (np.abs(y) < MAX_ABS_VALUE).all():
+        row = int(np.argmin(np.abs(y) < MAX_ABS_VALUE))
         yield "finite", f"the target of row {row + 1} is {y[row]}"
     low, high = X.min(axis=0, initial=0.0), X.max(axis=0, initial=0.0)
-    bad = ~((low > -LARGEST) & (high < LARGEST))
+    bad = ~((low > -MAX_ABS_VALUE) & (high < MAX_ABS_VALUE))
     if bad.any():
         column = int(np.argmax(bad))
-        row = int(np.argmin(np.abs(X[:, column]) < LARGEST))
+        row = int(np.argmin(np.abs(X[:, column]) < MAX_ABS_VALUE))
         yield "finite", f"row {row + 1}, feature {column + 1} is {X[row, column]}"
 
 
@@ -65,7 +65,7 @@ def _wrong_targets(y: np.ndarray, task: str) -> Iterator[tuple[str, str]]:
         wrong = (y < 0.0) | (y != np.floor(y))
         if wrong.any():
             row = int(np.argmax(wrong))
-            yield "counts", f"expected integers from 0 up, found {y[row]:g} in row {row + 1}"
+            yield "counts", f"expected integers >= 0, found {y[row]:g} in row {row + 1}"
 
 
 def _spec_checks(X: np.ndarray, y: np.ndarray, expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Checksums of files, remembered as long as size, modification time and inode stay the same."""
+"""Checksums of files, cached for as long as size, modification time and inode of a file stay the same."""
 
 import hashlib
 import json
@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dlmexp.data.places import cache_folders, writable
+from dlmexp.data.folders import cache_folders, is_writable
 from dlmexp.data.spec import FileSpec
 
 CHUNK = 1 << 20
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of the file's bytes, read now."""
+    """SHA-256 of a file, which is read."""
     return _digest(path, hashlib.sha256())
 
 
@@ -23,33 +23,33 @@ def git_blob(path: Path) -> str:
     return _digest(path, hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False))
 
 
-def remembered_sha256(path: Path, root: Path, afresh: bool = False) -> str:
-    """SHA-256 without reading a file again that has not changed since the last time; `root` is the data root.
+def cached_sha256(path: Path, root: Path, reread: bool = False) -> str:
+    """SHA-256 of a file, which is read only if it changed since the last time; `root` is the data root.
 
-    `afresh` reads it all the same, and remembers what it finds.
+    With `reread` it is always read, and the cached value updated.
     """
     stat = path.stat()
     identity = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino}
     folders = cache_folders(path, root)
-    for folder in [] if afresh else folders:
+    for folder in [] if reread else folders:
         try:
-            note = json.loads((folder / f"{path.name}.sha256.json").read_text())
+            cached = json.loads((folder / f"{path.name}.sha256.json").read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(note, dict) and {key: note.get(key) for key in identity} == identity:
-            return note["sha256"]
+        if isinstance(cached, dict) and {key: cached.get(key) for key in identity} == identity:
+            return cached["sha256"]
     value = sha256(path)
-    for folder in filter(writable, folders):
+    for folder in filter(is_writable, folders):
         try:
             write_json(folder / f"{path.name}.sha256.json", identity | {"sha256": value})
         except OSError:
-            continue  # a full or vanished disk only costs the memory of this checksum
+            continue  # without a cache the file is read again next time
         break
     return value
 
 
 def mismatch(entry: FileSpec, path: Path, found_sha256: str | None = None) -> str | None:
-    """What is wrong with a file according to its spec, or None."""
+    """Describes how a file differs from its spec (size or checksum); None if it does not."""
     size = path.stat().st_size
     if entry.size is not None and size != entry.size:
         return f"{path} has {size} bytes, the published file has {entry.size}"
@@ -63,7 +63,7 @@ def mismatch(entry: FileSpec, path: Path, found_sha256: str | None = None) -> st
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes beside the final name and renames, so that nobody ever reads half of it."""
+    """Writes a temporary file and renames it, so that no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -78,6 +78,6 @@ def write_json(path: Path, value: Any) -> None:
 
 def _digest(path: Path, digest: "hashlib._Hash") -> str:
     with path.open("rb") as file:
-        while block := file.read(CHUNK):
-            digest.update(block)
+        while chunk := file.read(CHUNK):
+            digest.update(chunk)
     return digest.hexdigest()

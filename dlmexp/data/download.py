@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed where it stopped, tried again after a fault, never mistaken for whole when it is not."""
+"""Downloads one file over HTTP: resumes interrupted downloads, retries transient errors, detects incomplete files."""
 
 import http.client
 import json
@@ -16,18 +16,18 @@ from dlmexp.errors import UserError
 CHUNK = 1 << 18
 ATTEMPTS = 5
 TIMEOUT = 30.0
-LARGEST = 1 << 33
-PASSING = (408, 425, 429, 500, 502, 503, 504)
+MAX_BYTES = 1 << 33
+TRANSIENT_STATUS = (408, 425, 429, 500, 502, 503, 504)
 
-Report = Callable[[int, int | None], None]
-"""Called with (bytes so far, bytes in all if known)."""
+ProgressCallback = Callable[[int, int | None], None]
+"""Called with (bytes so far, bytes in total if known)."""
 
 
 class _Interrupted(Exception):
-    """The transfer stopped before its end; what arrived is kept."""
+    """The transfer ended early; the bytes received so far are kept."""
 
 
-FAULTS = (
+TRANSIENT_ERRORS = (
     _Interrupted,
     urllib.error.URLError,
     http.client.HTTPException,
@@ -35,41 +35,45 @@ FAULTS = (
     TimeoutError,
     ssl.SSLError,
 )
-"""Faults that may pass; any other OSError comes from our own disk."""
+"""Errors worth a retry; any other OSError is one of the local disk."""
 
 
 def download(
-    url: str, part: Path, report: Report, verified: bool = False, pause: Callable[[float], None] = time.sleep
+    url: str,
+    part: Path,
+    progress: ProgressCallback,
+    will_verify: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Brings `url` to the file `part`, going on from what is there already.
+    """Downloads `url` to the file `part`, and resumes if `part` already holds the beginning.
 
-    Goes on only if the server can tell that its file is still the same, or if the caller will verify a checksum.
-    A fault that may pass is tried again, after 1, 2, 4 ... seconds, as long as no five tries in a row got nothing.
-    Raises UserError when that happens, or at once when the server refuses.
+    Resumes only if the server can confirm that its file has not changed, or if the caller will verify a checksum
+    (`will_verify`). Transient errors are retried after 1, 2, 4 ... seconds, until five attempts in a row have received
+    nothing. Raises UserError then, and at once for any other HTTP error.
     """
     part.parent.mkdir(parents=True, exist_ok=True)
-    fruitless = 0
+    failures = 0
     while True:
         before = _size(part)
         try:
-            _transfer(url, part, report, verified)
+            _transfer(url, part, progress, will_verify)
             return
-        except FAULTS as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code not in PASSING:
+        except TRANSIENT_ERRORS as error:
+            if isinstance(error, urllib.error.HTTPError) and error.code not in TRANSIENT_STATUS:
                 raise UserError(f"{url} answered {error.code} {error.reason}") from error
-            fault = error.reason if isinstance(error, urllib.error.URLError) else error or type(error).__name__
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error or type(error).__name__
         except OSError as error:
             raise UserError(f"{part} could not be written: {error.strerror}") from error
-        fruitless = 0 if _size(part) > before else fruitless + 1
-        if fruitless == ATTEMPTS:
-            raise UserError(f"{url}: {fault}; {_size(part)} bytes are kept, the same command goes on from there")
-        pause(2.0 ** max(fruitless - 1, 0))
+        failures = 0 if _size(part) > before else failures + 1
+        if failures == ATTEMPTS:
+            raise UserError(f"{url}: {reason}; {_size(part)} bytes are kept, the same command resumes from there")
+        sleep(2.0 ** max(failures - 1, 0))
 
 
-def _transfer(url: str, part: Path, report: Report, verified: bool) -> None:
-    have, validator = _size(part), _validator(part)
+def _transfer(url: str, part: Path, progress: ProgressCallback, will_verify: bool) -> None:
+    have, validator = _size(part), _read_validator(part)
     request = urllib.request.Request(url, headers={"User-Agent": "dlmexp", "Accept-Encoding": "identity"})
-    if have and (validator or verified):
+    if have and (validator or will_verify):
         request.add_header("Range", f"bytes={have}-")
     if have and validator:
         request.add_header("If-Range", validator)
@@ -82,31 +86,35 @@ def _transfer(url: str, part: Path, report: Report, verified: bool) -> None:
             if error.headers.get("Content-Range") == f"bytes */{have}":
                 return
         part.unlink(missing_ok=True)
-        raise _Interrupted("the server has another file than the one begun") from None
+        raise _Interrupted("the file on the server changed during the download") from None
     with response:
         resumed = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         start = have if resumed else 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and length.isdigit() else None
-        _remember(part, response.headers.get("ETag"), response.headers.get("Last-Modified"))
+        _write_validator(part, response.headers.get("ETag"), response.headers.get("Last-Modified"))
         with part.open("ab" if resumed else "wb") as out:
-            _copy(response, out.write, start, total, report)
+            _copy(response, out.write, start, total, progress)
             out.flush()
             os.fsync(out.fileno())
 
 
 def _copy(
-    response: http.client.HTTPResponse, write: Callable[[bytes], object], done: int, total: int | None, report: Report
+    response: http.client.HTTPResponse,
+    write: Callable[[bytes], object],
+    done: int,
+    total: int | None,
+    progress: ProgressCallback,
 ) -> None:
-    if total is not None and total > LARGEST:
-        raise UserError(f"{response.url} would be {total} bytes, more than {LARGEST}: refused")
-    report(done, total)
-    while block := response.read(CHUNK):
-        write(block)
-        done += len(block)
-        report(done, total)
-        if done > LARGEST:
-            raise UserError(f"{response.url} sent more than {LARGEST} bytes: refused")
+    if total is not None and total > MAX_BYTES:
+        raise UserError(f"{response.url} would be {total} bytes, more than {MAX_BYTES}: refused")
+    progress(done, total)
+    while chunk := response.read(CHUNK):
+        write(chunk)
+        done += len(chunk)
+        progress(done, total)
+        if done > MAX_BYTES:
+            raise UserError(f"{response.url} sent more than {MAX_BYTES} bytes: refused")
     if total is not None and done < total:
         raise _Interrupted(f"the connection ended after {done} of {total} bytes")
 
@@ -115,18 +123,18 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _beside(part: Path) -> Path:
+def _validator_file(part: Path) -> Path:
     return part.with_name(f".{part.name}.json")
 
 
-def _remember(part: Path, etag: str | None, modified: str | None) -> None:
-    # Only a strong ETag, or else the date, lets the server tell that the rest belongs to what we have.
+def _write_validator(part: Path, etag: str | None, modified: str | None) -> None:
+    # A strong ETag, or else the date, lets the server confirm that its file has not changed.
     validator = etag if etag and not etag.startswith("W/") else modified
-    write_json(_beside(part), {"validator": validator})
+    write_json(_validator_file(part), {"validator": validator})
 
 
-def _validator(part: Path) -> str | None:
+def _read_validator(part: Path) -> str | None:
     try:
-        return json.loads(_beside(part).read_text())["validator"]
+        return json.loads(_validator_file(part).read_text())["validator"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""What `conf/dataset/NAME.yaml` says of a dataset, as far as its data goes."""
+"""The specification of a dataset, read from `conf/dataset/NAME.yaml`: its files, shape, task and split."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -10,18 +10,18 @@ from dlmexp.errors import UserError, nearest
 Task = Literal["regression", "binary", "count"]
 
 USER_TABLE = "csv"
-"""The dataset that stands for a user's own file; its spec is complete only inside a composed config."""
+"""The name of the dataset that is a user's own file; its spec is complete only inside a composed config."""
 
 
 @dataclass(frozen=True)
 class FileSpec:
-    """A raw file of a dataset, `name` relative to the data root (a pattern such as `flights/*.npz` means every match).
+    """A raw file of a dataset; `name` is its path in the data root, or a pattern such as `flights/*.npz` (all matches).
 
-    The files of one `group` belong together; groups are alternatives and the first complete one is read. An `optional`
-    file is read where it is there; a group of optional files only is complete with any one of them. A `pinned` file
-    with another checksum is refused; one that is not pinned is verified only when it was downloaded from `url`.
-    A file with `package` lies in that installed Python package instead of the data root. `url` is the file itself,
-    `page` one where a person can get it.
+    The files of one `group` are read together; groups are alternatives, and the first complete one is read. An
+    `optional` file is read if it is present; a group of optional files only is complete with any one of them.
+    A `pinned` file must have the checksum given here; one that is not pinned is verified only after a download from
+    `url`. A file with `package` is part of that installed Python package, not of the data root. `url` is the address of
+    the file, `page` that of a web page where a user can get it.
     """
 
     name: str
@@ -38,7 +38,7 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """The part of a dataset's configuration that this room needs; keys as in `conf/dataset/*.yaml`."""
+    """The part of a dataset's configuration that `dlmexp.data` uses; keys as in `conf/dataset/*.yaml`."""
 
     name: str
     loader: str
@@ -56,10 +56,10 @@ class DatasetSpec:
 
 
 def as_spec(node: Any) -> DatasetSpec:
-    """Takes a spec as is, or makes one of a dict, a dataclass or an OmegaConf node; other keys are ignored."""
+    """Converts a dict, a dataclass or an OmegaConf node to a DatasetSpec; keys that it does not have are ignored."""
     if isinstance(node, DatasetSpec):
         return node
-    # The task first: other values of a user's table are interpolated from it and would fail with a riddle.
+    # The task first: other values of a user's table are interpolated from it, and would fail with an obscure error.
     name, task = (node.get(key) if hasattr(node, "get") else getattr(node, key) for key in ("name", "task"))
     if task not in get_args(Task):
         raise UserError(f"dataset '{name}': task '{task}' is not one of {', '.join(get_args(Task))}")
@@ -73,7 +73,7 @@ def as_spec(node: Any) -> DatasetSpec:
 
 
 def dataset_names() -> list[str]:
-    """Every dataset with a YAML file, except the one that stands for a user's own table."""
+    """Every dataset with a YAML file, except `csv` (a user's own table)."""
     return sorted(name for name in catalogue.datasets() if name != USER_TABLE)
 
 

@@ -1,4 +1,4 @@
-"""Who is trained on, validated on and tested on: pure functions of (rows, kind of split, seed, n).
+"""Training, validation and test rows, and their normalisation: pure functions of (rows, kind of split, seed, n).
 
 The rows are permuted once per seed and cut into test, validation and training pool; a training set of n rows is the
 first n of the pool. So a smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
@@ -16,7 +16,7 @@ from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 
 SPLIT_VERSION = 1
-"""Part of every result's key: raise it whenever a change here moves a row or a normalised value."""
+"""Part of every cell's key. Increase it with every change that moves a row to another part or changes a value."""
 
 KINDS = ("regression", "counts", "airline")
 MINIMUM_ROWS = 20
@@ -49,7 +49,7 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a cell is trained and judged on, normalised; `y * y_std + y_mean` undoes the target's scale."""
+    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before normalisation."""
 
     X_train: Float[np.ndarray, "n D"]
     y_train: Float[np.ndarray, " n"]
@@ -62,20 +62,20 @@ class Prepared:
 
 
 def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
-    """The order of `n_rows` raw 64-bit words of PCG64(seed).
+    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed).
 
-    numpy promises the raw words of a bit generator for good, but not what `Generator.permutation` makes of them.
+    numpy guarantees that the raw stream of a bit generator never changes; `Generator.permutation` may change.
     """
-    words = np.random.PCG64(seed).random_raw(n_rows)
-    return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    integers = np.random.PCG64(seed).random_raw(n_rows)
+    return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
 
 def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None) -> Split:
-    """Cuts a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
+    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
 
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
-    airline: 100 000 test rows, no validation. `test_cap` bounds the test rows (song: 10 000); the last two kinds never
-    take more than half of what is left for testing, so that small data can be trained on as well.
+    airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10 000). Counts and
+    airline use at most half of the rows that are not for validation as test rows, so that small data can be used too.
     """
     if kind not in KINDS:
         raise UserError(f"unknown split '{kind}': {nearest(kind, list(KINDS))}")
@@ -85,18 +85,18 @@ def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None) -> Spl
         n_validation, n_pool = _percent(n_rows, Fraction(8)), _percent(n_rows, Fraction(67))
         n_test = n_rows - n_pool - n_validation
     else:
-        n_validation, most = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
-        n_test = min(most, (n_rows - n_validation) // 2)
+        n_validation, max_test = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
+        n_test = min(max_test, (n_rows - n_validation) // 2)
     order = permutation(n_rows, seed)
     test, validation, pool = np.split(order, [n_test, n_test + n_validation])
     return Split(train_pool=pool, validation=validation, test=test[:test_cap])
 
 
 def resolve_size(size: int | str, pool: int) -> int:
-    """Rows that a size of the config means: a number, or a percentage of the pool such as '5%' or '2.5%'.
+    """The number of training rows for a size in the config: a number, or a percentage of the pool such as '2.5%'.
 
-    Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063. A number beyond the pool
-    means the whole pool.
+    Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063. A number larger than
+    the pool means the whole pool.
     """
     text = str(size).strip()
     try:
@@ -104,7 +104,7 @@ def resolve_size(size: int | str, pool: int) -> int:
     except (ValueError, ZeroDivisionError):
         raise UserError(f"size '{size}' is neither a number of rows nor a percentage such as '5%'") from None
     if not 1 <= rows <= pool:
-        raise UserError(f"size '{size}' means {rows} of the {pool} rows there are to train on: give 1 to {pool}")
+        raise UserError(f"size '{size}' means {rows} rows, but the training pool has {pool}: choose 1 to {pool}")
     return rows
 
 
@@ -114,22 +114,22 @@ def resolve_sizes(sizes: Sequence[int | str], pool: int) -> list[int]:
 
 
 def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:
-    """The first rows of the training pool: nested, since they are a prefix."""
+    """The first rows of the training pool, so that smaller training sets are subsets of larger ones."""
     return split.train_pool[: resolve_size(size, len(split.train_pool))]
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Mean and standard deviation (over n, not n - 1) of the rows trained on."""
+    """Mean and standard deviation (divided by n, not n - 1) of the training rows."""
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
-    # max == min catches constants such as 0.1, whose mean is off by a rounding; std == 0 catches underflow.
+    # max == min catches constants such as 0.1, whose mean has a rounding error; std == 0 catches underflow.
     constant = (X.max(axis=0) == X.min(axis=0)) | (std == 0.0)
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
-class Rows(Protocol):
-    """What is split: features and targets of a task."""
+class SplittableData(Protocol):
+    """Features and targets of a task; `Dataset` is one."""
 
     @property
     def X(self) -> Float[np.ndarray, "N D"]: ...
@@ -139,7 +139,7 @@ class Rows(Protocol):
     def task(self) -> str: ...
 
 
-def prepare(dataset: Rows, spec: Any, seed: int, n: int | str) -> Prepared:
+def prepare(dataset: SplittableData, spec: Any, seed: int, n: int | str) -> Prepared:
     """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the n
     training rows alone. `spec` needs `split` and `test_cap`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap)
@@ -165,16 +165,16 @@ def prepare(dataset: Rows, spec: Any, seed: int, n: int | str) -> Prepared:
 
 
 def known_pool(dataset: str) -> int | None:
-    """Rows there are to train on, where `conf/dataset` says how many rows the dataset has."""
+    """Size of the training pool; None if `conf/dataset` does not give the number of rows."""
     spec = catalogue.datasets().get(dataset, {})
     rows = spec.get("rows")
     return len(split(rows, spec["split"], seed=0).train_pool) if isinstance(rows, int) else None
 
 
 def known_sizes(dataset: str) -> list[int]:
-    """The sizes `conf/dataset` trains on, in rows; empty where that needs the data itself."""
+    """The training sizes of `conf/dataset` in rows; empty if they cannot be computed without the data."""
     sizes, pool = catalogue.datasets().get(dataset, {}).get("sizes"), known_pool(dataset)
-    if not isinstance(sizes, list):  # an interpolation that only a composed config can work out
+    if not isinstance(sizes, list):  # an interpolation, which needs a composed config
         return []
     if not any(isinstance(size, str) for size in sizes):
         return [int(size) for size in sizes]
@@ -182,10 +182,10 @@ def known_sizes(dataset: str) -> list[int]:
 
 
 def inducing_points(n_rows: int) -> int:
-    """The rule behind `M: null`: a hundredth of the rows, as in most of the paper's table, between 20 and 200."""
+    """Number of inducing points for `M: null`: rows / 100, as in most of the paper's table, but 20 to 200."""
     return min(max(n_rows // 100, 20), 200)
 
 
 def _percent(rows: int, percent: Fraction) -> int:
-    """`percent` of `rows` in exact arithmetic, half a row up."""
+    """`percent` of `rows` in exact arithmetic; half a row rounds up."""
     return int(rows * percent / 100 + Fraction(1, 2))

@@ -1,4 +1,4 @@
-"""A whole figure: panels in a grid, one legend above them, what the reader must know below."""
+"""Draws a whole figure: panels in a grid, one legend above them, notes below."""
 
 import textwrap
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
 
 PANEL_HEIGHT = 1.55  # inches
-NOWHERE = "#cccccc"  # legend entries of what was not run at all
+NOT_RUN = "#cccccc"  # legend entries without any records
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
 @dataclass
 class Drawn:
-    """A drawing with its numbers: everything that is saved, printed and tested."""
+    """A drawing with its numbers, and a description of what is missing."""
 
     drawing: Drawing
     series: list[list[Series]]  # per panel, all folders one after the other
@@ -39,7 +39,7 @@ class Drawn:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """The CSV beside the figure: a row per point."""
+        """The table that is saved as CSV: a row per point."""
         tables = []
         for panel, several in zip(self.drawing.panels, self.series, strict=True):
             for one in several:
@@ -57,19 +57,19 @@ class Drawn:
 def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Drawn:
     """The numbers of a drawing from one or more results folders."""
     series: list[list[Series]] = []
-    lacking: dict[Gap, None] = {}
-    known: dict[str, None] = {}
+    missing: dict[Gap, None] = {}
+    warnings: dict[str, None] = {}
     for panel in drawing.panels:
         found: list[Series] = []
         for results in several:
             one = panel_series(panel, results, drawing.parameterisation)
             where = f" [{results.label}]" if results.label else ""
-            lacking |= {Gap(gap.dataset + where, gap.what, gap.command): None for gap in gaps(panel, one)}
-            known |= dict.fromkeys(f"{panel.dataset}{where}: {text}" for text in caveats(one))
+            missing |= {Gap(gap.dataset + where, gap.what, gap.command): None for gap in gaps(panel, one)}
+            warnings |= dict.fromkeys(f"{panel.dataset}{where}: {text}" for text in caveats(one))
             found += one
         series.append(found)
     folders = [results.label for results in several if results.label]
-    return Drawn(drawing, series, list(lacking), list(known), error, folders)
+    return Drawn(drawing, series, list(missing), list(warnings), error, folders)
 
 
 def _against(panel: Panel) -> str:
@@ -77,7 +77,7 @@ def _against(panel: Panel) -> str:
 
 
 def render(drawn: Drawn) -> Canvas:
-    """The figure at its size in print; call within `style.use()`."""
+    """Draws the figure at its printed size; call within `style.use()`."""
     panels, columns = drawn.drawing.panels, min(drawn.drawing.figure.columns, len(drawn.drawing.panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
@@ -99,11 +99,11 @@ def render(drawn: Drawn) -> Canvas:
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
     )
     for line, text in zip(box.get_lines(), box.get_texts(), strict=True):
-        if line.get_color() == NOWHERE:
+        if line.get_color() == NOT_RUN:
             text.set_color(style.MISSING)
     if notes:
         canvas.supxlabel("\n".join(notes), fontsize=5.5, color="#555555", linespacing=1.25)
-    # The layout is solved once and kept, for all formats.
+    # The layout is computed once, so that it is the same in all formats.
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
     canvas.set_layout_engine("none")
@@ -125,14 +125,14 @@ def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: st
 
 
 def _not_run(series: list[Series], folders: list[str]) -> str:
-    """The lines without a record, by folder where there are several."""
-    said = []
+    """Text with the lines that have no records, for each folder if there are several."""
+    texts = []
     for folder in folders or [""]:
         here = [one for one in series if one.folder == folder]
         if absent := missing_lines(here):
             what = "everything" if len(absent) == len(here) else ", ".join(absent)
-            said.append(f"not run{f' in {folder}' if folder else ''}: {what}")
-    return "\n".join(said)
+            texts.append(f"not run{f' in {folder}' if folder else ''}: {what}")
+    return "\n".join(texts)
 
 
 def _look(one: Series, folders: list[str]) -> Look:
@@ -141,7 +141,7 @@ def _look(one: Series, folders: list[str]) -> Look:
 
 
 def _legend(drawn: Drawn) -> list[Line2D]:
-    """One entry per method or estimator, then the dashes that tell beta or the folder; grey: nowhere run."""
+    """Entries of the legend: methods or estimators (grey if without records), then the dashes of betas or folders."""
     run = {entry for entry, several in _by_line(drawn).items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
     # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
@@ -168,7 +168,7 @@ def _legend(drawn: Drawn) -> list[Line2D]:
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
-    """Legends fill column by column; in this order they read row by row, a short last row padded with nothing."""
+    """Entries in the order that makes matplotlib, which fills legends by columns, show them row by row."""
     rows = -(-len(entries) // across)
     padded = entries + [Line2D([], [], linestyle="none", label=" ")] * (rows * across - len(entries))
     return [padded[row * across + column] for column in range(across) for row in range(rows)]
@@ -179,7 +179,7 @@ def _entry(line: Line) -> str:
 
 
 def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
-    colour = look.colour if run else NOWHERE
+    colour = look.colour if run else NOT_RUN
     return Line2D(
         [], [], color=colour, marker=look.marker, linestyle=dashes, markerfacecolor=colour if look.filled else "white",
         markeredgecolor=colour, label=look.label,
@@ -194,7 +194,7 @@ def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
 
 
 def _notes(drawn: Drawn) -> list[str]:
-    """The small print: repetitions, lost ones, stand-ins, coordinates of q."""
+    """The notes below a figure: repetitions, failures, stand-ins, parameterisation of q."""
     points = [one for panel in drawn.series for one in panel if not one.empty]
     if not points:
         return []

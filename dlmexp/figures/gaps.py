@@ -1,4 +1,4 @@
-"""What a panel lacks, in words, and the command that would compute it."""
+"""Describes which results of a panel are missing, and the command that would compute them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from dlmexp.figures.series import Series
 
 @dataclass(frozen=True)
 class Gap:
-    """Something of a panel that has no result yet."""
+    """Missing results of a panel: `what` describes them, `command` computes them."""
 
     dataset: str
     what: str
@@ -18,12 +18,12 @@ class Gap:
 
 
 def missing_lines(series: list[Series]) -> list[str]:
-    """Labels of the lines without any record."""
+    """Labels of the lines without records."""
     return [one.line.look.label for one in series if one.empty]
 
 
 def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
-    """Lines, sizes and repetitions of a panel that no record covers (failed cells are covered: they were run)."""
+    """The lines, sizes and repetitions of a panel without records. A failed cell has one, so it is not missing."""
     command = catalogue.run_command(panel.experiment, panel.dataset)
     if all(one.empty for one in series):
         return [Gap(panel.dataset, "nothing run", command)]
@@ -33,33 +33,30 @@ def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     if panel.kind == "sizes":
         wanted = set() if panel.experiment == "default" else set(known_sizes(panel.dataset))
         wanted |= {int(x) for one in drawn for x in one.points["x"]}
-        lacking: dict[str, list[str]] = {}
+        missing: dict[str, list[str]] = {}
         for one in drawn:
             if sizes := sorted(wanted - {int(x) for x in one.points["x"]}):
-                lacking.setdefault(", ".join(map(str, sizes)), []).append(one.line.look.label)
-        what += [f"no n = {sizes} for {', '.join(labels)}" for sizes, labels in lacking.items()]
+                missing.setdefault(", ".join(map(str, sizes)), []).append(one.line.look.label)
+        what += [f"no n = {sizes} for {', '.join(labels)}" for sizes, labels in missing.items()]
     expected = catalogue.repetitions(panel.experiment)
     run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
     if min(run) < expected:
-        what.append(
-            f"{min(run)} of {expected} repetitions in places" if max(run) > min(run) else _of(min(run), expected)
-        )
+        where = " at some points" if max(run) > min(run) else ""
+        what.append(f"{min(run)} of {expected} repetitions{where}")
     return [Gap(panel.dataset, text, command) for text in what]
 
 
-def _of(run: int, expected: int) -> str:
-    return f"{run} of {expected} repetitions"
-
-
 def caveats(series: list[Series]) -> list[str]:
-    """What a reader must know about points that are there: failures, uneven grids, settings left out."""
+    """Warnings about the points that are shown: failed cells, incomplete grids, records with other settings."""
     found = [note for one in series for note in one.notes]
     for one in series:
         if one.empty:
             continue
         label, points = one.line.look.label, one.points
-        if (lost := int(points["failed"].max())) > 0:
-            found.append(f"{label}: up to {lost} repetitions of a point failed or are not finite, and are not averaged")
+        if (failures := int(points["failed"].max())) > 0:
+            found.append(
+                f"{label}: up to {failures} repetitions of a point failed or are not finite, and are not averaged"
+            )
         if "failed_candidates" in points and (failed := int(points["failed_candidates"].sum())):
             found.append(f"{label}: {failed} candidate cells failed; beta is selected among the others")
         if "fewest_candidates" in points and (points["fewest_candidates"] < points["most_candidates"]).any():

@@ -1,4 +1,4 @@
-"""A figure as data: which panels, and in each which lines. Drawing and counting what is missing follow from this."""
+"""The declaration of a figure: its panels and their lines. What to draw and what is missing follow from it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ class Line:
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta"] = "method"  # what tells this line from its neighbours
+    names: Literal["method", "estimator", "beta"] = "method"  # what distinguishes the lines of the panel
 
     @property
     def look(self) -> Look:
@@ -40,20 +40,20 @@ class Panel:
     dataset: str
     metric: str
     lines: tuple[Line, ...]
-    experiment: str  # of conf/experiment: what computes this panel
-    n: str | None = None  # a share of the training pool such as '5%'; None: the size with most records
+    experiment: str  # name in conf/experiment of what computes this panel
+    n: str | None = None  # a share of the training pool such as '5%'; None: the size with the most records
     x: Literal["epochs", "iterations"] = "iterations"
-    title: str = ""  # what to say beside the dataset's name
+    title: str = ""  # shown after the name of the dataset
     both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
 
     def on(self, dataset: str) -> "Panel":
-        """The same panel on a stand-in."""
+        """The same panel for another dataset."""
         return replace(self, dataset=dataset)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Panels in reading order, `columns` to a row."""
+    """Panels in reading order, `columns` in a row."""
 
     id: str
     panels: tuple[Panel, ...]
@@ -63,17 +63,17 @@ class Figure:
 
     @property
     def both(self) -> bool:
-        """Whether the whole figure can be drawn under either parameterisation of q."""
+        """Whether all panels can be drawn for either parameterisation of q."""
         return all(panel.both for panel in self.panels)
 
 
 def methods(*names: str, estimator: str = "exact", samples: int | None = None) -> tuple[Line, ...]:
-    """Lines told apart by method."""
+    """One line per method."""
     return tuple(Line(name, estimator, samples) for name in names)
 
 
 def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> tuple[Line, ...]:
-    """Lines of one method at one beta told apart by estimator; a pair without samples is one line."""
+    """One line per estimator and number of samples, for one method at one beta; no numbers of samples: one line."""
     return tuple(
         Line(method, name, samples, beta, names="estimator")
         for name, several in pairs
@@ -82,5 +82,5 @@ def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> t
 
 
 def at_betas(betas: Iterable[float], *names: str) -> tuple[Line, ...]:
-    """Every method at every one of several betas."""
+    """One line per method and beta."""
     return tuple(Line(name, beta=beta, names="beta") for name in names for beta in betas)

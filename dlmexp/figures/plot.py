@@ -1,4 +1,4 @@
-"""What `dlmexp plot` does: choose the drawings, measure, draw, save, and say what is missing."""
+"""The work of `dlmexp plot`: chooses which drawings to make, computes their numbers, draws and saves them."""
 
 import signal
 from collections.abc import Iterator
@@ -16,23 +16,23 @@ from dlmexp.figures.save import save
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
 from dlmexp.records.results import Results
 
-WORTH_PROCESSES = 8  # with fewer figures, starting interpreters takes longer than drawing
+MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
 
 
 def choose(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
 ) -> list[Drawing]:
-    """The drawings to make. Without ids: of every figure; without `by` and `parameterisation`: all variants."""
+    """The drawings of the figures `ids` (empty: all figures). Without `by` and `parameterisation`: all variants."""
     wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     if datasets := by.get("dataset"):
         found = [drawing for figure in wanted if (drawing := on_datasets(figure, datasets, present)) is not None]
         if not found:
-            raise UserError(f"--by dataset={','.join(datasets)}: {_no_place(wanted, datasets)}")
+            raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, datasets)}")
         chosen = [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
     elif parameterisation:
         plain = [drawings(figure, present, set()) for figure in wanted]
-        chosen = [_parameterised(drawing, parameterisation) for several_of in plain for drawing in several_of]
+        chosen = [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
         run = {how for results in several for how in results.parameterisations}
         chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
@@ -40,10 +40,10 @@ def choose(
     return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
 
 
-def _no_place(wanted: list[Figure], datasets: list[str]) -> str:
+def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
     names = sorted({panel.dataset for figure in wanted for panel in figure.panels})
     which = ", ".join(figure.id for figure in wanted) if len(wanted) < 4 else "any figure"
-    return f"{' and '.join(datasets)} has no place in {which}, whose data are {', '.join(names)}"
+    return f"{' and '.join(datasets)} has no panel in {which}, which show {', '.join(names)}"
 
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
@@ -51,8 +51,8 @@ def _parameterised(drawing: Drawing, how: str) -> Drawing:
     return replace(drawing, name=name, parameterisation=how)
 
 
-def left_out(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
-    """Datasets with records that none of the drawings is about, though a figure has a place for them."""
+def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
+    """Datasets with records that are in none of the drawings, although one of the figures could show them."""
     wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
@@ -64,7 +64,7 @@ def left_out(several: list[Results], ids: list[str], shown: list[Drawing]) -> li
 def measured(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
 ) -> Iterator[Drawn]:
-    """The numbers of every chosen drawing, one after the other."""
+    """The chosen drawings with their numbers, one after another."""
     chosen = choose(several, ids, by, parameterisation)
     kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in several]
     for drawing in chosen:
@@ -81,13 +81,13 @@ def plot(
     error: str = "std",
     jobs: int = 1,
 ) -> Iterator[tuple[Drawn, list[Path]]]:
-    """Draws and saves, in order; a figure without any record is drawn only if it was asked for by its id.
+    """Draws and saves figures; yields each with its files. A figure without records is drawn only if `ids` names it.
 
-    `jobs` processes share the drawing, each a fresh interpreter: a script that asks for several needs a main guard.
+    With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
     """
     everything = list(measured(several, ids, parse_by(by or []), parameterisation, error))
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
-    if jobs == 1 or len(wanted) < WORTH_PROCESSES:
+    if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:
             yield drawn, save(drawn, out, formats) if any(drawn is one for one in wanted) else []
         return
@@ -103,7 +103,7 @@ def plot(
 
 @contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Processes started meanwhile never hear of Ctrl-C: it is for the one that started them, which tells the user."""
+    """Blocks SIGINT in processes started meanwhile: only the main process reacts to Ctrl-C."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

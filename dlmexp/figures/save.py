@@ -1,4 +1,4 @@
-"""Figures on disk: the same records give the same bytes, so no dates and no random identifiers."""
+"""Saves figures reproducibly: the same records give the same bytes, so without dates and random identifiers."""
 
 import io
 from pathlib import Path
@@ -10,7 +10,7 @@ from dlmexp.figures import style
 from dlmexp.figures.compose import Drawn, render
 
 FORMATS = ("pdf", "png", "svg")
-# What matplotlib would write of its own accord: the time, and its own version.
+# Without these, matplotlib writes the time and its version.
 METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
     "png": {"Software": None},
@@ -19,13 +19,13 @@ METADATA: dict[str, dict[str, str | None]] = {
 
 
 def parse_formats(text: str) -> list[str]:
-    """`pdf,png` as a list; an unknown format is refused."""
+    """`pdf,png` as a list; UserError for an unknown format."""
     formats = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in formats:
         if name not in FORMATS:
             raise UserError(f"--format {name}: {nearest(name, list(FORMATS))}")
     if not formats:
-        raise UserError(f"--format is empty: choose among {', '.join(FORMATS)}")
+        raise UserError(f"--format is empty: choose from {', '.join(FORMATS)}")
     return list(dict.fromkeys(formats))
 
 
@@ -37,7 +37,7 @@ def encode(canvas: Canvas, format: str) -> bytes:
 
 
 def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
-    """One file per format, and the numbers as CSV, under the drawing's name."""
+    """Writes one file per format, and the numbers as CSV, named after the drawing; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     with style.use():
         canvas = render(drawn)

@@ -1,7 +1,7 @@
 """Names, colours, markers and line styles: the same for a method wherever it appears.
 
-Colours are Okabe and Ito's (safe with colour-blind readers); each line also has its own marker or dash pattern, so that
-figures can be read in grey. Estimators share a hue and a marker over L; lightness, dashes and fill tell L.
+Colours are Okabe and Ito's (distinguishable for colour-blind readers); each line also has its own marker or dashes, so
+that figures can be printed in grey. An estimator has one hue and marker; lightness, dashes and fill show its samples L.
 """
 
 from contextlib import AbstractContextManager
@@ -50,7 +50,7 @@ METRIC_LABELS = {"nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE"
 
 
 def of_method(method: str) -> Look:
-    """The look of a method; one of a user's own is drawn in dark grey under its own name."""
+    """The look of a method; a method that is not in METHODS is dark grey, labelled with its name."""
     return METHODS.get(method, Look(method.replace("_", " "), "#555555", "*", "-."))
 
 
@@ -65,13 +65,13 @@ def of_estimator(estimator: str, samples: int | None) -> Look:
 
 
 def at_beta(look: Look, beta: float) -> Look:
-    """A method at one of several betas shown together: its colour and marker, the dashes of the beta."""
+    """The look of a method at one of several betas: colour and marker of the method, dashes of the beta."""
     label = f"{look.label}, β={beta:g}"
     return replace(look, label=label, dashes=BETA_DASHES.get(beta, "-."), filled=beta == 1.0)
 
 
 def in_folder(look: Look, position: int, folder: str) -> Look:
-    """The same line from the `position`-th of several results folders."""
+    """The look of a line from the `position`-th of several results folders."""
     dashes = FOLDER_DASHES[position % len(FOLDER_DASHES)]
     return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, filled=position == 0)
 

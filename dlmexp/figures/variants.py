@@ -1,4 +1,4 @@
-"""Which drawings to make of a figure: on the paper's data, on stand-ins under their own names, under either q."""
+"""Which drawings to make of a figure: with the paper's datasets or stand-ins, and for which parameterisation of q."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from dlmexp.records.results import Results
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure to draw: panels with the datasets they are really drawn on, and the name of its files."""
+    """A variant of a figure to draw: panels with the datasets to use (maybe stand-ins), and the name of its files."""
 
     figure: Figure
     name: str
@@ -23,14 +23,14 @@ class Drawing:
 
     @property
     def stand_ins(self) -> dict[str, str]:
-        """Stand-in -> the paper's dataset, as far as this drawing uses any."""
+        """The stand-ins in this drawing: stand-in -> dataset of the paper."""
         own = {panel.dataset for panel in self.figure.panels}
         used = dict.fromkeys(panel.dataset for panel in self.panels if panel.dataset not in own)
         return {name: of for name in used if (of := catalogue.stands_for(name))}
 
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
-    """`field=value[,value...]` terms as a dictionary; a field that no cell has is refused."""
+    """`field=value[,value...]` terms as a dictionary; UserError for a field that cells do not have."""
     valid = [name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"]
     wanted: dict[str, list[str]] = {}
     for term in terms:
@@ -44,7 +44,8 @@ def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
 
 
 def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
-    """Only the records whose fields have one of the wanted values (`dataset` chooses panels instead)."""
+    """The results with only the records that have one of the wanted values in each field. `dataset` is ignored here: it
+    selects panels."""
     kept = list(results.records.values())
     for name, values in wanted.items():
         if name == "dataset":
@@ -53,8 +54,8 @@ def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
         present = {str(value) for value in of.values()}
         kept = [record for record in kept if any(_same(of[record.key], text) for text in values)]
         if not kept:
-            there = ", ".join(sorted(present)[:12])
-            raise UserError(f"--by {name}={','.join(values)}: no record has that; there are {there}")
+            known = ", ".join(sorted(present)[:12])
+            raise UserError(f"--by {name}={','.join(values)}: no record has this value; there are {known}")
     return results.restricted(kept)
 
 
@@ -72,8 +73,8 @@ def _same(value: object, text: str) -> bool:
 def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) -> Drawing | None:
     """The figure on the datasets the user names; None if it has no panel for any of them. `present`: dataset -> task.
 
-    A stand-in takes the place of what it stands for, the other panels stay. A dataset of the paper, or one of the
-    user's own with a fitting task, is drawn alone.
+    A stand-in replaces the dataset that it stands for, and the other panels stay. For a dataset of the paper, or the
+    user's own with the same task as a panel, only its panels are drawn.
     """
     known = {*catalogue.datasets(), *present}
     for name in given:
@@ -82,30 +83,30 @@ def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) ->
     stand_ins = {catalogue.family(of): name for name in given if (of := catalogue.stands_for(name))}
     alone = [name for name in given if not catalogue.stands_for(name)]
     panels: list[Panel] = []
-    touched = False
+    changed = False
     for panel in figure.panels:
         if panel.dataset in given:
             panels.append(panel)
-            touched = True
+            changed = True
         elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
             panels.append(panel.on(stand_in))
-            touched = True
+            changed = True
         elif alone:
             task = catalogue.datasets().get(panel.dataset, {}).get("task")
             fitting = [panel.on(name) for name in alone if name not in catalogue.PAPER and present.get(name) == task]
             panels += fitting
-            touched = touched or bool(fitting)
+            changed = changed or bool(fitting)
         else:
             panels.append(panel)
     unique = tuple(dict.fromkeys(panels))
-    return Drawing(figure, f"{figure.id}-{'+'.join(given)}", unique) if touched else None
+    return Drawing(figure, f"{figure.id}-{'+'.join(given)}", unique) if changed else None
 
 
 def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[str]) -> list[Drawing]:
-    """What to draw of a figure without being asked for anything in particular.
+    """The drawings of a figure if the user does not choose any.
 
-    The figure on the paper's data; where some of that has no records but a stand-in with an experiment of its own
-    has, the figure on stand-ins too, under a name that says so; each under the parameterisations that were run.
+    The figure with the paper's datasets. If one of them has no records but a stand-in has, also the figure with
+    stand-ins, under another name. Each of them for every parameterisation that was run.
     """
     found = [Drawing(figure, figure.id, figure.panels)]
     wanted: dict[str, list[str]] = {}
@@ -118,10 +119,10 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
                 wanted.setdefault(catalogue.family(dataset), used)
     if len(wanted) == 1:
         for name in next(iter(wanted.values())):
-            found.append(_standing_in(figure, {name}, present, f"{figure.id}-{name}"))
+            found.append(_with_stand_ins(figure, {name}, present, f"{figure.id}-{name}"))
     elif wanted:
         found.append(
-            _standing_in(figure, {several[0] for several in wanted.values()}, present, f"{figure.id}-standins")
+            _with_stand_ins(figure, {several[0] for several in wanted.values()}, present, f"{figure.id}-standins")
         )
     if figure.both:
         found += [
@@ -133,12 +134,12 @@ def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[
     return found
 
 
-def _standing_in(figure: Figure, names: set[str], present: Mapping[str, str], title: str) -> Drawing:
-    """Stand-ins in the place of what has no records; a Peds1 direction that was run keeps its panel."""
-    place = {catalogue.family(catalogue.stands_for(name) or ""): name for name in names}
+def _with_stand_ins(figure: Figure, names: set[str], present: Mapping[str, str], title: str) -> Drawing:
+    """Datasets without records replaced by stand-ins; a dataset of the same family with records keeps its panel."""
+    stand_in_of = {catalogue.family(catalogue.stands_for(name) or ""): name for name in names}
     panels = (
-        panel if panel.dataset in present or catalogue.family(panel.dataset) not in place
-        else panel.on(place[catalogue.family(panel.dataset)])
+        panel if panel.dataset in present or catalogue.family(panel.dataset) not in stand_in_of
+        else panel.on(stand_in_of[catalogue.family(panel.dataset)])
         for panel in figure.panels
     )  # fmt: skip
     return Drawing(figure, title, tuple(dict.fromkeys(panels)))

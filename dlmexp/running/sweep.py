@@ -9,7 +9,7 @@ from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.parsers.registry import loader_of
-from dlmexp.data.places import locate
+from dlmexp.data.raw_files import find_files
 from dlmexp.data.spec import read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
@@ -85,7 +85,7 @@ def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
 def available_stand_ins(dataset: str, root: Path) -> list[str]:
     """Datasets to use instead of a missing one of the paper, under their own names: real data whose files are there."""
     specs = [read_spec(name) for name in stand_ins(dataset)]
-    return [spec.name for spec in specs if not loader_of(spec).drawn and locate(spec, root).state == "ready"]
+    return [spec.name for spec in specs if not loader_of(spec).drawn and find_files(spec, root).state == "ready"]
 
 
 def stand_in_advice(dataset: str, root: Path) -> str:

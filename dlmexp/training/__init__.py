@@ -1,0 +1,1 @@
+"""Trains a batch of models: Adam, minibatches, convergence, CUDA graphs. Knows nothing of experiments and records."""

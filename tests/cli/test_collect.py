@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_tables(here, capsys):
+def test_tables_of_selected_and_all_betas(here, capsys):
     assert main(["collect"]) == 0
     assert "results/mine/table.csv: 4 rows" in capsys.readouterr().out
     chosen = pd.read_parquet("results/mine/table.parquet")
@@ -36,17 +36,17 @@ def test_tables(here, capsys):
     assert len(pd.read_parquet("results/mine/all.parquet")) == 4
 
 
-def test_an_unknown_experiment(here, capsys):
+def test_an_unknown_experiment_is_refused(here, capsys):
     assert main(["collect", "mien"]) == 2
     assert "did you mean mine" in capsys.readouterr().err
 
 
-def test_nothing_there(tmp_path, capsys):
+def test_a_folder_without_records_is_refused(tmp_path, capsys):
     assert main(["collect", "--results", str(tmp_path)]) == 2
     assert "dlmexp run" in capsys.readouterr().err
 
 
-def test_a_pack(here, capsys):
+def test_a_pack_holds_all_records(here, capsys):
     assert main(["collect", "--pack", "other/records.tar.xz"]) == 0
     assert "4 records" in capsys.readouterr().out
     assert len(list(Store("other").all())) == 4
@@ -59,26 +59,26 @@ def test_does_not_load_torch(here):
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
-        (["--light"], "--light is about a pack"),
+        (["--light"], "--light needs --pack FILE"),
         (["mine", "--pack", "records.tar.xz"], "--pack takes all records of a results folder: leave out mine"),
         (["--pack", ""], "choose one like records.tar.xz"),
-        (["--pack", "afile/records.tar.xz"], "can't write to 'afile/records.tar.xz': choose another place with --pack"),
+        (["--pack", "afile/records.tar.xz"], "can't write to 'afile/records.tar.xz': choose another path with --pack"),
         (["--pack", "records.tar.xz", "--results", "nowhere"], "--results nowhere: there are no records"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_nothing_written(here, words, says, capsys):
+def test_a_mistake_is_one_line_and_nothing_is_written(here, arguments, message, capsys):
     (here / "afile").write_text("")
     before = sorted(here.rglob("*"))
-    assert main(["collect", *words]) == 2
-    said = capsys.readouterr().err
-    assert says in said
-    assert said.count("\n") == 1
+    assert main(["collect", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_foreign_file_is_skipped_and_stays_where_it_is(here):
+def test_a_file_that_is_not_a_record_is_skipped_and_kept(here):
     (here / "results" / "records" / ".DS_Store").write_text("")
     foreign = here / "results" / "records" / "banana" / "mine.json"
     foreign.write_text("{}")

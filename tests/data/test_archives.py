@@ -1,14 +1,16 @@
-"""Archives made to do harm are refused; nothing is ever written."""
+"""Malicious and damaged archives are refused; nothing is ever written."""
 
 import bz2
 import io
+import pickle
 import random
 import tarfile
 import zipfile
 
+import numpy as np
 import pytest
 
-from dlmexp.data.archives import open_raw
+from dlmexp.data.archives import open_raw, read_npz
 from dlmexp.errors import UserError
 
 
@@ -32,17 +34,17 @@ def read(path, member=None, limit=1000):
         return stream.read()
 
 
-def test_members_are_found_by_their_last_name(tmp_path):
+def test_members_are_found_by_file_name(tmp_path):
     assert read(make_zip(tmp_path / "a.zip", {"x/": "", "x/f.txt": "hello"}), "f.txt") == b"hello"
     assert read(make_tgz(tmp_path / "a.tgz", (tarfile.TarInfo("x/f.txt"), b"hello")), "f.txt") == b"hello"
     (tmp_path / "f.bz2").write_bytes(bz2.compress(b"hello"))
     assert read(tmp_path / "f.bz2") == b"hello"
     (tmp_path / "f.txt").write_bytes(b"hello")
-    assert read(tmp_path / "f.txt", limit=1) == b"hello"  # what lies there unpacked is no bomb
+    assert read(tmp_path / "f.txt", limit=1) == b"hello"  # the limit is for compressed files only
 
 
 @pytest.mark.parametrize("name", ["../f.txt", "/etc/f.txt", "a/../../f.txt", "..\\f.txt"])
-def test_names_that_point_outside_are_refused(tmp_path, name):
+def test_members_with_paths_outside_the_archive_are_refused(tmp_path, name):
     with pytest.raises(UserError, match="points outside"):
         read(make_zip(tmp_path / "a.zip", {"f.txt": "fine", name: "evil"}), "f.txt")
     with pytest.raises(UserError, match="points outside"):
@@ -50,7 +52,7 @@ def test_names_that_point_outside_are_refused(tmp_path, name):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tgz", "a.zip"]
 
 
-def test_bombs_stop_at_the_limit(tmp_path):
+def test_decompression_stops_at_the_limit(tmp_path):
     bomb = b"0" * 100_000
     (tmp_path / "f.bz2").write_bytes(bz2.compress(bomb))
     for path, member in [
@@ -70,13 +72,13 @@ def test_links_are_refused(tmp_path):
         read(make_tgz(tmp_path / "a.tgz", (link, b"")), "f.txt")
 
 
-def test_too_many_members(tmp_path):
+def test_too_many_members_are_refused(tmp_path):
     many = make_zip(tmp_path / "a.zip", {f"{k}": "" for k in range(10_001)})
     with pytest.raises(UserError, match="10001 members"):
         read(many, "f.txt")
 
 
-def test_the_wrong_archive_says_what_it_has(tmp_path):
+def test_a_missing_member_lists_those_present(tmp_path):
     with pytest.raises(UserError, match=r"no member 'f.txt'; it has g.txt"):
         read(make_zip(tmp_path / "a.zip", {"g.txt": ""}), "f.txt")
     with pytest.raises(UserError, match="is an archive"):
@@ -102,3 +104,24 @@ def test_truncated_archives_are_named(tmp_path):
     for path in (tmp_path / "f.bz2", tgz, archive):
         with pytest.raises(UserError, match="is damaged"):
             read(path, "f.txt", 10_000)
+
+
+class Unpicklable:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was loaded",))
+
+
+def test_pickles_in_npz_files_are_refused_without_loading_them(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.array([Unpicklable()], dtype=object))
+    with pytest.raises(UserError, match="without pickles"):
+        read_npz(tmp_path / "a.npz")
+    (tmp_path / "b.npz").write_bytes(pickle.dumps(Unpicklable()))
+    with pytest.raises(UserError, match="without pickles"):
+        read_npz(tmp_path / "b.npz")
+
+
+def test_npz_files_are_limited_in_size(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", X=np.zeros(100_000))
+    with pytest.raises(UserError, match="more than 1000: refused"):
+        read_npz(tmp_path / "a.npz", limit=1000)
+    assert list(read_npz(tmp_path / "a.npz")) == ["X"]

@@ -45,6 +45,6 @@ def test_good_data_passes():
         ("'range of feature 2' failed: expected 0 to 9, found 1 to 10", {"x_range": {2: [0, 9]}}),
     ],
 )
-def test_failures_are_named(message, arguments):
+def test_a_failed_check_is_named_with_both_values(message, arguments):
     with pytest.raises(DataMismatch, match=f"dataset 'made_up': check {message}"):
         checked(**({"X": X, "y": Y} | arguments))

@@ -48,7 +48,7 @@ def test_list_as_json_on_the_real_data(data_root, monkeypatch, capsys):
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["cadata"]["state"] == "ready"
     assert rows["cadata"]["rows"] == 20640
-    assert rows["cadata"]["looked_in"] == [str(data_root / "cadata")]
+    assert rows["cadata"]["folders"] == [str(data_root / "cadata")]
     assert rows.keys() == set(dataset_names())
 
 
@@ -91,9 +91,9 @@ def test_import_and_check(tmp_path, toy, capsys):
     assert "2 x 1 parsed, checks pass" in capsys.readouterr().out
     (tmp_path / "root" / "toy" / "toy.dat").write_text("1,9\n")
     assert data("check", "toy", "--data-root", root) == 1
-    assert "FAILED" in (said := capsys.readouterr().out)
-    assert "1 datasets checked in" in said
-    assert "1 failed" in said
+    assert "FAILED" in (out := capsys.readouterr().out)
+    assert "1 datasets checked in" in out
+    assert "1 failed" in out
 
 
 def test_unknown_names_are_refused_before_anything_happens(tmp_path):
@@ -113,19 +113,19 @@ def test_help_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize("name", ["afile", "nowhere"])
-def test_check_refuses_what_is_no_folder(tmp_path, toy, name):
+def test_check_refuses_a_data_root_that_is_not_a_folder(tmp_path, toy, name):
     toy()
     (tmp_path / "afile").write_text("")
-    with pytest.raises(UserError, match=f"{name}' is no folder: name the one with your datasets with --data-root"):
+    with pytest.raises(UserError, match=f"{name}' is not a folder: give the one with your datasets with --data-root"):
         data("check", "--data-root", str(tmp_path / name))
 
 
-def test_check_says_how_many_it_checked(tmp_path, toy, capsys):
+def test_check_reports_the_number_of_datasets(tmp_path, toy, capsys):
     toy()
     assert data("check", "--data-root", str(tmp_path)) == 0
-    assert "0 datasets checked in" in (said := capsys.readouterr().out)
-    assert "; 1 have no files there" in said
+    assert "0 datasets checked in" in (out := capsys.readouterr().out)
+    assert "; 1 have no files there" in out
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "toy.dat").write_bytes(TABLE)
     assert data("check", "--data-root", str(tmp_path)) == 0
-    assert f"1 datasets checked in {tmp_path}, all as they should be\n" in capsys.readouterr().out
+    assert f"1 datasets checked in {tmp_path}, all passed\n" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Every YAML file of conf/dataset, and how specs are made of configuration nodes."""
+"""The YAML files of conf/dataset, and DatasetSpec from configuration nodes."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ PAPER = {
     "peds1_dir1": ("count", 4000, 30, 40),
     "peds1_dir2": ("count", 4000, 30, 40),
 }
-OURS = {
+OTHERS = {
     "sarcos_test": "sarcos",
     "peds1_left": "peds1_dir1",
     "flights": "airline",
@@ -39,29 +39,29 @@ OURS = {
 }
 
 
-def test_all_datasets_of_the_paper_and_ours_are_there():
-    assert set(dataset_names()) == PAPER.keys() | OURS.keys()
+def test_all_datasets_are_configured():
+    assert set(dataset_names()) == PAPER.keys() | OTHERS.keys()
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_papers_table(name):
+def test_datasets_of_the_paper_agree_with_its_table(name):
     spec = read_spec(name)
     assert (spec.task, spec.rows, spec.features, spec.M) == PAPER[name]
     assert spec.stands_for is None
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_ours_keep_their_own_names(name):
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_datasets_share_settings_with_the_one_they_stand_for(name):
     spec = read_spec(name)
-    assert spec.stands_for == OURS[name]
-    original = OURS[name] or name.removesuffix("_like")
+    assert spec.stands_for == OTHERS[name]
+    original = OTHERS[name] or name.removesuffix("_like")
     assert (spec.M, spec.task, spec.features) == tuple(
         getattr(read_spec(original), k) for k in ("M", "task", "features")
     )
 
 
-@pytest.mark.parametrize("name", sorted([*PAPER, *OURS]))
-def test_every_file_is_consistent(name):
+@pytest.mark.parametrize("name", sorted([*PAPER, *OTHERS]))
+def test_every_yaml_file_is_consistent(name):
     spec = read_spec(name)
     raw = OmegaConf.load(conf_dir() / "dataset" / f"{name}.yaml")
     text = (conf_dir() / "dataset" / f"{name}.yaml").read_text()
@@ -78,7 +78,7 @@ def test_every_file_is_consistent(name):
         assert entry.url is None or entry.url.startswith(("http://", "https://"))
 
 
-def test_the_schema_knows_every_key():
+def test_the_schema_has_every_key():
     from dlmexp.config import DatasetConfig
 
     schema = OmegaConf.structured(DatasetConfig)
@@ -101,7 +101,7 @@ def test_a_users_table_is_configured_by_its_task(task, likelihood, split):
     assert len(spec.sizes) >= 5
 
 
-def test_specs_come_from_nodes_dicts_and_dataclasses_alike():
+def test_nodes_dicts_and_dataclasses_give_the_same_spec():
     @dataclass
     class Config:
         name: str = "a"
@@ -119,7 +119,7 @@ def test_specs_come_from_nodes_dicts_and_dataclasses_alike():
     assert isinstance(specs[0], DatasetSpec)
 
 
-def test_mistakes_are_named():
+def test_errors_name_the_mistake():
     with pytest.raises(UserError, match="unknown dataset 'cadatta': did you mean cadata"):
         read_spec("cadatta")
     with pytest.raises(UserError, match="task 'classification' is not one of"):

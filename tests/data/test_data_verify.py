@@ -1,4 +1,4 @@
-"""`data check` trusts nothing it remembers."""
+"""`dlmexp data check` does not rely on cached values."""
 
 import os
 
@@ -26,15 +26,15 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_sound_data_passes(root):
+def test_valid_data_passes(root):
     spec = toy(root, sha256=sha256(toy(root) and root / "toy" / "toy.dat"))
     load(spec, root)
-    verdict = verify(spec, root)
-    assert verdict.ok
-    assert verdict.detail == "1 checksum verified; 2 x 1 parsed, checks pass"
+    result = verify(spec, root)
+    assert result.ok
+    assert result.detail == "1 checksum verified; 2 x 1 parsed, checks pass"
 
 
-def test_a_change_that_size_and_time_do_not_show_is_found(root):
+def test_a_change_that_keeps_size_and_time_is_found(root):
     path = root / "toy" / "toy.dat"
     spec = toy(root, sha256=sha256(toy(root) and path))
     load(spec, root)
@@ -42,10 +42,10 @@ def test_a_change_that_size_and_time_do_not_show_is_found(root):
     with path.open("r+") as file:
         file.write("3")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    load(spec, root)  # nothing noticed: that is what the check is for
-    verdict = verify(spec, root)
-    assert verdict.ok is False
-    assert "published file" in verdict.detail
+    load(spec, root)  # does not detect the change: only the check does
+    result = verify(spec, root)
+    assert result.ok is False
+    assert "published file" in result.detail
 
 
 def test_a_damaged_cache_is_found_and_removed(root):
@@ -55,14 +55,14 @@ def test_a_damaged_cache_is_found_and_removed(root):
     data = bytearray(array.read_bytes())
     data[-1] ^= 1
     array.write_bytes(data)
-    verdict = verify(spec, root)
-    assert verdict.ok is False
-    assert "removed" in verdict.detail
+    result = verify(spec, root)
+    assert result.ok is False
+    assert "removed" in result.detail
     assert verify(spec, root).ok
     assert load(spec, root).X.tolist() == [[1], [2]]
 
 
-def test_a_cache_that_says_other_things_than_the_file_is_found(root):
+def test_a_cache_that_differs_from_the_raw_file_is_found(root):
     spec = toy(root)
     load(spec, root)
     (array,) = (root / "cache").rglob("X.npy")
@@ -71,10 +71,10 @@ def test_a_cache_that_says_other_things_than_the_file_is_found(root):
         path.unlink()
     folder.rmdir()
     cache.store([folder.parent], folder.name, np.ones((2, 1)), np.ones(2), {"checksum": "forged", "facts": {}})
-    assert "does not hold what the raw files say" in verify(spec, root).detail
+    assert "differs from what the raw files contain" in verify(spec, root).detail
 
 
-def test_failed_checks_missing_and_drawn(root):
+def test_results_of_invalid_missing_and_drawn_data(root):
     (root / "toy").mkdir()
     (root / "toy" / "toy.dat").write_text("1,7\n")
     assert "check 'labels' failed" in verify(toy(root), root).detail
@@ -82,7 +82,7 @@ def test_failed_checks_missing_and_drawn(root):
     assert verify(read_spec("ringnorm_drawn"), root).ok
 
 
-def test_partial_data_is_verified_as_far_as_it_goes(data_root):
-    verdict = verify(read_spec("sarcos"), data_root)
-    assert verdict.ok
-    assert "1 checksum verified" in verdict.detail or "2 checksums" in verdict.detail
+def test_the_files_of_partial_data_are_verified(data_root):
+    result = verify(read_spec("sarcos"), data_root)
+    assert result.ok
+    assert "1 checksum verified" in result.detail or "2 checksums" in result.detail

@@ -1,4 +1,4 @@
-"""Loading: real files where they are at hand, and the cache around them."""
+"""Loading datasets: from real files where available, and from the cache."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def root(tmp_path):
         ("flights", (1022684, 8), 0.387676),
     ],
 )
-def test_real_data(data_root, name, shape, mean):
+def test_real_data_has_the_expected_shape_and_mean(data_root, name, shape, mean):
     spec = read_spec(name)
     dataset = load(spec, data_root)
     if name == "flights" and len(dataset.facts["parts"]) != 4:
@@ -57,13 +57,13 @@ def test_real_data(data_root, name, shape, mean):
     assert np.isfinite(prepared.X_test).all()
 
 
-def test_the_recovered_ringnorm_agrees_with_its_definition(data_root):
+def test_the_real_ringnorm_agrees_with_its_definition(data_root):
     dataset = load(read_spec("ringnorm"), data_root)
     zero, one = dataset.X[dataset.y == 0], dataset.X[dataset.y == 1]
     assert (one.mean(), one.var(), zero.var()) == pytest.approx((0.454, 1.006, 3.995), abs=1e-3)
 
 
-def test_sarcos_is_not_served_from_its_test_part(data_root):
+def test_sarcos_needs_both_of_its_files(data_root):
     if (data_root / "sarcos" / "sarcos_inv.mat").exists():
         assert len(load(read_spec("sarcos"), data_root).y) == 48933
     else:
@@ -104,7 +104,7 @@ def test_a_changed_file_is_parsed_again_under_another_checksum(root):
     assert load(TOY, root).checksum != first.checksum
 
 
-def test_changed_expectations_are_checked_again(root):
+def test_a_changed_spec_is_checked_again(root):
     load(TOY, root)
     strict = DatasetSpec("toy", "label_last", "binary", "counts", rows=41, features=1, files=TOY.files)
     with pytest.raises(UserError, match="'rows' failed: expected 41, found 40"):
@@ -121,7 +121,7 @@ def test_pinned_files_must_be_the_published_ones(root):
     assert len(load(toy(False), root).y) == 40
 
 
-def test_missing_data_says_what_to_do(tmp_path):
+def test_the_error_for_missing_data_says_what_to_do(tmp_path):
     with pytest.raises(UserError, match=r"'song' is missing: .*dlmexp data fetch song"):
         load(read_spec("song"), tmp_path)
 
@@ -135,13 +135,13 @@ print(load(toy, sys.argv[1]).checksum)
 """
 
 
-def test_many_processes_may_load_at_once(root):
+def test_several_processes_can_load_at_once(root):
     environment = os.environ | {"DLMEXP_CACHE": str(root / "cache")}
     command = [sys.executable, "-c", LOAD_AT_ONCE, str(root)]
     children = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = {child.communicate()[0] for child in children}
+    checksums = {child.communicate()[0] for child in children}
     assert [child.returncode for child in children] == [0, 0, 0]
-    assert answers == {load(TOY, root).checksum + "\n"}
+    assert checksums == {load(TOY, root).checksum + "\n"}
     assert not list((root / "cache").rglob(".toy*"))
 
 
@@ -158,6 +158,6 @@ def test_two_million_rows_load_in_a_second(tmp_path):
     assert time.perf_counter() - start < 1.0
 
 
-def test_no_torch_and_no_hydra():
+def test_loading_imports_no_torch_hydra_or_pandas():
     code = "import sys; from dlmexp.data import dataset, splits; print({'torch', 'hydra', 'pandas'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -10,14 +10,14 @@ from dlmexp.errors import UserError
 from tests.support.http_server import BODY, Behaviour, serving
 
 
-def fetched(tmp_path, behaviour: Behaviour, verified=False, pauses: list | None = None) -> bytes:
+def fetched(tmp_path, behaviour: Behaviour, will_verify=False, pauses: list | None = None) -> bytes:
     pauses = [] if pauses is None else pauses
     with serving(behaviour) as url:
-        download(url, tmp_path / "part", lambda done, total: None, verified, pauses.append)
+        download(url, tmp_path / "part", lambda done, total: None, will_verify, pauses.append)
     return (tmp_path / "part").read_bytes()
 
 
-def test_a_whole_file(tmp_path):
+def test_download_of_a_file(tmp_path):
     seen = []
     with serving(Behaviour()) as url:
         download(url, tmp_path / "deep" / "part", lambda done, total: seen.append((done, total)))
@@ -36,7 +36,7 @@ def test_a_truncated_body_is_noticed_and_resumed(tmp_path, behaviour):
     assert pauses == [1.0, 1.0]
 
 
-def test_an_earlier_process_is_continued(tmp_path):
+def test_the_download_of_an_earlier_process_is_resumed(tmp_path):
     first = Behaviour(cut=[500_000, *[0] * 5])
     with pytest.raises(UserError, match="500000 bytes are kept"):
         fetched(tmp_path, first)
@@ -45,22 +45,22 @@ def test_an_earlier_process_is_continued(tmp_path):
     assert second.asked == ["bytes=500000-"]
 
 
-def test_a_file_that_changed_meanwhile_starts_afresh(tmp_path):
+def test_a_file_that_changed_is_downloaded_from_the_start(tmp_path):
     with pytest.raises(UserError):
         fetched(tmp_path, Behaviour(cut=[500_000, *[0] * 5]))
     assert fetched(tmp_path, Behaviour(body=b"new" * 1000, etag='"v2"')) == b"new" * 1000
 
 
-def test_without_range_support_it_starts_afresh(tmp_path):
+def test_without_range_support_it_restarts(tmp_path):
     behaviour = Behaviour(ranges=False, cut=[300_000])
     assert fetched(tmp_path, behaviour) == BODY
     assert behaviour.asked == [None, "bytes=300000-"]
 
 
-def test_without_a_validator_only_a_verified_download_resumes(tmp_path):
-    for verified, second in ((False, None), (True, "bytes=300000-")):
+def test_without_a_validator_only_a_download_with_checksum_resumes(tmp_path):
+    for will_verify, second in ((False, None), (True, "bytes=300000-")):
         behaviour = Behaviour(etag=None, cut=[300_000])
-        assert fetched(tmp_path / str(verified), behaviour, verified) == BODY
+        assert fetched(tmp_path / str(will_verify), behaviour, will_verify) == BODY
         assert behaviour.asked == [None, second]
 
 
@@ -77,21 +77,21 @@ def test_a_finished_part_is_recognised(tmp_path):
     assert again.asked == [f"bytes={len(BODY)}-"]
 
 
-def test_a_part_longer_than_the_file_starts_afresh(tmp_path):
+def test_a_part_longer_than_the_file_is_replaced(tmp_path):
     fetched(tmp_path, Behaviour())
     short = Behaviour(body=b"short")
-    assert fetched(tmp_path, short, verified=True) == b"short"
+    assert fetched(tmp_path, short, will_verify=True) == b"short"
     assert short.asked == [f"bytes={len(BODY)}-", None]
 
 
-def test_passing_faults_are_tried_again_with_growing_pauses(tmp_path):
+def test_transient_errors_are_retried_with_growing_pauses(tmp_path):
     pauses = []
     assert fetched(tmp_path, Behaviour(status=[503, 500, 429, 502]), pauses=pauses) == BODY
     assert pauses == [1.0, 2.0, 4.0, 8.0]
 
 
 @pytest.mark.parametrize("status", [404, 403, 410])
-def test_refusals_are_final(tmp_path, status):
+def test_other_http_errors_are_not_retried(tmp_path, status):
     behaviour = Behaviour(status=[status])
     with pytest.raises(UserError, match=f"answered {status}"):
         fetched(tmp_path, behaviour)
@@ -99,15 +99,15 @@ def test_refusals_are_final(tmp_path, status):
     assert not (tmp_path / "part").exists()
 
 
-def test_a_server_that_is_gone_is_given_up(tmp_path):
+def test_an_unreachable_server_is_an_error(tmp_path):
     with serving(Behaviour()) as url:
         pass
     with pytest.raises(UserError, match="refused"):
-        download(url, tmp_path / "part", lambda done, total: None, pause=lambda seconds: None)
+        download(url, tmp_path / "part", lambda done, total: None, sleep=lambda seconds: None)
 
 
 def test_endless_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST", 1000)
+    monkeypatch.setattr(module, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match="more than 1000: refused"):
         fetched(tmp_path, Behaviour())
 

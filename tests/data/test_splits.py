@@ -1,4 +1,4 @@
-"""The protocol of SPEC section 5, as properties."""
+"""The data protocol of docs/SPEC.md, section 5, as properties."""
 
 import re
 
@@ -38,15 +38,15 @@ def spec(kind: str, task: Task = "regression", test_cap: int | None = None) -> D
     return DatasetSpec("made_up", "none", task, kind, test_cap=test_cap)
 
 
-def test_first_indices_are_pinned():
-    # If this fails, every split has moved: raise SPLIT_VERSION.
+def test_the_first_indices_do_not_change():
+    # If this fails, every split has changed: increase SPLIT_VERSION.
     assert SPLIT_VERSION == 1
     assert permutation(20640, 0)[:8].tolist() == [20554, 16026, 6037, 855, 921, 3697, 12977, 269]
     assert permutation(20640, 4)[:8].tolist() == [4306, 9782, 5907, 9320, 17815, 12615, 8245, 9943]
 
 
 @given(rows, seeds)
-def test_permutation_is_one(n, seed):
+def test_permutation_contains_every_row_once(n, seed):
     assert np.array_equal(np.sort(permutation(n, seed)), np.arange(n))
 
 
@@ -84,7 +84,7 @@ def test_held_out_rows_do_not_depend_on_the_size(n, kind, seed, data):
 
 @given(st.integers(40, 300), kinds, st.integers(0, 9), st.data())
 @settings(max_examples=30)
-def test_no_held_out_row_influences_what_is_trained_on(n, kind, seed, data):
+def test_training_data_does_not_depend_on_held_out_rows(n, kind, seed, data):
     dataset, how = made_up(n), spec(kind)
     parts = split(n, kind, seed)
     size = data.draw(st.integers(1, len(parts.train_pool)))
@@ -115,7 +115,7 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
     assert (len(parts.train_pool), len(parts.validation), len(parts.test)) == sizes
 
 
-def test_the_papers_sizes_of_cadata_come_out_of_one_rounding_rule():
+def test_rounding_gives_the_papers_sizes_of_cadata():
     assert resolve_sizes(["80%", "5%", "100%"], 13829) == [691, 11063, 13829]
 
 
@@ -144,13 +144,13 @@ def test_training_rows_have_mean_zero_and_deviation_one():
     assert prepared.y_train.std() == pytest.approx(1.0, rel=1e-12)
 
 
-def test_the_factor_undoes_the_normalisation_of_y():
+def test_y_std_and_y_mean_undo_the_normalisation():
     dataset, how = made_up(400), spec("regression")
     prepared, parts = prepare(dataset, how, 3, 50), split(400, "regression", 3)
     np.testing.assert_allclose(prepared.y_test * prepared.y_std + prepared.y_mean, dataset.y[parts.test], rtol=1e-12)
 
 
-def test_targets_of_other_tasks_stay_as_they_are():
+def test_targets_of_other_tasks_are_not_normalised():
     dataset = made_up(300, task="binary")
     prepared = prepare(dataset, spec("counts", "binary"), 0, 100)
     assert (prepared.y_mean, prepared.y_std) == (0.0, 1.0)
@@ -158,7 +158,7 @@ def test_targets_of_other_tasks_stay_as_they_are():
 
 
 @given(st.floats(-1e50, 1e50), st.integers(1, 40))
-def test_constant_features_become_zero_wherever_they_are_applied(value, n):
+def test_constant_features_become_zero(value, n):
     scale = normalisation(np.full((n, 1), value))
     assert (scale.apply(np.array([[value], [value + 1.0], [-7.0]])) == 0.0).all()
     assert scale.std[0] == 1.0
@@ -170,7 +170,7 @@ def test_normalised_training_values_are_always_finite(values):
     assert np.isfinite(normalisation(X).apply(X.copy())).all()
 
 
-def test_the_dataset_itself_is_left_alone():
+def test_prepare_does_not_change_the_dataset():
     dataset = made_up(200)
     before = dataset.X.copy(), dataset.y.copy()
     prepare(dataset, spec("regression"), 0, "100%")

@@ -36,7 +36,7 @@ def test_draws_what_there_is_and_says_what_there_is_not(folder: Path, capsys) ->
     assert sorted(path.name for path in (folder / "figures").iterdir()) == ["default.csv", "default.png"]
     said = capsys.readouterr().out
     assert "default: " in said
-    assert "nothing run yet for: selection, reg-log" in said
+    assert "no results yet for: selection, reg-log" in said
 
 
 def test_a_figure_asked_for_is_drawn_even_if_empty(folder: Path, tmp_path: Path, capsys) -> None:
@@ -65,7 +65,7 @@ def test_compare(folder: Path, tmp_path: Path) -> None:
         (["--by", "nonsense"], "field=value"),
         (["--by", "kernl=rbf"], "kernel"),
         (["--by", "dataset=ringnrm"], "ringnorm"),
-        (["reg-log", "--by", "dataset=flights"], "no place"),
+        (["reg-log", "--by", "dataset=flights"], "has no panel in"),
         (["--by", "kernel=matern52"], "there are rbf"),
         (["--format", "bmp"], "valid: pdf, png, svg"),
     ],
@@ -106,7 +106,7 @@ def test_many_figures_are_shared_among_processes(tmp_path: Path, monkeypatch) ->
     from tests.support.made_up import paper
 
     fill(tmp_path, (one for one in paper(range(2), 2) if one.dataset in ("banana", "abalone")))
-    monkeypatch.setattr(plotting, "WORTH_PROCESSES", 2)
+    monkeypatch.setattr(plotting, "MIN_FOR_PROCESSES", 2)
     ids = ["class-log", "count-log"]
     for jobs in (1, 2):
         list(plotting.plot([load(tmp_path)], ids, tmp_path / f"jobs-{jobs}", ["svg"], jobs=jobs))
@@ -126,22 +126,22 @@ def test_says_how_to_draw_data_of_ones_own(tmp_path: Path, capsys) -> None:
     fill(folder, (cell("mine", task="binary", seed=seed) for seed in range(2)))
     assert run("--results", str(folder)) == 0
     command = f"dlmexp plot --by dataset=mine --results '{folder}'"
-    assert f"your records on mine are not drawn here: {command}" in capsys.readouterr().out
+    assert f"your records on mine are not in these figures; to draw them: {command}" in capsys.readouterr().out
     assert run(*shlex.split(command)[2:], "--format", "png") == 0
-    assert "not drawn here" not in capsys.readouterr().out
+    assert "not in these figures" not in capsys.readouterr().out
     assert (folder / "figures" / "class-log-mine.png").exists()
 
 
-def test_says_nothing_of_data_that_is_drawn(folder: Path, capsys) -> None:
+def test_datasets_that_are_drawn_are_not_reported_as_left_out(folder: Path, capsys) -> None:
     assert run("--results", str(folder), "--format", "png") == 0
-    assert "not drawn here" not in capsys.readouterr().out
+    assert "not in these figures" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("out", ["afile", "afile/x"])
-def test_a_place_that_cannot_be_written_is_refused_before_drawing(folder: Path, out: str, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_before_drawing(folder: Path, out: str, monkeypatch) -> None:
     monkeypatch.setattr("dlmexp.figures.plot.plot", lambda *_: pytest.fail("time was spent"))
     (folder / "afile").write_text("")
-    with pytest.raises(UserError, match=f"can't write to '{folder / out}': choose another place with --out"):
+    with pytest.raises(UserError, match=f"can't write to '{folder / out}': choose another path with --out"):
         run("class-log", "--results", str(folder), "--out", str(folder / out))
 
 

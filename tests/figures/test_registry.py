@@ -1,4 +1,4 @@
-"""Every figure of SPEC section 8 is declared as it says."""
+"""Every figure of docs/SPEC.md, section 8, is declared as specified there."""
 
 from dlmexp import catalogue as conf
 from dlmexp.figures.registry import FIGURES

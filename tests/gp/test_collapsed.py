@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from dlmexp.benchmark.memory import peak_bytes
+from dlmexp.benchmark.measure import peak_bytes
 from dlmexp.gp.collapsed import collapsed_elbo, gaussian_posterior
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.kernels import rbf

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dlmexp.benchmark.memory import peak_bytes
+from dlmexp.benchmark.measure import peak_bytes
 from dlmexp.gp.kernels import KERNELS, rbf
 from dlmexp.gp.posterior import kl, marginals, projection, to_whitened
 

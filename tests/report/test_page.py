@@ -81,7 +81,7 @@ def test_command(folder: Path, tmp_path: Path, capsys) -> None:
     assert out.read_text().startswith("<!doctype html>")
     assert str(out) in capsys.readouterr().out
     wrongs = {tmp_path: "is a folder", tmp_path / "no" / "page.html": "there is no folder"}
-    wrongs[Path("/proc/x.html")] = "can't write to '/proc/x.html': choose another place with --out"
+    wrongs[Path("/proc/x.html")] = "can't write to '/proc/x.html': choose another path with --out"
     for wrong, says in wrongs.items():
         args = parser.parse_args(["report", "--results", str(folder), "--out", str(wrong)])
         with pytest.raises(UserError, match=says):

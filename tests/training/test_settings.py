@@ -1,4 +1,4 @@
-"""SPEC section 6's numbers where nobody says otherwise."""
+"""The default settings are the numbers of docs/SPEC.md, section 6."""
 
 from dlmexp.training.settings import Settings
 

@@ -1,4 +1,4 @@
-"""airline: flights of January to April 2008, late or not, from a CSV of the features or from Data Expo 2009."""
+"""airline: late arrival of US flights, January to April 2008, from a CSV of the features or from Data Expo 2009."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -26,51 +26,52 @@ def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         (path,) = by_name.values()
         return data_expo(path, planes, year=2008, months=4)
     (path,) = by_name.values()
-    blocks = [_arrays(block, [*FEATURES, "ArrDelay"]) for block in tables(path, [*FEATURES, "ArrDelay"])]
-    return labelled(blocks)
+    columns = [*FEATURES, "ArrDelay"]
+    return with_late_labels([_to_array(chunk, columns) for chunk in read_csv_chunks(path, columns)])
 
 
 def data_expo(path: Path, planes: Path, year: int, months: int) -> Parsed:
-    """The published recipe: no cancelled or diverted flight, aeroplanes joined by TailNum, those built in year 0 or
-    None dropped, plane_age = year - built, months up to `months`, rows with gaps dropped."""
-    built = built_years(planes)
+    """The published preprocessing: drops cancelled and diverted flights, joins the planes by TailNum, drops those with
+    year of manufacture 0 or None, plane_age = year - year of manufacture, keeps months 1 to `months`, drops rows with
+    missing values."""
+    built = manufacture_years(planes)
     raw = [name for name in FEATURES if name != "plane_age"]
     kept = []
-    for block in tables(path, [*raw, "ArrDelay", "Cancelled", "Diverted", "TailNum"], text=["TailNum"]):
-        values = _arrays(block, [*raw, "ArrDelay"])
-        values = np.insert(values, len(raw), year - looked_up(block["TailNum"], built), axis=1)
-        flown = (_arrays(block, ["Cancelled", "Diverted"]) == 0.0).all(axis=1)
+    for chunk in read_csv_chunks(path, [*raw, "ArrDelay", "Cancelled", "Diverted", "TailNum"], text=["TailNum"]):
+        values = _to_array(chunk, [*raw, "ArrDelay"])
+        values = np.insert(values, len(raw), year - years_by_row(chunk["TailNum"], built), axis=1)
+        flown = (_to_array(chunk, ["Cancelled", "Diverted"]) == 0.0).all(axis=1)
         kept.append(values[flown & (values[:, 0] <= months) & ~np.isnan(values).any(axis=1)])
-    return labelled(kept)
+    return with_late_labels(kept)
 
 
-def built_years(planes: Path) -> dict[str, float]:
-    """Year of manufacture by tail number, for the aeroplanes that have one."""
+def manufacture_years(planes: Path) -> dict[str, float]:
+    """Year of manufacture by tail number, for the planes that have one."""
     built: dict[str, float] = {}
-    for block in tables(planes, ["tailnum", "year"], text=["tailnum", "year"]):
-        for tail, text in zip(block["tailnum"].to_pylist(), block["year"].to_pylist(), strict=True):
+    for chunk in read_csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"]):
+        for tail, text in zip(chunk["tailnum"].to_pylist(), chunk["year"].to_pylist(), strict=True):
             if tail and text and text.isdigit() and int(text) > 0:
                 built[tail] = float(text)
     return built
 
 
-def looked_up(tails: "pa.Array", built: Mapping[str, float]) -> np.ndarray:
-    """Year of manufacture for each row, NaN where unknown; each distinct tail number is looked up once."""
+def years_by_row(tails: "pa.Array", built: Mapping[str, float]) -> np.ndarray:
+    """Year of manufacture of the plane of each row, NaN where unknown."""
     encoded = tails.dictionary_encode()
     years = [built.get(tail, np.nan) for tail in encoded.dictionary.to_pylist()]
     return np.array([*years, np.nan])[encoded.indices.fill_null(len(years)).to_numpy(zero_copy_only=False)]
 
 
-def labelled(blocks: list[np.ndarray]) -> Parsed:
-    """Blocks of [rows, 8 features + ArrDelay] -> the features and whether the flight arrived late."""
-    table = np.concatenate([np.empty((0, len(FEATURES) + 1)), *blocks])
+def with_late_labels(chunks: list[np.ndarray]) -> Parsed:
+    """X and y from chunks of [rows, 8 features + ArrDelay]: y is 1 if the flight arrived late (ArrDelay > 0)."""
+    table = np.concatenate([np.empty((0, len(FEATURES) + 1)), *chunks])
     return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FACTS)
 
 
-def tables(
+def read_csv_chunks(
     path: Path, columns: list[str], text: list[str] | None = None, member: str | None = None
 ) -> Iterator["pa.RecordBatch"]:
-    """A large CSV with a header, block by block, only the columns asked for: numbers, and `text` ones as strings."""
+    """The given columns of a large CSV with a header, in chunks of rows: as numbers, those in `text` as strings."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -88,5 +89,5 @@ def tables(
             raise UserError(f"{path} is not a CSV with the columns {', '.join(columns)}: {error}") from error
 
 
-def _arrays(block: "pa.RecordBatch", columns: list[str]) -> np.ndarray:
-    return np.column_stack([block[name].to_numpy(zero_copy_only=False) for name in columns])
+def _to_array(chunk: "pa.RecordBatch", columns: list[str]) -> np.ndarray:
+    return np.column_stack([chunk[name].to_numpy(zero_copy_only=False) for name in columns])

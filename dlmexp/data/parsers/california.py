@@ -1,11 +1,11 @@
-"""cadata: StatLib's California housing, from either of its public forms, columns in StatLib's order."""
+"""cadata: StatLib's California housing, from StatLib's or LIBSVM's file, with the columns in StatLib's order."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.parsers.delimited import numbers
+from dlmexp.data.parsers.delimited import read_numbers
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
@@ -17,17 +17,17 @@ LIBSVM_ORDER = ("income", "age", "rooms", "bedrooms", "population", "households"
 
 @parser("california")
 def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """`cal_housing.data` (bare or in `cal_housing.tgz`): commas, value last. `cadata`: libsvm text, value first."""
+    """`cal_housing.data`, or `cal_housing.tgz` with it: comma-separated, target last. `cadata`: LIBSVM text format."""
     ((_, path),) = files.items()
     if path.name == "cadata":
-        X, y = libsvm(path, len(FEATURES))
+        X, y = read_libsvm(path, len(FEATURES))
         return Parsed(X[:, [LIBSVM_ORDER.index(name) for name in FEATURES]], y, {"features": list(FEATURES)})
-    table = numbers(path, len(FEATURES) + 1, member="cal_housing.data" if path.suffix == ".tgz" else None)
+    table = read_numbers(path, len(FEATURES) + 1, member="cal_housing.data" if path.suffix == ".tgz" else None)
     return Parsed(table[:, :-1], table[:, -1], {"features": list(FEATURES)})
 
 
-def libsvm(path: Path, features: int) -> tuple[np.ndarray, np.ndarray]:
-    """A libsvm text file (`target index:value ...`, indices from 1, absent ones 0) as X [rows, features] and y."""
+def read_libsvm(path: Path, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """X [rows, features] and y of a file in LIBSVM's text format: `target index:value ...`, indices from 1."""
     targets: list[float] = []
     rows: list[int] = []
     columns: list[int] = []
@@ -43,7 +43,7 @@ def libsvm(path: Path, features: int) -> tuple[np.ndarray, np.ndarray]:
                 values.extend(float(value) for _, value in pairs)
                 targets.append(float(fields[0]))
             except ValueError:
-                raise UserError(f"{path}, line {number}: '{line.strip()[:60]}' is not libsvm text") from None
+                raise UserError(f"{path}, line {number}: '{line.strip()[:60]}' is not in LIBSVM format") from None
             if any(not 1 <= index <= features for index in found):
                 raise UserError(f"{path}, line {number}: an index is not in 1..{features}")
             rows.extend([len(targets) - 1] * len(found))

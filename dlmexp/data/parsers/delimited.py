@@ -1,4 +1,4 @@
-"""Numbers between commas without a header: banana, twonorm, ringnorm, abalone, song."""
+"""Text files of numbers without a header: banana, twonorm, ringnorm, abalone, song (commas), pol (whitespace)."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -12,8 +12,8 @@ from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
 
-def numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
-    """All fields of a file without a header as float64 [rows, columns]; an empty field becomes NaN."""
+def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
+    """A comma-separated file without a header as float64 [rows, columns]; an empty field becomes NaN."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -26,28 +26,28 @@ def numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
                 read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),
                 convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
             )
-            blocks = [
-                np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns])
-                for batch in reader
-                if batch.num_rows
+            chunks = [
+                np.column_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns])
+                for chunk in reader
+                if chunk.num_rows
             ]
         except pa.ArrowInvalid as error:
             raise UserError(f"{path} is not a table of {columns} numbers per line: {error}") from error
-    return np.concatenate([np.empty((0, columns)), *blocks])
+    return np.concatenate([np.empty((0, columns)), *chunks])
 
 
 @parser("label_last")
 def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, or -1/1 where -1 becomes 0 (banana)."""
     ((_, path),) = files.items()
-    table = numbers(path, _features(spec) + 1)
+    table = read_numbers(path, _features(spec) + 1)
     label = table[:, -1]
     return Parsed(table[:, :-1], np.where(label == -1.0, 0.0, label))
 
 
 @parser("abalone")
 def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """UCI's file: sex M/F/I, seven measurements, rings. Sex becomes two binary columns; M is the all-zero code."""
+    """UCI's file: sex M/F/I, seven measurements, rings. Sex becomes two binary columns, both 0 for M."""
     ((_, path),) = files.items()
     rows = [line.split(",") for line in path.read_text(encoding="ascii", errors="replace").split()]
     for number, row in enumerate(rows, start=1):
@@ -64,10 +64,32 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 @parser("song")
 def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """YearPredictionMSD: the year comes first, then 90 features; zipped as published, or the text file itself."""
+    """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
     ((_, path),) = files.items()
-    table = numbers(path, _features(spec) + 1, member="YearPredictionMSD.txt" if path.suffix == ".zip" else None)
+    table = read_numbers(path, _features(spec) + 1, member="YearPredictionMSD.txt" if path.suffix == ".zip" else None)
     return Parsed(table[:, 1:], table[:, 0])
+
+
+@parser("pol")
+def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The published training rows, then the test rows; features and targets are in separate files."""
+    X, y = [], []
+    for part in ("train", "test"):
+        data = _read_whitespace_separated(files[f"pol/pol_{part}_data.asc"])
+        labels = _read_whitespace_separated(files[f"pol/pol_{part}_labels.asc"])
+        if labels.shape != (len(data), 1):
+            raise UserError(f"pol, {part} part: {len(data)} rows of features but labels of shape {labels.shape}")
+        X.append(data)
+        y.append(labels[:, 0])
+    return Parsed(np.concatenate(X), np.concatenate(y))
+
+
+def _read_whitespace_separated(path: Path) -> np.ndarray:
+    """A text file as float64 [rows, columns]."""
+    try:
+        return np.loadtxt(path, dtype=np.float64, ndmin=2)
+    except ValueError as error:
+        raise UserError(f"{path} is not a table of numbers: {error}") from error
 
 
 def _features(spec: DatasetSpec) -> int:

@@ -1,4 +1,4 @@
-"""Data drawn from a definition: no file, any number of rows, the same for the same options."""
+"""Data drawn from a definition instead of read from files; `options` give the number of rows and the seed."""
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def ringnorm(spec: DatasetSpec) -> Parsed:
 
 @generator("song_like")
 def song_like(spec: DatasetSpec) -> Parsed:
-    """As large as song: 90 correlated features, a year from 1922 to 2011 that depends on them. For load tests."""
+    """Synthetic data of the shape of song, for load tests: 90 correlated features, a year that depends on them."""
     rows, rng = _size_and_rng(spec)
     X = rng.standard_normal((rows, 90))
     X[:, 1:] += 0.5 * X[:, :1]
@@ -53,7 +53,8 @@ def song_like(spec: DatasetSpec) -> Parsed:
 
 @generator("airline_like")
 def airline_like(spec: DatasetSpec) -> Parsed:
-    """As large as airline: its eight columns in their ranges, and lateness that depends on them. For load tests."""
+    """Synthetic data of the shape of airline, for load tests: the eight features in their ranges, labels that depend on
+    them."""
     rows, rng = _size_and_rng(spec)
     month, day, weekday = rng.integers(1, 5, rows), rng.integers(1, 32, rows), rng.integers(1, 8, rows)
     departure = rng.integers(0, 1440, rows)
@@ -69,6 +70,6 @@ def airline_like(spec: DatasetSpec) -> Parsed:
 
 
 def _clock(minutes: np.ndarray) -> np.ndarray:
-    """Minutes since midnight as hhmm, the way the airline data writes times; midnight is 2400."""
+    """Minutes since midnight as hhmm, the format of times in the airline data; midnight is 2400."""
     clock = minutes // 60 * 100 + minutes % 60
     return np.where(clock == 0, 2400, clock)

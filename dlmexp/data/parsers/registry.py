@@ -1,4 +1,4 @@
-"""The loaders: ways to get arrays, registered by the decorators `parser` and `generator`."""
+"""The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from dlmexp.registry import Registry
 
 @dataclass(frozen=True)
 class Parsed:
-    """Arrays as they come out of the raw files, before any check; `facts` are strings and numbers worth showing."""
+    """Arrays as parsed from the raw files, before any check; `facts` is extra information to show, as JSON values."""
 
     X: Float[np.ndarray, "N D"]
     y: Float[np.ndarray, " N"]
@@ -23,12 +23,12 @@ class Parsed:
 
 
 Read = Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
-"""(spec, paths by the name of the file spec) -> arrays."""
+"""(spec, paths by the `name` of their FileSpec) -> arrays."""
 
 
 @dataclass(frozen=True)
 class Loader:
-    """A way to get arrays. `version` is raised when the arrays it gives change; `drawn` needs no files."""
+    """A function that returns the arrays of a dataset. Increase `version` when they change. `drawn`: needs no files."""
 
     read: Read
     version: int
@@ -39,7 +39,7 @@ LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
 def parser(name: str, version: int = 1) -> Callable[[Read], Read]:
-    """Registers a function that reads raw files."""
+    """Registers a function that parses raw files."""
 
     def register(read: Read) -> Read:
         LOADERS.add(name, Loader(read, version, drawn=False))
@@ -49,7 +49,7 @@ def parser(name: str, version: int = 1) -> Callable[[Read], Read]:
 
 
 def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], Parsed]], Callable]:
-    """Registers a function that draws a dataset from its options; such data is known by its definition."""
+    """Registers a function that draws a dataset from the `options` of its spec."""
 
     def register(draw: Callable[[DatasetSpec], Parsed]) -> Callable:
         LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True))
@@ -59,7 +59,7 @@ def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], 
 
 
 def loader_of(spec: DatasetSpec) -> Loader:
-    """The loader a spec names."""
+    """The loader with the name in `spec.loader`."""
     if spec.loader not in LOADERS:
         known = nearest(spec.loader, LOADERS.names())
         raise UserError(f"dataset '{spec.name}': unknown loader '{spec.loader}': {known}")
@@ -67,5 +67,5 @@ def loader_of(spec: DatasetSpec) -> Loader:
 
 
 def drawn_from_definition(dataset: str) -> bool:
-    """Whether a dataset of `conf/dataset` is drawn, not read from files."""
+    """Whether a dataset of `conf/dataset` is drawn instead of read from files."""
     return loader_of(read_spec(dataset)).drawn

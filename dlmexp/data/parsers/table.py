@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlmexp.data.parsers.npz import read_npz
+from dlmexp.data.archives import read_npz
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError, nearest
@@ -14,14 +14,14 @@ from dlmexp.errors import UserError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_LEVELS = 100
-"""A text column with more different values is taken for names or numbers of things, not for categories."""
+MAX_CATEGORIES = 100
+"""A text column with more distinct values is assumed to hold names or identifiers, not categories."""
 
 
 @parser("table")
 def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The file's columns: `options.target` is y, the others are features; a text column with K values becomes K - 1
-    binary columns, its first value in alphabetical order being the all-zero code."""
+    """Column `options.target` is y, the others are features. A text column with K distinct values becomes K - 1 binary
+    columns, all 0 for the value that is first in alphabetical order."""
     ((_, path),) = files.items()
     columns = _columns(path)
     target = spec.options.get("target")
@@ -31,20 +31,20 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         raise UserError(f"csv.target={target}: {path.name} has no such column: {nearest(str(target), list(columns))}")
     y = _target(columns.pop(target), target, spec.task)
     names: list[str] = []
-    blocks: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     for name, column in columns.items():
-        added, block = _features(name, column)
+        added, array = _features(name, column)
         names += added
-        blocks.append(block)
+        arrays.append(array)
     if not names:
         raise UserError(f"{path.name} has no feature besides the target '{target}'")
-    if any(len(block) != len(y) for block in blocks):
-        raise UserError(f"{path.name}: arrays of different lengths: {[len(block) for block in blocks]} and {len(y)}")
-    return Parsed(np.concatenate(blocks, axis=1), y, {"features": names})
+    if any(len(array) != len(y) for array in arrays):
+        raise UserError(f"{path.name}: arrays of different lengths: {[len(array) for array in arrays]} and {len(y)}")
+    return Parsed(np.concatenate(arrays, axis=1), y, {"features": names})
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
-    """Columns by name: float64 for numbers and truth values, object arrays of str for text; nothing missing."""
+    """Columns by name, without missing values: float64 for numbers and booleans, object arrays of str for text."""
     readers = {".csv": _csv, ".parquet": _parquet}
     if path.suffix == ".npz":
         return read_npz(path)
@@ -70,13 +70,13 @@ def _csv(path: Path) -> "pa.Table":
         )
     except pa.ArrowInvalid as error:
         raise UserError(f"{path} is not a CSV file with a header: {error}") from error
-    if not _in_utf8(found):
+    if not _is_utf8(found):
         raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
     return found
 
 
-def _in_utf8(table: "pa.Table") -> bool:
-    """pyarrow takes any bytes for a column's name, and gives a column of other text back as bytes."""
+def _is_utf8(table: "pa.Table") -> bool:
+    """pyarrow accepts column names in any encoding, and returns a column of text that is not UTF-8 as bytes."""
     import pyarrow as pa
 
     try:
@@ -112,15 +112,15 @@ def _values(name: str, column: "pa.ChunkedArray", path: Path) -> np.ndarray:
         or pa.types.is_floating(kind)
         or pa.types.is_decimal(kind)
     ):
-        # Safe casts refuse integers beyond 2^53; as features or targets their last digits carry nothing.
+        # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
         return pc.cast(column, pa.float64(), safe=False).to_numpy()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return column.to_numpy().astype(object)
-    raise UserError(f"{path.name}: column '{name}' holds {kind}; only numbers, truth values and text can be used")
+    raise UserError(f"{path.name}: column '{name}' holds {kind}; only numbers, booleans and text can be used")
 
 
 def _features(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Names and float64 [rows, k] of what one column contributes; a 2-D array of an npz file counts as its columns."""
+    """Names and values (float64 [rows, k]) of the features from one column, or from a 2-D array of an npz file."""
     if column.ndim not in (1, 2):
         raise UserError(f"array '{name}' has {column.ndim} dimensions: features are 1-D or 2-D")
     if column.ndim == 2:
@@ -128,10 +128,10 @@ def _features(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray]:
     if column.dtype.kind not in "OUS":
         return [name], _as_float(name, column)[:, None]
     levels = np.unique(column.astype(str))
-    if len(levels) > MOST_LEVELS:
+    if len(levels) > MAX_CATEGORIES:
         raise UserError(
-            f"column '{name}' is text with {len(levels)} different values (e.g. '{levels[0]}'), more than "
-            f"{MOST_LEVELS}: drop it or turn it into numbers"
+            f"column '{name}' is text with {len(levels)} distinct values (e.g. '{levels[0]}'), more than "
+            f"{MAX_CATEGORIES}: drop it or turn it into numbers"
         )
     return [f"{name}={level}" for level in levels[1:]], (column.astype(str)[:, None] == levels[1:]).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""The airline recipe on flights made up to need every one of its steps."""
+"""The airline preprocessing on synthetic flights that need every step of it."""
 
 import bz2
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.airline import FEATURES, built_years
+from dlmexp.data.parsers.airline import FEATURES, manufacture_years
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
 
@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_the_recipe(folder, packed):
+def test_preprocessing_of_data_expo(folder, packed):
     text = "\n".join([HEADER, KEPT[0], *DROPPED, KEPT[1]]).encode()
     name = "2008.csv.bz2" if packed else "2008.csv"
     (folder / name).write_bytes(bz2.compress(text) if packed else text)
@@ -72,7 +72,7 @@ def test_a_table_without_a_column_is_refused(folder):
         load(airline("airline.csv"), folder.parent)
 
 
-def test_a_table_with_a_gap_names_it(folder):
+def test_a_missing_value_is_named(folder):
     (folder / "airline.csv").write_text(",".join([*FEATURES, "ArrDelay"]) + "\n1,2,3,4,5,6,7,8,9\n1,2,3,,5,6,7,8,-9\n")
     with pytest.raises(UserError, match="row 2, feature 4 is nan"):
         load(airline("airline.csv"), folder.parent)
@@ -85,4 +85,4 @@ def test_a_table_without_rows_is_refused(folder):
 
 
 def test_years_of_manufacture(folder):
-    assert built_years(folder / "plane-data.csv") == {"N712SW": 1998.0, "N772SW": 2000.0}
+    assert manufacture_years(folder / "plane-data.csv") == {"N712SW": 1998.0, "N772SW": 2000.0}

@@ -1,4 +1,4 @@
-"""cadata: one dataset in three forms."""
+"""cadata: the same dataset in three file formats."""
 
 import io
 import tarfile
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.california import FEATURES, LIBSVM_ORDER, libsvm
+from dlmexp.data.parsers.california import FEATURES, LIBSVM_ORDER, read_libsvm
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
 
@@ -22,7 +22,7 @@ def california(name: str) -> DatasetSpec:
     return DatasetSpec("cadata", "california", "regression", "regression", rows=2, features=8, files=files)
 
 
-def test_all_forms_give_the_same_values_and_checksum(tmp_path):
+def test_all_formats_give_the_same_values_and_checksum(tmp_path):
     folder = tmp_path / "cadata"
     folder.mkdir()
     text = "\n".join(",".join(f"{v:f}" for v in row) for row in ROWS).encode()
@@ -45,7 +45,7 @@ def test_all_forms_give_the_same_values_and_checksum(tmp_path):
 
 def test_libsvm_text_may_be_sparse_and_commented(tmp_path):
     (tmp_path / "f").write_text("1 2:5 # a comment\n\n-1.5 1:1e3 3:-2\n")
-    X, y = libsvm(tmp_path / "f", 3)
+    X, y = read_libsvm(tmp_path / "f", 3)
     assert X.tolist() == [[0, 5, 0], [1000, 0, -2]]
     assert y.tolist() == [1, -1.5]
 
@@ -62,4 +62,4 @@ def test_libsvm_text_may_be_sparse_and_commented(tmp_path):
 def test_bad_libsvm_text_is_named(tmp_path, text, message):
     (tmp_path / "f").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match=message):
-        libsvm(tmp_path / "f", 3)
+        read_libsvm(tmp_path / "f", 3)

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dlmexp.data.parsers.delimited import abalone, label_last, numbers, song
+from dlmexp.data.parsers.delimited import abalone, label_last, read_numbers, song
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
@@ -16,28 +16,28 @@ def spec(loader: str, features: int | None) -> DatasetSpec:
 
 def test_blanks_around_numbers_and_windows_line_ends(tmp_path):
     (tmp_path / "f").write_bytes(b"-1.2036, 2.5, 1\r\n 0.1713, -1e-3, 0\r\n")
-    assert numbers(tmp_path / "f", 3).tolist() == [[-1.2036, 2.5, 1], [0.1713, -1e-3, 0]]
+    assert read_numbers(tmp_path / "f", 3).tolist() == [[-1.2036, 2.5, 1], [0.1713, -1e-3, 0]]
 
 
 def test_numbers_are_rounded_correctly(tmp_path):
     values = np.random.default_rng(0).normal(size=(500, 3)) * 10.0 ** np.arange(-3, 6, 3)
     (tmp_path / "f").write_text("\n".join(",".join(repr(float(v)) for v in row) for row in values))
-    assert np.array_equal(numbers(tmp_path / "f", 3), values)
+    assert np.array_equal(read_numbers(tmp_path / "f", 3), values)
 
 
-def test_an_empty_field_becomes_nan_for_the_checks_to_name(tmp_path):
+def test_an_empty_field_becomes_nan(tmp_path):
     (tmp_path / "f").write_text("1,2\n,4\n")
-    assert np.isnan(numbers(tmp_path / "f", 2)).tolist() == [[False, False], [True, False]]
+    assert np.isnan(read_numbers(tmp_path / "f", 2)).tolist() == [[False, False], [True, False]]
 
 
 @pytest.mark.parametrize("text", ["1,2\n3\n", "1,2\n3,x\n", "1,2,3\n", ""])
-def test_other_tables_are_refused(tmp_path, text):
+def test_invalid_tables_are_refused(tmp_path, text):
     (tmp_path / "f").write_text(text)
     with pytest.raises(UserError, match="f is not a table of 2 numbers per line"):
-        numbers(tmp_path / "f", 2)
+        read_numbers(tmp_path / "f", 2)
 
 
-def test_labels(tmp_path):
+def test_labels_become_zero_and_one(tmp_path):
     (tmp_path / "f").write_text("1.14,-0.114,-1.0\n-1.52,-1.15,1.0\n")
     parsed = label_last(spec("label_last", 2), {"f": tmp_path / "f"})
     assert parsed.y.tolist() == [0.0, 1.0]
@@ -46,7 +46,7 @@ def test_labels(tmp_path):
         label_last(spec("label_last", None), {"f": tmp_path / "f"})
 
 
-def test_abalone_has_two_dummies(tmp_path):
+def test_abalone_encodes_sex_as_two_columns(tmp_path):
     (tmp_path / "f").write_text("M,1,2,3,4,5,6,7,15\nF,1,2,3,4,5,6,7,9\nI,1,2,3,4,5,6,7,0\n")
     parsed = abalone(spec("abalone", 9), {"f": tmp_path / "f"})
     assert parsed.X[:, :2].tolist() == [[0, 0], [1, 0], [0, 1]]
@@ -70,7 +70,7 @@ def test_bad_abalone_files_are_named(tmp_path, text, message):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_song_has_its_year_first(tmp_path, packed):
+def test_song_takes_the_first_column_as_target(tmp_path, packed):
     text = "2001,49.9,21.4\n1965,-3.5,1e2\n"
     path = tmp_path / ("YearPredictionMSD.txt.zip" if packed else "YearPredictionMSD.txt")
     if packed:

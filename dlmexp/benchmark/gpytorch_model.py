@@ -1,4 +1,4 @@
-"""GPyTorch's own model, trained one at a time (as the authors do) or as a batch: what ours is measured against."""
+"""The same model in GPyTorch, for comparison: trained one at a time (as the authors do) or with `batch_shape`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,8 +29,8 @@ class Classifier(gpytorch.models.ApproximateGP):
 def gpytorch_step(
     X: Tensor, y: Tensor, M: int, objective: str, B: int | None = None, only_q: bool = False
 ) -> Callable[[], None]:
-    """One training step (forward, backward, Adam) on X [N, D], y [N]: of one model, of B models as GPyTorch batches
-    them, or of the variational distribution alone (as the fixed variants do)."""
+    """A function that makes one training step (forward, backward, Adam) on X [N, D], y [N]: of one model, or of B
+    models with GPyTorch's `batch_shape`. `only_q`: of the variational distribution only (as in the fixed variants)."""
     Z = X[:M] if B is None else X[:M].expand(B, M, -1)
     model: Any = Classifier(Z.clone()).to(X)
     likelihood = gpytorch.likelihoods.BernoulliLikelihood().to(X)

@@ -1,4 +1,4 @@
-"""fetch and import: only whole, verified and parsable files get their final names."""
+"""fetch and import: only complete, verified and parsed files get their final names."""
 
 import fcntl
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlmexp.data import incoming
+from dlmexp.data import acquire
 from dlmexp.data.dataset import load
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
@@ -39,7 +39,7 @@ def song(url: str) -> DatasetSpec:
     return DatasetSpec("song", "song", "regression", "regression", features=2, files=(archive,))
 
 
-def everything(root: Path) -> list[str]:
+def all_files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
@@ -54,35 +54,35 @@ def zipped(members: dict[str, bytes]) -> bytes:
 def test_fetch_puts_a_verified_file_in_place(tmp_path):
     with serving(Behaviour(body=TABLE)) as url:
         spec = label_last(url=url, sha256=digest(TABLE))
-        assert incoming.fetch(spec, tmp_path, silent) == [tmp_path / "toy" / "toy.dat"]
-        assert everything(tmp_path) == ["toy/toy.dat"]
-        assert incoming.fetch(spec, tmp_path, silent) == []
+        assert acquire.fetch(spec, tmp_path, silent) == [tmp_path / "toy" / "toy.dat"]
+        assert all_files(tmp_path) == ["toy/toy.dat"]
+        assert acquire.fetch(spec, tmp_path, silent) == []
     assert load(spec, tmp_path).X.shape == (50, 2)
 
 
-def test_a_wrong_checksum_is_thrown_away(tmp_path):
+def test_a_download_with_a_wrong_checksum_is_deleted(tmp_path):
     with serving(Behaviour(body=TABLE)) as url, pytest.raises(UserError, match=f"{digest(TABLE)}.*{'0' * 64}"):
-        incoming.fetch(label_last(url=url, sha256="0" * 64), tmp_path, silent)
-    assert everything(tmp_path) == []
+        acquire.fetch(label_last(url=url, sha256="0" * 64), tmp_path, silent)
+    assert all_files(tmp_path) == []
 
 
-def test_a_download_is_verified_even_where_other_copies_are_welcome(tmp_path):
-    with serving(Behaviour(body=TABLE)) as url, pytest.raises(UserError, match="not the file expected"):
-        incoming.fetch(label_last(url=url, sha256="0" * 64, pinned=False), tmp_path, silent)
+def test_a_download_is_verified_even_if_not_pinned(tmp_path):
+    with serving(Behaviour(body=TABLE)) as url, pytest.raises(UserError, match="not the expected file"):
+        acquire.fetch(label_last(url=url, sha256="0" * 64, pinned=False), tmp_path, silent)
 
 
-def test_a_damaged_file_in_place_is_replaced(tmp_path):
+def test_a_damaged_file_is_replaced(tmp_path):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "toy.dat").write_bytes(b"damaged")
     with serving(Behaviour(body=TABLE)) as url:
-        incoming.fetch(label_last(url=url, sha256=digest(TABLE)), tmp_path, silent)
+        acquire.fetch(label_last(url=url, sha256=digest(TABLE)), tmp_path, silent)
     assert (tmp_path / "toy" / "toy.dat").read_bytes() == TABLE
 
 
-def test_not_found_leaves_nothing_behind(tmp_path):
+def test_a_404_error_leaves_no_files(tmp_path):
     with serving(Behaviour(status=[404])) as url, pytest.raises(UserError, match="404"):
-        incoming.fetch(label_last(url=url), tmp_path, silent)
-    assert everything(tmp_path) == []
+        acquire.fetch(label_last(url=url), tmp_path, silent)
+    assert all_files(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -93,37 +93,37 @@ def test_not_found_leaves_nothing_behind(tmp_path):
         ({"YearPredictionMSD.txt": b"import os; os.system('true')\n"}, "not a table of 3 numbers"),
     ],
 )
-def test_a_malicious_archive_never_gets_its_name(tmp_path, members, message):
+def test_a_malicious_archive_is_refused(tmp_path, members, message):
     with serving(Behaviour(body=zipped(members))) as url, pytest.raises(UserError, match=message):
-        incoming.fetch(song(url), tmp_path / "root", silent)
-    assert everything(tmp_path) == []
+        acquire.fetch(song(url), tmp_path / "root", silent)
+    assert all_files(tmp_path) == []
 
 
-def test_a_bomb_never_gets_its_name(tmp_path, monkeypatch):
+def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("dlmexp.data.archives.open_raw.__wrapped__.__defaults__", (None, 10_000))
     bomb = zipped({"YearPredictionMSD.txt": b"0" * 1_000_000})
     with serving(Behaviour(body=bomb)) as url, pytest.raises(UserError, match="more than 10000 bytes"):
-        incoming.fetch(song(url), tmp_path, silent)
-    assert everything(tmp_path) == []
+        acquire.fetch(song(url), tmp_path, silent)
+    assert all_files(tmp_path) == []
 
 
 KILLED_FETCH = """
 import sys, time
 from pathlib import Path
-from dlmexp.data import incoming
+from dlmexp.data import acquire
 from dlmexp.data.spec import DatasetSpec, FileSpec
 def slow(name):
-    def report(done, total):
+    def progress(done, total):
         print(done, flush=True)
         time.sleep(0.2 if done else 0)
-    return report
+    return progress
 files = (FileSpec("toy/toy.dat", url=sys.argv[1], sha256=sys.argv[3]),)
 spec = DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files)
-incoming.fetch(spec, Path(sys.argv[2]), slow)
+acquire.fetch(spec, Path(sys.argv[2]), slow)
 """
 
 
-def test_a_killed_fetch_leaves_no_half_file_and_is_resumed(tmp_path):
+def test_a_killed_fetch_leaves_no_partial_file_and_is_resumed(tmp_path):
     body = TABLE * 2000
     behaviour = Behaviour(body=body)
     with serving(behaviour) as url:
@@ -139,9 +139,9 @@ def test_a_killed_fetch_leaves_no_half_file_and_is_resumed(tmp_path):
         part = tmp_path / ".incoming" / "toy" / "toy.dat"
         kept = part.stat().st_size
         assert 0 < kept < len(body)
-        incoming.fetch(label_last(url=url, sha256=digest(body)), tmp_path, silent)
+        acquire.fetch(label_last(url=url, sha256=digest(body)), tmp_path, silent)
     assert behaviour.asked == [None, f"bytes={kept}-"]
-    assert everything(tmp_path) == ["toy/toy.dat"]
+    assert all_files(tmp_path) == ["toy/toy.dat"]
 
 
 def test_two_at_once_do_not_mix(tmp_path):
@@ -149,27 +149,27 @@ def test_two_at_once_do_not_mix(tmp_path):
     with (tmp_path / ".incoming" / "toy" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another process"):
-            incoming.fetch(label_last(url="http://127.0.0.1:9/"), tmp_path, silent)
+            acquire.fetch(label_last(url="http://127.0.0.1:9/"), tmp_path, silent)
 
 
-def test_a_read_only_root_is_named(tmp_path):
+def test_a_read_only_data_root_is_an_error(tmp_path):
     (tmp_path / "closed").mkdir(mode=0o555)
     with pytest.raises(UserError, match="read-only"):
-        incoming.fetch(label_last(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
-    assert everything(tmp_path) == []
+        acquire.fetch(label_last(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
+    assert all_files(tmp_path) == []
 
 
-def test_no_address_means_advice(tmp_path):
+def test_without_a_url_the_error_says_how_to_import(tmp_path):
     with pytest.raises(UserError, match=r"no public address.*dlmexp data import toy"):
-        incoming.fetch(label_last(), tmp_path, silent)
+        acquire.fetch(label_last(), tmp_path, silent)
 
 
-def test_only_what_lacks_is_fetched(tmp_path):
+def test_only_missing_files_are_fetched(tmp_path):
     files = (FileSpec("toy/a", url="http://127.0.0.1:9/"), FileSpec("toy/b", url="http://127.0.0.1:9/"))
     spec = DatasetSpec("toy", "sarcos", "regression", "regression", files=files)
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "a").write_text("there")
-    wanted = [entry.name for entry in incoming._fetchable(spec, tmp_path) if not incoming._sound(entry, tmp_path)]
+    wanted = [entry.name for entry in acquire._fetchable(spec, tmp_path) if not acquire._is_valid(entry, tmp_path)]
     assert wanted == ["toy/b"]
 
 
@@ -177,32 +177,32 @@ def test_import_by_name_and_by_checksum(tmp_path):
     for name in ("toy.dat", "renamed.bin"):
         (tmp_path / name).write_bytes(TABLE)
         root = tmp_path / f"root of {name}"
-        assert incoming.import_files(label_last(sha256=digest(TABLE)), root, [tmp_path / name]) == [
+        assert acquire.import_files(label_last(sha256=digest(TABLE)), root, [tmp_path / name]) == [
             root / "toy" / "toy.dat"
         ]
-        assert everything(root) == ["toy/toy.dat"]
+        assert all_files(root) == ["toy/toy.dat"]
     assert (tmp_path / "toy.dat").exists()
 
 
-def test_import_refuses_what_it_does_not_know(tmp_path):
+def test_import_refuses_unknown_and_invalid_files(tmp_path):
     (tmp_path / "other.dat").write_bytes(TABLE)
     (tmp_path / "toy.dat").write_bytes(b"1,2,x\n")
     root = tmp_path / "root"
     with pytest.raises(UserError, match=r"none of the files of dataset 'toy': toy.dat"):
-        incoming.import_files(label_last(), root, [tmp_path / "other.dat"])
+        acquire.import_files(label_last(), root, [tmp_path / "other.dat"])
     with pytest.raises(UserError, match="no such file"):
-        incoming.import_files(label_last(), root, [tmp_path / "nothing"])
+        acquire.import_files(label_last(), root, [tmp_path / "nothing"])
     with pytest.raises(UserError, match="published file"):
-        incoming.import_files(label_last(sha256="0" * 64), root, [tmp_path / "toy.dat"])
+        acquire.import_files(label_last(sha256="0" * 64), root, [tmp_path / "toy.dat"])
     with pytest.raises(UserError, match="not a table of 3 numbers"):
-        incoming.import_files(label_last(), root, [tmp_path / "toy.dat"])
+        acquire.import_files(label_last(), root, [tmp_path / "toy.dat"])
     drawn = DatasetSpec("r", "ringnorm", "binary", "counts", options={"rows": 10})
     with pytest.raises(UserError, match="needs no file"):
-        incoming.import_files(drawn, root, [tmp_path / "toy.dat"])
-    assert everything(root) == []
+        acquire.import_files(drawn, root, [tmp_path / "toy.dat"])
+    assert all_files(root) == []
 
 
-def test_import_of_one_file_of_two_is_a_beginning(tmp_path):
+def test_the_files_of_a_group_can_be_imported_one_by_one(tmp_path):
     from scipy.io import savemat
 
     names = ("sarcos_inv", "sarcos_inv_test")
@@ -211,23 +211,23 @@ def test_import_of_one_file_of_two_is_a_beginning(tmp_path):
     )
     for name in names:
         savemat(tmp_path / f"{name}.mat", {name: np.random.default_rng(0).normal(size=(30, 28))})
-        incoming.import_files(spec, tmp_path / "root", [tmp_path / f"{name}.mat"])
+        acquire.import_files(spec, tmp_path / "root", [tmp_path / f"{name}.mat"])
     assert load(spec, tmp_path / "root").X.shape == (60, 21)
 
 
-def test_a_tar_in_disguise_is_refused(tmp_path):
+def test_a_tar_with_a_symbolic_link_is_refused(tmp_path):
     with tarfile.open(tmp_path / "cal_housing.tgz", "w:gz") as archive:
         info = tarfile.TarInfo("CaliforniaHousing/cal_housing.data")
         info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
         archive.addfile(info)
     spec = DatasetSpec("c", "california", "regression", "regression", files=(FileSpec("c/cal_housing.tgz"),))
     with pytest.raises(UserError, match="link or a device"):
-        incoming.import_files(spec, tmp_path / "root", [tmp_path / "cal_housing.tgz"])
-    assert everything(tmp_path / "root") == []
+        acquire.import_files(spec, tmp_path / "root", [tmp_path / "cal_housing.tgz"])
+    assert all_files(tmp_path / "root") == []
 
 
 def test_progress_is_reported(tmp_path):
     seen: list[tuple[str, int, int | None]] = []
     with serving(Behaviour(body=TABLE)) as url:
-        incoming.fetch(label_last(url=url), tmp_path, lambda name: lambda done, total: seen.append((name, done, total)))
+        acquire.fetch(label_last(url=url), tmp_path, lambda name: lambda done, total: seen.append((name, done, total)))
     assert seen[-1] == ("toy/toy.dat", len(TABLE), len(TABLE))

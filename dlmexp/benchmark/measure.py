@@ -1,0 +1,98 @@
+"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, and its peak memory."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+
+@dataclass
+class Measurement:
+    """One measured quantity, and its limit if it has one: an upper limit, or with `at_least` a lower one."""
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        line = f"{self.name:64} {self.value:10.4g} {self.unit:6} "
+        if self.limit is None:
+            return line
+        return f"{line}{'>=' if self.at_least else '<='} {self.limit:g}  {'met' if self.meets_limit else 'NOT MET'}"
+
+    @property
+    def meets_limit(self) -> bool:
+        return self.limit is None or (self.value >= self.limit if self.at_least else self.value <= self.limit)
+
+
+def print_all(measurements: Iterable[Measurement]) -> bool:
+    """Prints one line per measurement, as soon as it is made; returns whether all limits are met."""
+    all_met = True
+    for measurement in measurements:
+        print(measurement, flush=True)
+        all_met &= measurement.meets_limit
+    return all_met
+
+
+def print_device(requested: str | None) -> str:
+    """The device to measure on: the one requested, else a GPU if there is one. Prints its name and torch's version."""
+    import torch
+
+    device = requested or ("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, {device} ({name}), float64")
+    return device
+
+
+def fastest(cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu") -> dict[str, float]:
+    """Seconds of the fastest run of each case, in about `seconds` in total. The minimum, because other programs on the
+    machine can only slow a run down. Cases take turns, so that a slow phase of the machine affects all of them."""
+    best = dict.fromkeys(cases, float("inf"))
+    for f in cases.values():
+        for _ in range(3):
+            f()
+    end = perf_counter() + seconds
+    while True:
+        for name, f in cases.items():
+            for _ in range(3):
+                synchronise(device)
+                start = perf_counter()
+                f()
+                synchronise(device)
+                best[name] = min(best[name], perf_counter() - start)
+        if perf_counter() > end:
+            return best
+
+
+def synchronise(device: str) -> None:
+    """Waits until the GPU has finished, if `device` is one."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
+    """The most memory that `f` holds at once, beyond what was allocated before. Exact, not sampled: torch's allocator
+    reports every allocation and release of tensors on the device."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        f()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    # Not torch.profiler.profile, which wraps this one and, in some versions from torch 2.10 on, warns at its first use.
+    profile: Any = torch.autograd.profiler.profile(profile_memory=True)
+    with profile:
+        f()
+    held = peak = 0
+    for event in profile.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak

@@ -1,0 +1,146 @@
+"""Adds raw files to the data root, downloaded or copied. They get their final names only after they were verified and
+parsed in a staging folder."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+
+from dlmexp.data.checksums import mismatch
+from dlmexp.data.dataset import parse
+from dlmexp.data.download import ProgressCallback, download
+from dlmexp.data.folders import is_writable
+from dlmexp.data.parsers.registry import loader_of
+from dlmexp.data.raw_files import file_groups, find_files, find_group, how_to_get
+from dlmexp.data.spec import DatasetSpec, FileSpec
+from dlmexp.errors import UserError
+
+ProgressFactory = Callable[[str], ProgressCallback]
+"""Name of a file -> the callback for the progress of its download."""
+
+
+def fetch(spec: DatasetSpec, root: Path, progress: ProgressFactory) -> list[Path]:
+    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid)."""
+    if loader_of(spec).drawn:
+        return []
+    wanted = [entry for entry in _fetchable(spec, root) if not _is_valid(entry, root)]
+    if not wanted:
+        return []
+    with _staging_folder(root, spec.name) as folder:
+        staged: dict[str, Path] = {}
+        for entry in wanted:
+            assert entry.url is not None
+            part = folder / Path(entry.name).name
+            download(entry.url, part, progress(entry.name), will_verify=bool(entry.sha256 or entry.git_blob))
+            if problem := mismatch(entry, part):
+                part.unlink()
+                raise UserError(f"{entry.url} is not the expected file: {problem}; the download was deleted")
+            staged[entry.name] = part
+        return _parse_and_move(spec, root, staged)
+
+
+def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
+    """Copies a user's files to the data root; each is recognised by its name or its checksum. Returns the copies."""
+    if loader_of(spec).drawn:
+        raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
+    matched = {}
+    for path in given:
+        if not path.is_file():
+            raise UserError(f"{path}: there is no such file")
+        name, entry = _recognise(spec, path)
+        if entry.pinned and (problem := mismatch(entry, path)):
+            raise UserError(f"dataset '{spec.name}': {problem}")
+        matched[name] = path
+    with _staging_folder(root, spec.name) as folder, tempfile.TemporaryDirectory(dir=folder) as copies:
+        staged = {name: Path(copies) / Path(name).name for name in matched}
+        for name, path in matched.items():
+            shutil.copyfile(path, staged[name])
+        return _parse_and_move(spec, root, staged)
+
+
+def _fetchable(spec: DatasetSpec, root: Path) -> list[FileSpec]:
+    """The files to download: those of the group that is present already, else of the first group with all URLs."""
+    found = find_files(spec, root)
+    if found.state == "ready":
+        return [entry for entry in spec.files if entry.name in found.files and entry.url]
+    for entries in file_groups(spec):
+        if all(entry.url for entry in entries):
+            return entries
+    raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
+
+
+def _is_valid(entry: FileSpec, root: Path) -> bool:
+    path = root / entry.name
+    return path.is_file() and (not entry.pinned or mismatch(entry, path) is None)
+
+
+def _recognise(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec]:
+    """The file of the spec that `path` is: by its name, else by its checksum, else by a pattern."""
+    entries = [entry for entry in spec.files if entry.package is None]
+    for entry in entries:
+        if Path(entry.name).name == path.name:
+            return entry.name, entry
+    for entry in entries:
+        if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
+            return entry.name, entry
+    for entry in entries:
+        if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
+            return str(Path(entry.name).parent / path.name), entry
+    names = dict.fromkeys(Path(entry.name).name for entry in entries)
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}': {', '.join(names)}")
+
+
+def _parse_and_move(spec: DatasetSpec, root: Path, staged: dict[str, Path]) -> list[Path]:
+    """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
+    for entries in file_groups(spec):
+        files, missing = find_group(entries, root, staged)
+        if staged.keys() & files.keys() and not missing:
+            try:
+                parse(spec, loader_of(spec), files)
+            except UserError:
+                for path in staged.values():
+                    path.unlink()  # otherwise the next fetch would take it for a finished download
+                raise
+    moved = []
+    for name, path in staged.items():
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(path, target)
+        moved.append(target)
+    return moved
+
+
+@contextmanager
+def _staging_folder(root: Path, name: str) -> Iterator[Path]:
+    """A folder in the data root for unfinished files, locked by one process at a time, removed when it is empty."""
+    folder = root / ".incoming" / name
+    if not is_writable(root):
+        raise UserError(f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA")
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / ".lock").open("w")
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"another process is fetching or importing '{name}' into {root} right now") from None
+        try:
+            yield folder
+        finally:
+            _clean_up(folder)
+
+
+def _clean_up(folder: Path) -> None:
+    """Removes the download metadata that belongs to no unfinished file, then the folders that are empty."""
+    for metadata in folder.glob(".*.json"):
+        if not (folder / metadata.name[1 : -len(".json")]).exists():
+            metadata.unlink()
+    if {path.name for path in folder.iterdir()} == {".lock"}:
+        shutil.rmtree(folder)
+    if not any(folder.parent.iterdir()):
+        folder.parent.rmdir()

