@@ -17,8 +17,8 @@ from dlmexp.registry import Registry
 class Parsed:
     """Arrays as they come out of the raw files, before any check; `facts` are strings and numbers worth showing."""
 
-    X: Float[np.ndarray, "N D"]
-    y: Float[np.ndarray, " N"]
+    X: Float[np.ndarray, "rows D"]
+    y: Float[np.ndarray, " targets"]  # one for each row, which is checked later
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
