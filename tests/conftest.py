@@ -1,9 +1,14 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the check of type hints."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+from tests.support.hints import check_hints
+
+if not os.environ.get("NOHINTS"):
+    check_hints()  # before anything of dlmexp is imported
 
 pytest_plugins = ["tests.support.processes", "tests.support.results"]
 

@@ -26,7 +26,7 @@ GIB = 1 << 30
 class BoundedStream(io.RawIOBase):
     """A stream that raises UserError after `limit` bytes."""
 
-    def __init__(self, inner: IO[bytes], limit: int, label: str):
+    def __init__(self, inner: IO[bytes] | io.BufferedIOBase, limit: int, label: str):
         self._inner, self._left, self._limit, self._label = inner, limit, limit, label
 
     def readable(self) -> bool:

@@ -7,7 +7,7 @@ first n of the pool. So a smaller set is nested in a larger one, and test and va
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -128,6 +128,7 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
+@runtime_checkable
 class SplittableData(Protocol):
     """Features and targets of a task; `Dataset` is one."""
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ from torch import Tensor
 Transform = Callable[[Tensor], tuple[Tensor, ...]]  # of [..., L, N] to arrays that begin with the same dimensions
 
 
+@runtime_checkable
 class RandomNumbers(Protocol):
     """What estimators ask for: numbers of shape [..., L, N], sample dimension at -2."""
 

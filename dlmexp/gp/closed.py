@@ -1,6 +1,6 @@
 """What the objectives with a closed form over q have in common: `elbo` for regression, `fitc`, and square loss."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -19,6 +19,7 @@ class Closed(NamedTuple):
     """which cells could be factorised"""
 
 
+@runtime_checkable
 class Collapsed(Protocol):
     """An objective as a function of the hyperparameters alone. `loss` is differentiable in `hyper`; with `rows_at_once`
     its memory, backward pass included, is that of so many rows."""

@@ -29,7 +29,7 @@ def _gauss_hermite(nodes: int, dtype: torch.dtype, device: torch.device) -> tupl
 
 
 def at_nodes(
-    mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], nodes: int
+    mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], nodes: int
 ) -> tuple[Float[Tensor, "*B K N"], Float[Tensor, "K 1"]]:
     """f_k = mu + sqrt(v) e_k and the log weights, sample dimension at -2."""
     e, log_w = gauss_hermite(nodes, mu.dtype, mu.device)
@@ -37,7 +37,7 @@ def at_nodes(
 
 
 def expectation(
-    g: Callable[[Tensor], Tensor], mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], nodes: int = 20
+    g: Callable[[Tensor], Tensor], mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], nodes: int = 20
 ) -> Float[Tensor, "*B N"]:
     """E_{f ~ N(mu, v)} g(f) by Gauss-Hermite; `g` maps [..., K, N] to [..., K, N]."""
     f, log_w = at_nodes(mu, v, nodes)

@@ -7,7 +7,7 @@ A new one needs a loss per row and a regulariser of q, and a line that registers
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,6 +20,7 @@ from dlmexp.gp.moments import Moments
 from dlmexp.registry import Registry
 
 
+@runtime_checkable
 class RowLoss(Protocol):
     """Loss per row [B, N], and per cell the share of accepted proposals where the loss draws by rejection."""
 

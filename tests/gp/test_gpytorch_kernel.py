@@ -20,6 +20,8 @@ THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ",
 class Warped(gpytorch.kernels.Kernel):
     """A user's own kernel, with a parameter of its own and a diagonal that is not constant."""
 
+    raw_power: torch.nn.Parameter
+
     def __init__(self, **options):
         super().__init__(**options)
         self.register_parameter("raw_power", torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1)))

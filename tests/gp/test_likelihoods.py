@@ -144,7 +144,7 @@ def test_elbo_loss_against_fine_integration(name):
         exact = -(w * lik.log_prob(mu + v.sqrt() * e, t(y))).sum(0) / w.sum(0)
         # 20 nodes are exact for smooth terms; student_t has a pole at distance scale sqrt(nu) = 1 from the real line.
         tolerance = {"student_t": 2e-3}.get(name, 1e-6)
-        torch.testing.assert_close(lik.elbo_loss(mu, v, t(y)), exact, rtol=tolerance, atol=1e-7)
+        torch.testing.assert_close(lik.elbo_loss(mu, v, t([y])), exact, rtol=tolerance, atol=1e-7)
 
 
 @pytest.mark.parametrize("mu", [-40.0, -1000.0])

@@ -17,8 +17,8 @@ from dlmexp.registry import Registry
 class Parsed:
     """Arrays as parsed from the raw files, before any check; `facts` is extra information to show, as JSON values."""
 
-    X: Float[np.ndarray, "N D"]
-    y: Float[np.ndarray, " N"]
+    X: Float[np.ndarray, "rows D"]
+    y: Float[np.ndarray, " targets"]  # one for each row, which is checked later
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

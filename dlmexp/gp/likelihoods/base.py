@@ -1,4 +1,5 @@
-"""What every likelihood p(y|f) offers. Observations and marginals are [..., N]; samples of f are [..., L, N].
+"""What every likelihood p(y|f) offers. Observations and marginals are [..., N], broadcast against each
+other; samples of f are [..., L, N].
 
 A new likelihood is a class with a `log_prob`, registered under a name:
 
@@ -72,13 +73,13 @@ class Likelihood(ABC):
         """log p(y|f), elementwise."""
 
     def log_loss(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
         """-log E_{N(f; mu, v)} p(y|f) per row (log-loss DLM, section 2), differentiable in mu, v and own parameters."""
         return quadrature_log_loss(self, mu, v, y, NODES)
 
     def elbo_loss(
-        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+        self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
     ) -> Float[Tensor, "*B N"]:
         """E_{N(f; mu, v)}[-log p(y|f)] per row (the ELBO's term, section 2)."""
         mu, v, y = torch.broadcast_tensors(mu, v, y)
@@ -91,7 +92,7 @@ class Likelihood(ABC):
             raise UserError(f"the likelihood '{self.name}' has no conditional_mean, which its metrics need: write one")
         return f if self.task == "regression" else self.log_prob(f, torch.ones_like(f)).exp()
 
-    def mean(self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"]) -> Float[Tensor, "*B N"]:
+    def mean(self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]) -> Float[Tensor, "*B N"]:
         """E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
         return expectation(self.over_samples().conditional_mean, mu, v, NODES)
 
@@ -122,9 +123,9 @@ LIKELIHOODS: Registry[type[Likelihood]] = Registry("likelihood", "dlmexp.gp.like
 
 def quadrature_log_loss(
     likelihood: Likelihood,
-    mu: Float[Tensor, "*B N"],
-    v: Float[Tensor, "*B N"],
-    y: Float[Tensor, "*B N"],
+    mu: Float[Tensor, "*#B #N"],
+    v: Float[Tensor, "*#B #N"],
+    y: Float[Tensor, "*#B #N"],
     nodes: int,
 ) -> Float[Tensor, "*B N"]:
     """`-log sum_k w_k p(y|mu + sqrt(v) e_k)` by Gauss-Hermite quadrature in log space."""

@@ -8,7 +8,7 @@ is wide compared with the range and the rule is the plain, uniform one around th
 """
 
 import math
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,7 @@ class Mode(NamedTuple):
         return Mode(f, shift, precision, Terms(value, slope, curvature), y)
 
 
+@runtime_checkable
 class LogConcaveDensity(Protocol):
     """What the integral asks of p(y|f) (`log_concave.LogConcave` says it in full)."""
 
@@ -73,7 +74,7 @@ SLACK = 12.0  # at the bend, W grows with exp(fall / SLACK): chosen on a grid of
 
 
 def log_product_integral(
-    likelihood: LogConcaveDensity, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    likelihood: LogConcaveDensity, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"], y: Float[Tensor, "*#B #N"]
 ) -> Float[Tensor, "*B N"]:
     """log E_{N(f; mu, v)} exp(likelihood.terms(f, y).value), differentiable once in mu and v.
 

@@ -1,0 +1,39 @@
+"""Checks the type hints of dlmexp while tests run, wherever they say the shape of a tensor or an array."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Self
+
+import jaxtyping
+from beartype import BeartypeConf, beartype
+
+PACKAGES = ["data", "estimators", "gp", "mlls", "objectives", "training"]  # where hints have shapes
+CONFIGURATION = BeartypeConf(is_pep484_tower=True)  # an int may be given where a hint says float
+SHAPED = re.compile(r"\b(Float|Int|Bool)\[")
+
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def check_hints() -> None:
+    """Every function with shapes and every class of these packages that is imported from now on is checked in use.
+
+    A check takes some 40 us. Functions without shapes are left alone, or training would take half as long again."""
+    jaxtyping.jaxtyped = _where_shaped  # which the hook puts on all functions
+    jaxtyping.install_import_hook([f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked")
+
+
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with its hints checked. Methods come here one by one, and such a one does not know its Self."""
+    if Self in function.__annotations__.values():
+        return function
+    return beartype(conf=CONFIGURATION)(function)
+
+
+def _where_shaped(*, typechecker: Any) -> Callable[[Any], Any]:
+    def decorate(decorated: Any) -> Any:
+        if inspect.isfunction(decorated) and not SHAPED.search(str(decorated.__annotations__)):
+            return decorated
+        return _jaxtyped(decorated, typechecker=typechecker)
+
+    return decorate
