@@ -70,7 +70,9 @@ def _evidence(name: str, attempted: list[Record], metric: str, chosen: list[Reco
     places = {(r.cell.n, r.cell.seed) for r in attempted}
     values = {(r.cell.n, r.cell.seed): on_test(r, metric) for r in chosen}
     finite = {place: value for place, value in values.items() if np.isfinite(value)}
-    return Evidence(name, finite, attempted, len(places) - len(finite))
+    # Records from before a metric was measured do not have it, which is no loss.
+    without = {(r.cell.n, r.cell.seed) for r in chosen if r.done and metric not in r.result.test}
+    return Evidence(name, finite, attempted, len(places - without) - len(finite))
 
 
 def compared(ours: Evidence, rivals: list[Evidence]) -> list[Measured]:

@@ -43,7 +43,13 @@ def compact(value: float, _position: Any = None) -> str:
 
 def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:
     """Everything inside the axes of a panel that has at least one line."""
-    kind = {"sizes": _points, "betas": _points, "curve": _curves, "histogram": _histograms}[panel.kind]
+    kind = {
+        "sizes": _points,
+        "betas": _points,
+        "curve": _curves,
+        "histogram": _histograms,
+        "reliability": _reliability,
+    }[panel.kind]
     drawn = [(one, look) for one, look in zip(series, looks, strict=True) if not one.empty]
     kind(ax, panel, drawn, error)
     ax.autoscale_view()
@@ -56,7 +62,9 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         ax.xaxis.set_major_formatter(FuncFormatter(compact))
-    if panel.kind != "histogram":
+    if panel.kind == "sizes" and panel.metric.startswith("coverage_"):
+        ax.axhline(int(panel.metric.removeprefix("coverage_")) / 100, color=style.MISSING, linewidth=0.6, zorder=0.5)
+    if panel.kind not in ("histogram", "reliability"):
         ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}")
         points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
         if panel.kind == "curve":
@@ -188,6 +196,42 @@ def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error:
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
     if panel.metric == "condition_i":
         ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
+
+
+def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
+    """Coverage as its difference from what the interval promises; shares of class 1 against the diagonal."""
+    coverage = panel.metric == "coverage"
+    for position, (one, look) in enumerate(drawn):
+        points = one.points[one.points["repetitions"] > 0]
+        height = points["mean"] - points["x"] if coverage else points["mean"]
+        bar = points[error].fillna(0.0)
+        ax.errorbar(
+            points["x"], height, yerr=bar if points[error].notna().any() else None, elinewidth=0.5, label=look.label,
+            transform=_dodged(ax, position, len(drawn)) if coverage else ax.transData, markersize=2.5,
+            **_line_style(look),
+        )  # fmt: skip
+        for edge in (height - bar, height + bar):
+            ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
+        if (lost := int(one.points["failed"].max())) > 0:
+            attempted = int((one.points["repetitions"] + one.points["failed"]).max())
+            ax.text(
+                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
+                ha="right", fontsize=5, color=look.colour,
+            )  # fmt: skip
+    guide: dict[str, Any] = {"color": style.MISSING, "linewidth": 0.6, "zorder": 0.5}
+    if coverage:
+        ax.axhline(0.0, **guide)
+        levels = sorted({float(x) for one, _ in drawn for x in one.points["x"]})
+        ax.set_xticks(levels, [f"{100 * level:g}" for level in levels])
+        ax.set_xlabel("central interval, %")
+        ax.set_ylabel("coverage − nominal")
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+    else:
+        ax.plot([0, 1], [0, 1], label="_diagonal", **guide)
+        ax.set_xlabel("predicted probability")
+        ax.set_ylabel("share of class 1")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
 
 
 def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:

@@ -73,7 +73,9 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Dra
 
 
 def _against(panel: Panel) -> str:
-    return {"sizes": "n", "betas": "beta", "curve": panel.x, "histogram": "samples"}[panel.kind]
+    return {"sizes": "n", "betas": "beta", "curve": panel.x, "histogram": "samples", "reliability": "predicted"}[
+        panel.kind
+    ]
 
 
 def render(drawn: Drawn) -> Canvas:
@@ -111,7 +113,9 @@ def render(drawn: Drawn) -> Canvas:
 
 
 def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: str) -> None:
-    size = next((one.n for one in series if one.n is not None), None) if panel.kind == "betas" else None
+    size = (
+        next((one.n for one in series if one.n is not None), None) if panel.kind in ("betas", "reliability") else None
+    )
     about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "") if text)
     ax.set_title(f"{letter}{about}", loc="left")
     if all(one.empty for one in series):
@@ -213,6 +217,8 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append("Grey in the legend: not run.")
     if "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
+    if "reliability" in kinds:
+        notes.append("Bins of equal numbers of test rows; grey lines: perfect calibration.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL.")
     notes += [

@@ -7,7 +7,7 @@ from typing import Literal
 from dlmexp.figures import style
 from dlmexp.figures.style import Look
 
-Kind = Literal["sizes", "betas", "curve", "histogram"]
+Kind = Literal["sizes", "betas", "curve", "histogram", "reliability"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,9 @@ class Panel:
     """One pair of axes.
 
     sizes: metric against n, beta selected. betas: metric against beta at size `n`. curve: metric against `x`.
-    histogram: a statistic of gradient draws, `metric` names the array.
+    histogram: a statistic of gradient draws, `metric` names the array. reliability: what was observed against what was
+    predicted, beta selected, at size `n`: `coverage` of central intervals, or shares of class 1 in bins of probability
+    (`reliability`).
     """
 
     kind: Kind

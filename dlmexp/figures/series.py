@@ -21,7 +21,8 @@ from dlmexp.records.selection import Choice, on_test, on_validation
 from dlmexp.records.settings import same_settings
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
-PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients"}
+PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients", "reliability": "fits"}
+LEVELS = (50, 90, 95)  # per cent, of the central intervals whose coverage is recorded
 
 
 @dataclass
@@ -52,7 +53,9 @@ def summary(x: float, values: Iterable[float], attempted: int) -> dict[str, Any]
 
 def panel_series(panel: Panel, results: Results, parameterisation: str = "whitened") -> list[Series]:
     """The lines of a panel in their order; a line without records has no points."""
-    make = {"sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram}[panel.kind]
+    make = {
+        "sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability
+    }[panel.kind]  # fmt: skip
     candidates = [line_choices(panel, line, results, parameterisation) for line in panel.lines]
     n = None if panel.kind == "sizes" else _one_size(panel, [one for several in candidates for one in several])
     preferred = catalogue.beta_rule(panel.experiment)
@@ -109,7 +112,8 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
         sizes[one.cell.n].append(one)
     points, notes = [], []
     for n, attempts in sorted(sizes.items()):
-        complete = [one for one in attempts if not one.missing]
+        complete, note = _measured(panel, line, [one for one in attempts if not one.missing])
+        notes += note
         if lacking := [one.missing for one in attempts if one.missing]:
             notes.append(_incomplete(line, n, lacking))
         if not complete:
@@ -125,6 +129,37 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
                 "failed_candidates": sum(one.failed for one in attempts),
             }
         )
+    return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)), notes=notes)
+
+
+def _measured(panel: Panel, line: Line, several: list[Choice]) -> tuple[list[Choice], list[str]]:
+    """Those whose records have the panel's metric, and a note on the others: older records lack newer metrics."""
+    name = f"coverage_{LEVELS[-1]}" if panel.metric == "coverage" else panel.metric
+    name = "ece" if name == "reliability" else name
+    having = [one for one in several if not all(r.done and name not in r.result.test for r in one.records)]
+    if len(having) == len(several):
+        return several, []
+    n, count = several[0].cell.n, len(several) - len(having)
+    which = "1 repetition has" if count == 1 else f"{count} repetitions have"
+    return having, [f"{line.look.label}, n = {n}: {which} records without {panel.metric}, from before it was measured"]
+
+
+def _reliability(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
+    """Observed shares against predicted ones at the selected beta: per level of central intervals, or per bin."""
+    complete, notes = _measured(panel, line, [one for one in several if not one.missing])
+    chosen = [record for one in complete if (record := one.selected(panel.metric)) is not None]
+    points = []
+    if panel.metric == "coverage":
+        for level in LEVELS if complete else ():
+            values = [on_test(record, f"coverage_{level}") for record in chosen]
+            points.append(summary(level / 100, values, len(complete)))
+    else:
+        names = ("reliability_p", "reliability_y")
+        bins = [[arrays.get(name) for name in names] for record in chosen if (arrays := results.arrays(record))]
+        pairs = np.array([pair for pair in bins if all(one is not None for one in pair)], dtype=float)
+        for b in range(pairs.shape[-1] if len(pairs) else 0):
+            p, y = pairs[:, 0, b], pairs[:, 1, b]
+            points.append(summary(summary(0, p, len(p))["mean"], y, len(complete)))
     return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)), notes=notes)
 
 

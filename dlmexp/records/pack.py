@@ -45,12 +45,12 @@ def read_record(line: bytes) -> Record:
 
 
 def hyperparameters(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of a fit's arrays, the hyperparameters: all but the course of training."""
-    return {name: array for name, array in arrays.items() if not _of_the_course(name)}
+    """Of a fit's arrays, the hyperparameters: all but the course of training and reliability diagrams."""
+    return {name: array for name, array in arrays.items() if not _for_figures(name)}
 
 
-def _of_the_course(name: str) -> bool:
-    return name in ("objective", "evaluated_at", "epochs") or name.startswith("test_")
+def _for_figures(name: str) -> bool:
+    return name in ("objective", "evaluated_at", "epochs") or name.startswith(("test_", "reliability_"))
 
 
 class Content(NamedTuple):
@@ -137,7 +137,7 @@ def write_pack(
         if light or record.part == "fits":
             kept.pop("objective", None)
         if light and record.part != "gradients":
-            kept = {name: array for name, array in kept.items() if _of_the_course(name)}
+            kept = {name: array for name, array in kept.items() if _for_figures(name)}
         command = portable(shlex.split(record.made.command or ""))
         record = msgspec.structs.replace(
             record,

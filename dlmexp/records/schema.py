@@ -22,6 +22,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
+    trivial: dict[str, dict[str, float]] = {}  # by part: the metrics of a predictor that knows only training targets
     iterations: int | None = None
     converged: bool | None = None
     stopped: str | None = None

@@ -41,11 +41,11 @@ class Choice:
         return sum(not record.done for record in self.records)
 
     def selected_by(self, metric: str) -> str:
-        """NLL selects what is reported as NLL, error rate or MRE; MSE what is reported as MSE. Square-loss methods
-        have no NLL: for them it is always MSE (docs/SPEC.md, section 6)."""
+        """MSE selects what is reported as MSE, NLL everything else. Square-loss methods have no NLL: for them it is
+        always MSE (docs/SPEC.md, section 6)."""
         wanted = "mse" if metric == "mse" else "nll"
         had = {name for record in self.records for name in record.result.validation}
-        return wanted if wanted in had or not had else min(had)
+        return next((name for name in (wanted, "nll", "mse", *sorted(had)) if name in had), wanted)
 
     def selected(self, metric: str = "nll") -> Record | None:
         """The candidate with the lowest validation metric, the larger beta of equals. None while some candidates have

@@ -11,6 +11,10 @@ from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice
 
 METRICS = ("nll", "mse", "error", "mre")
+# Beside them where a record has them: records from before they were measured have none.
+CALIBRATION = (
+    "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
+)  # fmt: skip
 # The columns that tell selections apart, estimator options under their own names.
 BY = [name for field in IDENTITY for name in (FIRST_OPTIONS if field == "options" else (field,))]
 

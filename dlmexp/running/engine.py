@@ -16,6 +16,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.records.provenance import provenance
 from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
+from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target
 from dlmexp.running.presence import Presence
@@ -27,6 +28,7 @@ from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Finished, Training, train
+from dlmexp.training.trivial import trivial_metrics
 
 POLL_SECONDS = 2.0
 
@@ -47,6 +49,7 @@ class Engine:
     experiment: str
     checkpoint_seconds: float
     _refit: dict[str, Cell] = field(default_factory=dict)
+    _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
@@ -217,6 +220,7 @@ class Engine:
         result = Result(
             validation=finished.metrics.get("validation", {}),
             test=finished.metrics.get("test", {}),
+            trivial=self._trivial_metrics(cell, split),
             iterations=finished.iterations,
             converged=finished.stopped != "limit" or cell.epochs is not None,
             stopped="epochs" if cell.epochs is not None else finished.stopped,
@@ -230,12 +234,21 @@ class Engine:
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
         )
+        arrays |= finished.reliability
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
         self._write(cell, "done", result, arrays)
+
+    def _trivial_metrics(self, cell: Cell, split: Prepared) -> dict[str, dict[str, float]]:
+        """Of the trivial predictor, computed once per split."""
+        of = (cell.dataset, cell.task, cell.seed, cell.n)
+        if of not in self._trivial:
+            parts = {"validation": split.y_val, "test": split.y_test}
+            self._trivial[of] = trivial_metrics(cell.task, split.y_train, parts)
+        return self._trivial[of]
 
     def _fail(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
@@ -250,11 +263,12 @@ class Engine:
 
 
 def _not_finite(finished: Finished) -> str:
-    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite."""
+    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite. Scores of
+    calibration are recorded as they are: they neither train nor select."""
     if len(finished.objective) and not np.isfinite(finished.objective[-1]):
         return "the objective is not finite"
     for part, metrics in finished.metrics.items():
         for name, value in metrics.items():
-            if not np.isfinite(value):
+            if name not in CALIBRATION and not np.isfinite(value):
                 return f"the {part} {name} is not finite"
     return ""

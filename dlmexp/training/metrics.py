@@ -1,5 +1,9 @@
 """How good the predictions of a batch of cells are, on validation or test rows (docs/SPEC.md, section 7)."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -7,29 +11,84 @@ from torch import Tensor
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.predict import predict
 from dlmexp.training.program import Posterior, Program
+from dlmexp.training.reliability import Reliability, reliability
 
 Metrics = dict[str, float]
 
 ENTRIES_AT_ONCE = 8_000_000  # of the [B, M, rows] arrays that predictions need: 64 MB each in float64
 
 
+class Predictions(NamedTuple):
+    """Marginals of some rows of every cell, and their targets. Shapes: [B, rows]."""
+
+    likelihood: Likelihood
+    mu: Tensor
+    v: Tensor
+    y: Tensor
+
+
+class Final(NamedTuple):
+    """What is measured of a cell at its end: metrics by part, and the bins of its reliability diagram on test rows."""
+
+    metrics: dict[str, Metrics]
+    reliability: dict[str, np.ndarray]
+
+
 @torch.no_grad()
 def evaluate(program: Program, posterior: Posterior, part: str) -> list[Metrics]:
-    """Mean metrics of every cell on one part of its split."""
+    """Mean metrics of every cell on one part of its split, without those of calibration: for learning curves."""
+    sums: dict[str, Tensor] = {}
+    for rows in _predictions(program, posterior, part):
+        _add(sums, rowwise(program, *rows))
+    return _means(sums, program, part)
+
+
+@torch.no_grad()
+def evaluate_finally(program: Program, posterior: Posterior) -> list[Final]:
+    """Everything that is recorded of every cell: on all parts, with calibration where the objective predicts a
+    variance."""
+    found = [Final({}, {}) for _ in program.beta]
+    for part in program.split.parts:
+        metrics, bins = _with_calibration(program, posterior, part)
+        for i, cell in enumerate(found):
+            cell.metrics[part] = metrics[i]
+            if bins is not None and part == "test":
+                cell.reliability.update(bins.arrays(i))
+    return found
+
+
+def _with_calibration(program: Program, posterior: Posterior, part: str) -> tuple[list[Metrics], Reliability | None]:
+    sums: dict[str, Tensor] = {}
+    probabilities = []
+    has_distribution = program.model.objective.predicts_variance
+    binary = has_distribution and program.model.likelihood.task == "binary"
+    for rows in _predictions(program, posterior, part):
+        _add(sums, rowwise(program, *rows))
+        if has_distribution:
+            _add(sums, rows.likelihood.calibration(rows.mu, rows.v, rows.y))
+        if binary:
+            probabilities.append(rows.likelihood.mean(rows.mu, rows.v))
+    metrics = _means(sums, program, part)
+    if not binary:
+        return metrics, None
+    bins = reliability(torch.cat(probabilities, -1), program.split.parts[part][1][program.split.index])
+    for cell, ece in zip(metrics, bins.ece().tolist(), strict=True):
+        cell["ece"] = ece
+    return metrics, bins
+
+
+def _predictions(program: Program, posterior: Posterior, part: str) -> Iterator[Predictions]:
+    """Marginals at the rows of a part, in pieces of bounded memory."""
     X, y = program.split.parts[part]
     index = program.split.index
     hyper, m, L, jitter = posterior
     likelihood = program.model.likelihood.from_hyper(hyper)
     B, M = m.shape
     at_once = max(1, ENTRIES_AT_ONCE // (B * M))
-    sums: dict[str, Tensor] = {}
     for first in range(0, X.shape[1], at_once):
         rows = slice(first, first + at_once)
         mu, v = predict(program.model.kernel, hyper, m, L, jitter, X[:, rows][index])
-        for name, value in rowwise(program, likelihood, mu, v, y[:, rows][index]).items():
-            sums[name] = sums.get(name, torch.zeros_like(jitter)) + value.sum(-1)
-    means = {name: (total / X.shape[1]).tolist() for name, total in sums.items()}
-    return [{name: values[i] for name, values in means.items()} for i in range(B)]
+        yield Predictions(likelihood, mu, v, y[:, rows][index])
 
 
 def rowwise(
@@ -42,3 +101,15 @@ def rowwise(
     """The metrics that the likelihood states, and the NLL where the objective predicts a variance."""
     found = {"nll": likelihood.log_loss(mu, v, y)} if program.model.objective.predicts_variance else {}
     return found | {name: metric(likelihood, mu, v, y) for name, metric in likelihood.metrics.items()}
+
+
+def _add(sums: dict[str, Tensor], rows: dict[str, Float[Tensor, "B N"]]) -> None:
+    for name, value in rows.items():
+        total = value.sum(-1)
+        sums[name] = sums[name] + total if name in sums else total
+
+
+def _means(sums: dict[str, Tensor], program: Program, part: str) -> list[Metrics]:
+    rows = program.split.parts[part][0].shape[1]
+    means = {name: (total / rows).tolist() for name, total in sums.items()}
+    return [{name: values[i] for name, values in means.items()} for i in range(len(program.beta))]

@@ -9,7 +9,7 @@ import torch
 from dlmexp.gp.moments import moments
 from dlmexp.training.collapsed import ENTRIES_AT_ONCE
 from dlmexp.training.fixed import Fixed
-from dlmexp.training.metrics import evaluate
+from dlmexp.training.metrics import evaluate_finally
 from dlmexp.training.train import Curve, Finished
 
 
@@ -26,7 +26,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
     means, losses = path(s, betas)
     m, loss = means[split.index, which], losses[split.index, which] / program.n
     posterior = program.posterior({"m": m, "L": torch.zeros_like(s.AA)[split.index]}, program.beta)
-    parts = {name: evaluate(program, posterior, name) for name in split.parts}
+    measured = evaluate_finally(program, posterior)
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     seconds = (perf_counter() - began) / len(program.beta)
     for i in range(len(program.beta)):
@@ -38,7 +38,8 @@ def solve(program: Fixed) -> Iterator[Finished]:
             seconds=seconds,
             objective=np.array([float(loss[i])]),
             acceptance=None,
-            metrics={name: metrics[i] for name, metrics in parts.items()},
+            metrics=measured[i].metrics,
+            reliability=measured[i].reliability,
             hyperparameters={name: value[i] for name, value in hyper.items()},
             curve=Curve(),
             state={},

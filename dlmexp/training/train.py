@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool
 
 from dlmexp.training.graph import stepper
-from dlmexp.training.metrics import Metrics, evaluate
+from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally
 from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import FAILED, REPORTED, STOPPED, State
@@ -44,6 +44,7 @@ class Finished:
     objective: np.ndarray
     acceptance: float | None
     metrics: dict[str, Metrics]
+    reliability: dict[str, np.ndarray]  # binary data: bins on the test rows
     hyperparameters: dict[str, np.ndarray]
     curve: Curve
     state: dict[str, np.ndarray]  # of a failed cell: its last good parameters
@@ -151,7 +152,7 @@ def _extend(training: Training, indices: list[int] | None = None) -> None:
 def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
-    parts = {name: evaluate(program, posterior, name) for name in program.split.parts}
+    measured = evaluate_finally(program, posterior)
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
     for i, index in enumerate(indices):
@@ -165,7 +166,8 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
             seconds=training.seconds[index],
             objective=state.history[i, :iterations].cpu().numpy(),
             acceptance=float(state.acceptance[i]) / iterations if float(state.acceptance[i]) > 0 else None,
-            metrics={name: metrics[i] for name, metrics in parts.items()},
+            metrics=measured[i].metrics,
+            reliability=measured[i].reliability,
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
             curve=training.curves[index],
             state={name: value[i] for name, value in values.items()} if failed else {},

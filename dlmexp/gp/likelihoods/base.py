@@ -30,6 +30,7 @@ from torch import Tensor
 
 from dlmexp.errors import UserError
 from dlmexp.gp.hyperparameters import Hyper, Parameter
+from dlmexp.gp.likelihoods.calibration import Scores, brier
 from dlmexp.gp.quadrature import at_nodes, expectation
 from dlmexp.registry import Registry
 
@@ -59,7 +60,7 @@ class Likelihood(ABC):
     name: ClassVar[str]  # set when it is registered
     task: ClassVar[str] = "regression"  # regression | binary (y in {0, 1}) | count
     parameters: ClassVar[Mapping[str, Parameter]] = {}  # learned with the kernel's; by default fields of these names
-    metrics: ClassVar[Mapping[str, Metric]] = {}  # beside the NLL
+    metrics: ClassVar[Mapping[str, Metric]] = {}  # beside the NLL, also in learning curves
     conjugate: ClassVar[bool] = False  # Gaussian noise: q has a closed form
     product_sampler: ClassVar[str | None] = None  # the fastest exact sampler of q(f) p(y|f), a name in SAMPLERS
 
@@ -95,6 +96,13 @@ class Likelihood(ABC):
     def mean(self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]) -> Float[Tensor, "*B N"]:
         """E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
         return expectation(self.over_samples().conditional_mean, mu, v, NODES)
+
+    def calibration(self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]) -> Scores:
+        """Scores per row of the whole predictive distribution, measured at the end of training (`calibration.py`).
+
+        Binary data have a Brier score (and an ECE, which needs all rows at once: `training.metrics`). Other likelihoods
+        have none unless they say so here."""
+        return brier(self.mean(mu, v), y) if self.task == "binary" else {}
 
     def log_p_max(self, y: Float[Tensor, "*B N"]) -> Tensor:
         """sup_f log p(y|f), the constant of the paper's rejection sampler."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Parameter
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
+from dlmexp.gp.likelihoods.calibration import Scores, normal_scores
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -36,6 +37,9 @@ class Gaussian(Likelihood):
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return mu
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        return normal_scores(mu, v + self.noise, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return (-0.5 * (LOG_2PI + self.noise.log())).expand_as(y)

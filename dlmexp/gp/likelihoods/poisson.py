@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
+from dlmexp.gp.likelihoods.calibration import Scores
+from dlmexp.gp.likelihoods.count_calibration import count_scores
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.likelihoods.special import lambert_w_exp
 
@@ -56,6 +58,9 @@ class Poisson(LogConcave):
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return (mu + v / 2).exp()
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        return count_scores(self.log_prob, torch.exp, torch.log, mu, v, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return torch.xlogy(y, y) - y + self.log_constant(y)

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
+from dlmexp.gp.likelihoods.calibration import Scores
+from dlmexp.gp.likelihoods.count_calibration import count_scores
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.likelihoods.special import lambert_w_exp
 
@@ -59,6 +61,9 @@ class PoissonSoftplus(LogConcave):
 
     def conditional_mean(self, f: Tensor) -> Tensor:
         return softplus(f)
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        return count_scores(self.log_prob, softplus, self.peak, mu, v, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return torch.xlogy(y, y) - y + self.log_constant(y)

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Hyper, Parameter
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
+from dlmexp.gp.likelihoods.calibration import Scores, normal_mixture_scores
 
 NODES = 160
+SCORE_NODES = 20  # of the same mixture without y, which is smooth
 DROP = 25.0
 NU = 4.0  # degrees of freedom where the model is trained by dlmexp: held, only the scale is learned
 
@@ -73,6 +75,16 @@ class StudentT(Likelihood):
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return mu
+
+    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
+        # The predictive distribution is the mixture of N(mu, v + w) over w, by the trapezoidal rule in u = log w.
+        mu, v, y = torch.broadcast_tensors(mu, v, y)
+        a, b = self.nu / 2, self.nu * self.scale.square() / 2
+        low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
+        steps = torch.linspace(0, 1, SCORE_NODES, dtype=mu.dtype, device=mu.device).view(-1, *(1,) * low.ndim)
+        u = low + (high - low) * steps
+        weights = torch.softmax(-a * u - b / u.exp(), 0)
+        return normal_mixture_scores(y - mu, v + u.exp(), weights.broadcast_to(SCORE_NODES, *low.shape))
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return self._log_c().expand_as(y)
