@@ -51,7 +51,8 @@ def agreement(one: "Results", other: "Results") -> list[Line]:
     lines.append(Line("largest difference in test NLL", difference.max(), "nats"))
     asked = [several for several in dict.fromkeys([*one.asked, *other.asked]) if len(several.keys) > 1]
     picked = [
-        {(c.method, c.betas, c.cell.identity): c.selected() for c in choices(asked, r.records)} for r in (one, other)
+        {(c.method, c.betas, c.protocol, c.cell.identity): c.selected() for c in choices(asked, r.records)}
+        for r in (one, other)
     ]
     pairs = [(ours, picked[1].get(which)) for which, ours in picked[0].items()]
     same = [ours.key == theirs.key for ours, theirs in pairs if ours is not None and theirs is not None]

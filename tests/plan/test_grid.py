@@ -132,12 +132,12 @@ def test_estimators_are_for_log_loss_alone_and_lists_are_swept():
 def test_regression_uses_closed_forms_unless_told_not_to():
     words = ["dataset=cadata", "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]"]
     words.append("method=[elbo,fitc,joint_sq_dlm,fixed_sq_dlm,joint_log_dlm,fixed_log_dlm]")
-    forms = {c.method: c.form for c in _cells(*words)}
+    forms = {some.method: some.cells[0].form for some in _candidates(*words)}
     assert forms == {
         "elbo": "collapsed", "fitc": "collapsed", "joint_sq_dlm": "collapsed", "fixed_sq_dlm": "collapsed",
         "joint_log_dlm": "explicit", "fixed_log_dlm": "explicit",
     }  # fmt: skip
-    explicit = {c.method: c.form for c in _cells(*words, "collapsed=false")}
+    explicit = {some.method: some.cells[0].form for some in _candidates(*words, "collapsed=false")}
     assert explicit["elbo"] == "explicit"
 
 
@@ -147,7 +147,9 @@ def test_minibatches_where_there_are_more_rows_than_that():
     assert cells["log_dlm", 6000].minibatch is None
     assert cells["log_dlm", 6000].lr == 0.1
     assert cells["log_dlm", 6001].minibatch == 6000
-    assert cells["log_dlm", 6001].lr == 1e-3
+    assert cells["log_dlm", 6001].lr == 0.1
+    slow = _cells(*words, "sizes=[6001]", "training.regression.minibatch_lr=0.001", rows=10_000)
+    assert {c.lr for c in slow if c.objective == "log_dlm"} == {1e-3}
     assert cells["elbo", 6001].minibatch is None, "closed forms see all rows"
     assert cells["elbo", 6001].lr == 0.1
 
