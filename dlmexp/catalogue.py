@@ -83,9 +83,15 @@ def repetitions(experiment: str) -> int:
     return len(experiments().get(experiment, {}).get("seeds", range(5)))
 
 
-def beta_rule(experiment: str) -> str:
-    """The betas that an experiment selects from, in the words of `BetaConfig.rule`; the paper's grid by default."""
-    group: Mapping[str, Any] = entries("beta")[selected_in(experiment, "beta", "grid")]
+def protocols() -> list[str]:
+    """The names of all protocols, ours first."""
+    return list(entries("protocol"))
+
+
+def beta_rule(experiment: str, protocol: str = "paper") -> str:
+    """The betas that an experiment selects from, in the words of `BetaConfig.rule`: its own, or the protocol's grid."""
+    chosen = selected_in(experiment, "beta", None)
+    group: Mapping[str, Any] = entries("beta")[chosen] if chosen else entries("protocol")[protocol]["beta"]
     return BetaConfig(**{**group, **experiments().get(experiment, {}).get("beta", {})}).rule
 
 

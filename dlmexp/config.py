@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
+CRITERIA = ("mean", "sum", "relative")  # the spread of the objective per row, of its sum, or relative to its size
+INDUCING = ("first", "last")
+MINIBATCH_ROWS = ("epochs", "afresh")
+SELECTIONS = ("reported", "nll")
 
 
 @dataclass
@@ -40,10 +44,15 @@ class MethodConfig:
 
 @dataclass
 class BetaConfig:
-    """The regularisation weights: a geometric grid from n downwards, or the listed values."""
+    """The regularisation weights: the listed values, or a geometric grid from n / first downwards, each beta divided by
+    `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it is >= smallest."""
 
+    first: float = 1.0
     ratio: float | None = None
     smallest: float | None = None
+    coarse_above: float | None = None
+    coarse_ratio: float | None = None
+    zero: bool = False  # beta = 0 beside the grid
     values: list[float] | None = None
 
     @property
@@ -51,7 +60,21 @@ class BetaConfig:
         """In words: 'n, n/2, ... >= 0.01', or the values, the largest first."""
         if self.values is not None:
             return ", ".join(f"{value:g}" for value in sorted(set(self.values), reverse=True))
-        return f"n, n/{self.ratio:g}, ... >= {self.smallest:g}"
+        zero = ", and 0" if self.zero else ""
+        start = "n" if self.first == 1 else f"n/{self.first:g}"
+        if self.coarse_above is not None:
+            steps = f"/{self.coarse_ratio:g} while > {self.coarse_above:g}, /{self.ratio:g} below"
+            return f"{start}, then {steps}, ... >= {self.smallest:g}{zero}"
+        return f"{start}, n/{self.first * self.ratio if self.ratio else 0:g}, ... >= {self.smallest:g}{zero}"
+
+
+@dataclass
+class MethodTrainingConfig:
+    """What a protocol does differently for one method."""
+
+    variant: str | None = None  # fixed: the hyperparameters of the beta = 1 ELBO fit are held
+    collapsed: bool | None = None  # false: q is optimised explicitly, though it has a closed form
+    initial: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,13 +82,21 @@ class TrainingConfig:
     """How one kind of data is trained on. `minibatch` applies where there are more rows than that."""
 
     lr: float = 0.1
+    final_lr: float | None = None  # the learning rate decays to this one ...
+    decay: int | None = None  # ... within so many iterations; the stopping rule applies after them
     minibatch: int | None = None
-    minibatch_lr: float = 1e-3
+    minibatch_lr: float = 0.1
+    minibatch_rows: str = "epochs"  # epochs: a permutation in every epoch | afresh: drawn anew at every step
     estimator_lr: dict[str, float] = field(default_factory=dict)  # for estimators with a learning rate of their own
-    window: int = 20
+    window: int | None = 20  # null: all iterations are made
     tolerance: float = 1e-4
+    criterion: str = "mean"  # what is compared with the tolerance: see CRITERIA
     max_iterations: int = 3000
     epochs: int | None = None  # train for so many passes instead of until convergence
+    initial: dict[str, float] = field(default_factory=dict)  # hyperparameters by name; others: the model's own values
+    inducing: str = "first"  # first | last rows of the training set
+    parameterisation: list[str] = field(default_factory=lambda: ["whitened"])  # the first one, unless all are asked for
+    by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,8 +118,10 @@ class RunConfig:
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
     method: dict[str, MethodConfig] = field(default_factory=dict)
     estimator: dict[str, dict[str, Any]] = field(default_factory=dict)  # options of each; lists are swept
+    protocol: str = "custom"  # the name of the values below that conf/protocol/*.yaml sets
     beta: BetaConfig = field(default_factory=BetaConfig)
-    parameterisation: list[str] = field(default_factory=lambda: ["whitened"])
+    selection: str = "reported"  # beta by the metric that is reported | nll: by NLL, whatever is reported
+    parameterisation: list[str] | None = None  # of q; null: the protocol's first for each kind of data; [all]: all its
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     sizes: list[Any] | None = None  # null: each dataset's own
     training: dict[str, TrainingConfig] = field(default_factory=dict)

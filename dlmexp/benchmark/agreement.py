@@ -50,7 +50,8 @@ def agreement(one: "Results", other: "Results") -> list[Measurement]:
     lines.append(Measurement("largest difference in test NLL", difference.max(), "nats"))
     asked = [group for group in dict.fromkeys([*one.asked, *other.asked]) if len(group.keys) > 1]
     selected = [
-        {(c.method, c.betas, c.cell.identity): c.selected() for c in choices(asked, r.records)} for r in (one, other)
+        {(c.method, c.betas, c.protocol, c.cell.identity): c.selected() for c in choices(asked, r.records)}
+        for r in (one, other)
     ]
     pairs = [(ours, selected[1].get(which)) for which, ours in selected[0].items()]
     same = [ours.key == theirs.key for ours, theirs in pairs if ours is not None and theirs is not None]

@@ -11,15 +11,15 @@ from dlmexp.records.schema import Record
 
 
 def converged_share(results: Results) -> Iterator[Finding]:
-    """Fits with a limit on iterations, per dataset and parameterisation; a failed one has not converged.
+    """Fits with a stopping rule, per dataset and parameterisation; a failed one has not converged.
 
-    Runs for a set number of epochs and closed forms have nothing to converge.
+    Runs for a set number of epochs or iterations and closed forms have nothing to converge.
     """
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in results.records.values():
         cell = record.cell
         known = cell.dataset in catalogue.PAPER or catalogue.stands_for(cell.dataset)
-        if known and cell.kind == "fit" and cell.max_iterations is not None:
+        if known and cell.kind == "fit" and cell.window is not None:
             groups[cell.dataset, cell.parameterisation].append(record)
     for (dataset, how), records in sorted(groups.items()):
         converged = sum(bool(record.result.converged) for record in records)

@@ -26,8 +26,10 @@ def collapsed_elbo(
 
     With t = beta noise it is `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t
     - n/2 log(2 pi t) ]`, and the q that attains it is Titsias' solution with noise t. With `H = A A^T / t` and
-    `b = A y / t` its L gives `log |I + H| = -2 sum log L_jj` and `y^T (Qff + t I)^-1 y = y.y / t - |L^T b|^2`."""
+    `b = A y / t` its L gives `log |I + H| = -2 sum log L_jj` and `y^T (Qff + t I)^-1 y = y.y / t - |L^T b|^2`.
+    At beta = 0 q is a point and t = 0: a t that is lost beside A A^T stands for it."""
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
+    beta = torch.where(beta > 0, beta, s.least_ridge / hyper["noise"].detach())
     t = beta * hyper["noise"]
     H, b = s.AA / t[..., None, None], s.Ay / t[..., None]
     m, L, ok = gaussian_posterior(H, b)

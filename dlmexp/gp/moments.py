@@ -15,6 +15,8 @@ from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.rows import sum_over_rows
 
+SINGULAR = 1e-10  # relative to the mean of the diagonal
+
 
 class Moments(NamedTuple):
     """Of n rows, with `A = Luu^-1 Kuf` and y less its prior mean. `ok` marks the cells whose Kuu factorised."""
@@ -26,6 +28,11 @@ class Moments(NamedTuple):
     """tr(Kff - Qff), Qff = A^T A"""
     n: int
     ok: Bool[Tensor, "B"]
+
+    @property
+    def least_ridge(self) -> Float[Tensor, "B"]:
+        """What is added to the diagonal of A A^T, which may be singular, where beta = 0."""
+        return SINGULAR * self.AA.detach().diagonal(dim1=-2, dim2=-1).mean(-1)
 
 
 def moments(

@@ -30,7 +30,8 @@ def collapsed_square(
 def square_mean(s: Moments, beta: Float[Tensor, "B"]) -> tuple[Float[Tensor, "B M"], Bool[Tensor, "B"]]:
     """`m = (A A^T + beta I)^-1 A y`, and which cells factorised."""
     eye = torch.eye(s.AA.shape[-1], dtype=s.AA.dtype, device=s.AA.device)
-    factor = factorise(s.AA + beta[..., None, None] * eye, torch.zeros_like(beta))
+    ridge = torch.where(beta > 0, beta, s.least_ridge)
+    factor = factorise(s.AA + ridge[..., None, None] * eye, torch.zeros_like(beta))
     R = factor.inverse
     return (R.mT @ (R @ s.Ay[..., None])).squeeze(-1), factor.ok
 
@@ -40,5 +41,6 @@ def square_path(s: Moments, betas: Float[Tensor, "K"]) -> tuple[Float[Tensor, "B
     `m = U diag(1 / (e + beta)) U^T A y`. One eigendecomposition per split, whatever the number of betas."""
     e, U = torch.linalg.eigh(s.AA)
     c = U.mT @ s.Ay[..., None]
-    shrunk = c.mT / (e.clamp_min(0)[..., None, :] + betas[:, None])
+    ridges = torch.where(betas > 0, betas, s.least_ridge[..., None])
+    shrunk = c.mT / (e.clamp_min(0)[..., None, :] + ridges[..., None])
     return shrunk @ U.mT, 0.5 * (s.yy[..., None] - (shrunk @ c).squeeze(-1))

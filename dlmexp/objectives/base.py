@@ -49,6 +49,7 @@ class Objective:
     predicts_variance: bool = True  # without it there is no NLL
     selected_by: str | None = None  # the metric that always selects its beta; None: the metric that is reported
     gives_hyperparameters: bool = False  # its beta = 1 fit is where fixed variants take their hyperparameters from
+    joint_note: str | None = None  # what a reader of its joint fits must know
 
     @property
     def collapsed_only(self) -> bool:
@@ -64,8 +65,8 @@ class Objective:
         return self.collapsed is not None and likelihood.conjugate
 
     def solved(self, variant: str) -> bool:
-        """Whether this variant is solved in one go for all betas (`path`), not trained."""
-        return variant == "fixed" and self.path is not None
+        """Whether this variant is solved, not trained: nothing is left to learn once the hyperparameters are held."""
+        return variant == "fixed" and self.collapsed_only
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective", "dlmexp.objectives")

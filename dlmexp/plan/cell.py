@@ -47,6 +47,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     seed: int
     beta: float | None
     base: str | None = None  # key of the ELBO fit whose hyperparameters a fixed variant takes
+    initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
+    inducing: str = "first"  # which training rows are the initial inducing inputs: first | last
+    minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
+    criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
+    final_lr: float | None = None  # of a learning rate that decays, ...
+    decay: int | None = None  # ... within so many iterations
 
     @cached_property
     def key(self) -> str:
@@ -77,16 +83,17 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Some of the fields, as something that can be compared and hashed."""
-        return tuple(
-            tuple(sorted(self.options.items())) if name == "options" else getattr(self, name) for name in names
-        )
+        found = (getattr(self, name) for name in names)
+        return tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in found)
 
     def flat(self) -> dict[str, Any]:
-        """The fields by name, the estimator's options among them under their own names."""
+        """The fields by name, the estimator's options among them under their own names, initial values as one text."""
         found: dict[str, Any] = {}
         for name in FIELDS:
             if name == "options":
                 found |= dict.fromkeys(FIRST_OPTIONS) | self.options
+            elif name == "initial":
+                found[name] = ", ".join(f"{which}={value:g}" for which, value in sorted(self.initial.items()))
             else:
                 found[name] = getattr(self, name)
         return found
@@ -134,13 +141,16 @@ class Candidates:
     method: str
     betas: str  # the rule or list that they come from
     cells: tuple[Cell, ...]
+    protocol: str = "paper"
+    selection: str = "reported"  # the metric that chooses: the reported one, or a certain one
 
 
 FIELDS = Cell.__struct_fields__
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
 FIRST_FIELDS = tuple(name for name in FIELDS[: FIELDS.index("base") + 1] if name != "options")
 LATER_FIELDS = {
-    field.name: field.default for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
+    field.name: {} if field.default is msgspec.NODEFAULT else field.default
+    for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
 }  # with their defaults
 IDENTITY = tuple(name for name in FIELDS if name != "beta")
 SHARED = tuple(name for name in IDENTITY if name not in ("seed", "base"))

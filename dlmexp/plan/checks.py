@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from dlmexp.catalogue import methods
-from dlmexp.config import PARAMETERISATIONS, DatasetConfig, RunConfig
+from dlmexp.config import (
+    CRITERIA,
+    INDUCING,
+    MINIBATCH_ROWS,
+    PARAMETERISATIONS,
+    SELECTIONS,
+    DatasetConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from dlmexp.console import budget_seconds
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
@@ -31,8 +40,12 @@ def check(cfg: RunConfig) -> None:
         raise UserError(f"device={cfg.device}: give auto, cpu, cuda or cuda:0")
     if cfg.evaluate not in ("end", "epoch") and not (cfg.evaluate.isdigit() and int(cfg.evaluate) > 0):
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
-    for name in cfg.parameterisation:
-        _one_of("parameterisation", name, list(PARAMETERISATIONS))
+    _one_of("selection", cfg.selection, list(SELECTIONS))
+    for name in cfg.parameterisation or ():
+        if cfg.parameterisation != ["all"]:
+            _one_of("parameterisation", name, list(PARAMETERISATIONS))
+    for name, training in cfg.training.items():
+        _training(f"training.{name}", training)
     budget_seconds(cfg.budget)
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
@@ -51,7 +64,7 @@ def check(cfg: RunConfig) -> None:
 
 def _not_empty(cfg: RunConfig) -> None:
     for what in ("method", "seeds", "parameterisation", "estimator"):
-        if not getattr(cfg, what):
+        if not getattr(cfg, what) and getattr(cfg, what) is not None:
             raise UserError(f"{what}=[]: the grid is empty; name at least one")
     if cfg.sizes is not None and not cfg.sizes:
         raise UserError("sizes=[]: the grid is empty; name at least one size, or leave it out for the dataset's own")
@@ -70,10 +83,38 @@ def _positive(cfg: RunConfig) -> dict[str, float | None]:
     for name, dataset in cfg.dataset.items():
         found |= {f"dataset.{name}.M": dataset.M, f"dataset.{name}.test_cap": dataset.test_cap}
     for name, training in cfg.training.items():
-        for what in ("lr", "minibatch", "minibatch_lr", "window", "max_iterations", "epochs"):
+        for what in ("lr", "final_lr", "decay", "minibatch", "minibatch_lr", "window", "max_iterations", "epochs"):
             found[f"training.{name}.{what}"] = getattr(training, what)
         found |= {f"training.{name}.estimator_lr.{which}": lr for which, lr in training.estimator_lr.items()}
     return found
+
+
+def _training(what: str, training: TrainingConfig) -> None:
+    """Names among the settings of one kind of data, and settings that need one another."""
+    _one_of(f"{what}.criterion", training.criterion, list(CRITERIA))
+    _one_of(f"{what}.inducing", training.inducing, list(INDUCING))
+    _one_of(f"{what}.minibatch_rows", training.minibatch_rows, list(MINIBATCH_ROWS))
+    if not training.parameterisation:
+        raise UserError(f"{what}.parameterisation=[]: name at least one of {', '.join(PARAMETERISATIONS)}")
+    for name in training.parameterisation:
+        _one_of(f"{what}.parameterisation", name, list(PARAMETERISATIONS))
+    if (training.final_lr is None) != (training.decay is None):
+        raise UserError(f"{what}: final_lr and decay belong together; give both, or null for both")
+    longest = training.max_iterations - (training.window or 0)
+    if training.decay is not None and not training.epochs and training.decay > longest:
+        raise UserError(
+            f"{what}.decay={training.decay}: the stopping rule applies after the decay, for which max_iterations="
+            f"{training.max_iterations} leaves no room; give at most {longest}"
+        )
+    starts = {f"{what}.initial": training.initial}
+    for name, method in training.by_method.items():
+        starts[f"{what}.by_method.{name}.initial"] = method.initial
+        if method.variant is not None:
+            _one_of(f"{what}.by_method.{name}.variant", method.variant, ["joint", "fixed"])
+    for where, values in starts.items():
+        for name, value in values.items():
+            if not math.isfinite(value) or (value <= 0 and name in ("lengthscale", "outputscale", "noise")):
+                raise UserError(f"{where}.{name}={value}: give a number > 0")
 
 
 def _earned(key: str, dataset: DatasetConfig) -> None:

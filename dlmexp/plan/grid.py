@@ -1,106 +1,167 @@
 """Which cells a composed config asks for, and which of them are candidates of one another (docs/SPEC.md, 2, 5, 6)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import Any
 
 from msgspec.structs import replace
+from torch import Tensor
 
-from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_sizes, split
 from dlmexp.errors import UserError
+from dlmexp.gp.hyperparameters import Parameter
+from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Candidates, Cell
 
 LONGEST = 1000  # betas of a grid
+USUAL = {"lengthscale", "outputscale", "noise", "mean"}  # parameters that most models have, but not all
+UNTRAINED: dict[str, Any] = {
+    "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
+    "decay": None,
+}  # fmt: skip
 BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
-    """The grid n, n/ratio, ... while >= smallest, or the listed values; largest first, without repeats."""
+    """The grid that `BetaConfig` describes, or the listed values; largest first, without repeats."""
     if beta.values is not None:
         values = [float(value) for value in beta.values]
-    else:
-        if not (beta.ratio and beta.ratio > 1 and beta.smallest and beta.smallest > 0):
-            raise UserError(f"beta.ratio={beta.ratio}, beta.smallest={beta.smallest}: give a ratio > 1, a smallest > 0")
-        if math.log(max(n / beta.smallest, 1)) / math.log(beta.ratio) > LONGEST:
-            raise UserError(f"beta.ratio={beta.ratio}: that makes more than {LONGEST} betas; give a larger ratio")
-        values = [float(n)]
-        while values[-1] / beta.ratio >= beta.smallest:
-            values.append(values[-1] / beta.ratio)
-    if not all(0 < value < math.inf for value in values):
-        raise UserError(f"beta.values={beta.values}: every beta must be > 0")
-    return sorted(set(values), reverse=True)
+        if not all(0 <= value < math.inf for value in values):
+            raise UserError(f"beta.values={beta.values}: every beta must be a number >= 0")
+        return sorted(set(values), reverse=True)
+    ratios = {"beta.ratio": beta.ratio}
+    if beta.coarse_above is not None:
+        ratios["beta.coarse_ratio"] = beta.coarse_ratio
+    for name, ratio in ratios.items():
+        if not (ratio and ratio > 1):
+            raise UserError(f"{name}={ratio}: give a ratio > 1")
+        if beta.smallest and math.log(max(n / beta.smallest, 1)) / math.log(ratio) > LONGEST:
+            raise UserError(f"{name}={ratio}: that makes more than {LONGEST} betas; give a larger ratio")
+    if not (beta.smallest and beta.smallest > 0 and beta.first > 0):
+        raise UserError(f"beta.smallest={beta.smallest}, beta.first={beta.first}: give numbers > 0")
+    assert beta.ratio is not None
+    values, following = [], n / beta.first
+    while following >= beta.smallest:
+        values.append(following)
+        coarse = beta.coarse_above is not None and following > beta.coarse_above
+        following /= beta.coarse_ratio if coarse and beta.coarse_ratio else beta.ratio
+    return [*(values or [n / beta.first]), *([0.0] if beta.zero else [])]
 
 
 def candidates(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
     """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included."""
     pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap).train_pool)
     for n, seed in product(resolve_sizes(cfg.sizes or dataset.sizes, pool), cfg.seeds):
-        yield from _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed))
+        yield from _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1])
+
+
+def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
+    return cfg.training["large" if dataset.split == "airline" else dataset.task]
 
 
 def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: int) -> Cell:
     """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
-    training = cfg.training["large" if dataset.split == "airline" else dataset.task]
+    training = _training(cfg, dataset)
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
     minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
     epochs = training.epochs
+    window = None if epochs else training.window
     cell = Cell(
         kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}",
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
         M=min(dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint", form="explicit",
         parameterisation="whitened", estimator="exact", options={},
-        lr=training.minibatch_lr if minibatch else training.lr, minibatch=minibatch,
-        window=None if epochs else training.window, tolerance=None if epochs else training.tolerance,
+        lr=training.minibatch_lr if minibatch else training.lr, minibatch=minibatch, window=window,
+        tolerance=None if window is None else training.tolerance,
         max_iterations=None if epochs else training.max_iterations, epochs=epochs, evaluate=cfg.evaluate,
-        dtype=cfg.dtype, seed=seed, beta=1.0,
+        dtype=cfg.dtype, seed=seed, beta=1.0, inducing=training.inducing,
+        minibatch_rows=training.minibatch_rows if minibatch else "epochs",
+        criterion="mean" if window is None else training.criterion, final_lr=training.final_lr, decay=training.decay,
     )  # fmt: skip
     if cell.evaluate == "epoch" and minibatch is None:
         raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")
     return cell
 
 
+def _initial(training: TrainingConfig, parameters: Mapping[str, Parameter], method: str) -> dict[str, float]:
+    """The initial values for a method, as far as its model has such parameters and would start them elsewhere."""
+    by_method = training.by_method.get(method)
+    given = {**training.initial, **(by_method.initial if by_method else {})}
+    for name in given.keys() - parameters.keys() - USUAL:
+        raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}")
+    own = {name: parameter.initial for name, parameter in parameters.items()}
+    return {
+        name: float(value)
+        for name, value in sorted(given.items())
+        if name in own and (isinstance(own[name], Tensor) or own[name] != value)
+    }
+
+
 def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
     """With q in closed form: all rows at every step, and no choice of coordinates for q."""
     training = cfg.training["regression"]
-    return replace(cell, form="collapsed", lr=training.lr, minibatch=None, parameterisation="whitened")
+    return replace(
+        cell, form="collapsed", lr=training.lr, minibatch=None, minibatch_rows="epochs", parameterisation="whitened"
+    )
 
 
-def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell) -> Iterator[Candidates]:
-    likelihood = LIKELIHOODS[dataset.likelihood]
-    for parameterisation in cfg.parameterisation:
+def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[Candidates]:
+    likelihood, training = LIKELIHOODS[dataset.likelihood], _training(cfg, dataset)
+    mean = {"mean": Parameter(0.0)} if dataset.mean == "constant" else {}
+    parameters = {**kernel_named(dataset.kernel).parameters(D, dataset.ard), **likelihood.parameters, **mean}
+    methods = {name: _as_trained(training, name, method) for name, method in cfg.method.items()}
+    about = {"protocol": cfg.protocol, "selection": cfg.selection}
+    for parameterisation in _parameterisations(cfg, training):
         explicit = replace(plain, parameterisation=parameterisation)
-        base = explicit
+        base = replace(explicit, initial=_initial(training, parameters, BASE))
         if cfg.collapsed and OBJECTIVES[plain.objective].collapses(likelihood):
-            base = _collapsed(explicit, cfg)
+            base = _collapsed(base, cfg)
         if cfg.measure == "gradient":
             base = replace(base, evaluate="end")
-        if any(method.variant == "fixed" for method in cfg.method.values()):
-            yield Candidates(BASE, "1", (base,))
-        for name, method in cfg.method.items():
-            objective = OBJECTIVES[method.objective]
+        if any(method.variant == "fixed" for method in methods.values()):
+            yield Candidates(BASE, "1", (base,), **about)
+        for name, method in methods.items():
+            objective, by_method = OBJECTIVES[method.objective], training.by_method.get(name)
             values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
             rule = (cfg.beta.rule if method.select else "1") if objective.has_beta else ""
-            for cell in _settings(cfg, method, base, explicit):
-                yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values))
+            start = replace(explicit, initial=_initial(training, parameters, name))
+            collapsed = cfg.collapsed if by_method is None or by_method.collapsed is None else by_method.collapsed
+            for cell in _settings(cfg, method, base, start, collapsed):
+                yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values), **about)
 
 
-def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell) -> Iterator[Cell]:
+def _parameterisations(cfg: RunConfig, training: TrainingConfig) -> list[str]:
+    """Of q: those that are asked for, all of the protocol's for this kind of data, or the first of them."""
+    if cfg.parameterisation is None:
+        return training.parameterisation[:1]
+    return training.parameterisation if cfg.parameterisation == ["all"] else cfg.parameterisation
+
+
+def _as_trained(training: TrainingConfig, name: str, method: MethodConfig) -> MethodConfig:
+    """The method, in the variant that the protocol asks for."""
+    by_method = training.by_method.get(name)
+    variant = by_method.variant if by_method and by_method.variant else method.variant
+    return MethodConfig(method.objective, variant, method.select)
+
+
+def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell, collapsed: bool) -> Iterator[Cell]:
     """The cells of one method, beta aside: one, or one for each setting of each estimator."""
     objective = OBJECTIVES[method.objective]
     cell = replace(cell, objective=method.objective, variant=method.variant)
-    if method.variant == "fixed":
-        cell = replace(cell, base=base.key)
+    if method.variant == "fixed":  # nothing of it starts anywhere but at the base fit
+        cell = replace(cell, base=base.key, initial={}, inducing="first")
     if objective.takes_estimator:
         for name in cfg.estimator:
             yield from _estimators(cfg, name, cell)
     elif objective.solved(method.variant):
         # Nothing of the training settings changes the result.
-        yield replace(_collapsed(cell, cfg), lr=0.0, window=None, tolerance=None, max_iterations=None, evaluate="end")
-    elif objective.collapsed_only or (cfg.collapsed and objective.collapses(LIKELIHOODS[cell.likelihood])):
+        yield replace(_collapsed(cell, cfg), evaluate="end", **UNTRAINED)
+    elif objective.collapsed_only or (collapsed and objective.collapses(LIKELIHOODS[cell.likelihood])):
         yield _collapsed(cell, cfg)
     else:
         yield cell
@@ -109,10 +170,11 @@ def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell) -> I
 def _estimators(cfg: RunConfig, name: str, cell: Cell) -> Iterator[Cell]:
     """One cell for each combination of the estimator's options, of which any may be a list."""
     training = cfg.training[cell.task]
-    lr = training.estimator_lr.get(name, cell.lr) if cell.minibatch is None else cell.lr
+    if cell.minibatch is None:
+        cell = replace(cell, lr=training.estimator_lr.get(name, cell.lr))
     if cfg.measure == "gradient":
-        cell, lr = replace(cell, kind="gradient", evaluate="end", window=None, tolerance=None, max_iterations=None), 0.0
+        cell = replace(cell, kind="gradient", evaluate="end", **UNTRAINED)
     given = {option: value if isinstance(value, list) else [value] for option, value in cfg.estimator[name].items()}
     given = {option: values for option, values in given.items() if values and values != [None]}
     for values in product(*given.values()):
-        yield replace(cell, estimator=name, options=dict(zip(given, values, strict=True)), lr=lr)
+        yield replace(cell, estimator=name, options=dict(zip(given, values, strict=True)))

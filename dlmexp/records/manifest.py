@@ -22,21 +22,34 @@ class Asked(msgspec.Struct, frozen=True):
     method: str
     betas: str  # the rule or list they come from, in words: 'n, n/2, ... >= 0.01'
     keys: tuple[str, ...]
+    protocol: str = "paper"  # manifests from before there were several have none
+    selection: str = "reported"  # the metric that chooses: the one that is reported, or this one
 
 
 class Manifest(msgspec.Struct):
-    """What one run asked for: a line that describes each cell, by key; and the candidates."""
+    """What one run asked for: a line that describes each cell, by key; and the candidates, each with its protocol."""
 
     experiment: str
     cells: dict[str, str]
     candidates: list[Asked]
+
+    @property
+    def protocols(self) -> dict[str, set[str]]:
+        """The keys that were asked for under each protocol."""
+        found: dict[str, set[str]] = {}
+        for one in self.candidates:
+            found.setdefault(one.protocol, set()).update(one.keys)
+        return found
 
 
 def manifest(experiment: str, candidates: Iterable[Candidates]) -> Manifest:
     """The manifest of a planned run."""
     candidates = list(candidates)
     cells = {cell.key: cell.describe() for some in candidates for cell in some.cells}
-    asked = {Asked(some.method, some.betas, tuple(cell.key for cell in some.cells)): None for some in candidates}
+    asked = {
+        Asked(some.method, some.betas, tuple(cell.key for cell in some.cells), some.protocol, some.selection): None
+        for some in candidates
+    }
     return Manifest(experiment, dict(sorted(cells.items())), list(asked))
 
 

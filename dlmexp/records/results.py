@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.records.manifest import Asked, read_manifests
@@ -39,10 +40,25 @@ class Results:
         kept = {record.key: record for record in keep}
         left_out = self.records.keys() - kept.keys()
         asked = [
-            one if left_out.isdisjoint(one.keys) else Asked(one.method, one.betas, tuple(filter(kept.get, one.keys)))
+            one if left_out.isdisjoint(one.keys) else replace(one, keys=tuple(filter(kept.get, one.keys)))
             for one in self.asked
         ]
         return Results(self.store, kept.values(), asked, self.label)
+
+    @cached_property
+    def protocols(self) -> dict[str, set[str]]:
+        """The keys of the records that serve each protocol: one that two protocols asked for serves both."""
+        found: dict[str, set[str]] = {}
+        for one in self.asked:
+            if present := self.records.keys() & set(one.keys):
+                found.setdefault(one.protocol, set()).update(present)
+        return found
+
+    def under(self, protocol: str) -> "Results":
+        """What was asked for under one protocol, with the records that serve it."""
+        asked = [one for one in self.asked if one.protocol == protocol]
+        keys = self.protocols.get(protocol, set())
+        return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

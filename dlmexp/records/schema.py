@@ -33,6 +33,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     y_std: float | None = None
     hyperparameters: dict[str, float] = {}
     reason: str | None = None  # of a failure
+    note: str | None = None  # what a reader of the result must know
     draws: int | None = None  # gradients: how many, and their bias against two estimates G of the true one
     bias: float | None = None
     bias_quadrature: float | None = None

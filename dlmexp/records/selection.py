@@ -30,6 +30,8 @@ class Choice:
     betas: str  # the rule or list that they come from
     records: tuple[Record, ...]  # the largest beta first
     missing: int
+    protocol: str = "paper"
+    selection: str = "reported"  # the metric that chooses: the one that is reported, or this one
 
     @cached_property
     def cell(self) -> Cell:
@@ -41,9 +43,9 @@ class Choice:
         return sum(not record.done for record in self.records)
 
     def selected_by(self, metric: str) -> str:
-        """MSE selects what is reported as MSE, NLL everything else. Square-loss methods have no NLL: for them it is
-        always MSE (docs/SPEC.md, section 6)."""
-        wanted = "mse" if metric == "mse" else "nll"
+        """MSE selects what is reported as MSE, NLL everything else, unless the protocol says which metric selects.
+        Square-loss methods have no NLL: for them it is always MSE (docs/SPEC.md, section 6)."""
+        wanted = ("mse" if metric == "mse" else "nll") if self.selection == "reported" else self.selection
         had = {name for record in self.records for name in record.result.validation}
         return next((name for name in (wanted, "nll", "mse", *sorted(had)) if name in had), wanted)
 
@@ -65,7 +67,8 @@ def choices(asked: Iterable[Asked], records: Mapping[str, Record]) -> list[Choic
     for one in dict.fromkeys(asked):
         present = tuple(records[key] for key in one.keys if key in records)
         if present:
-            found.append(Choice(one.method, one.betas, present, len(one.keys) - len(present)))
+            missing = len(one.keys) - len(present)
+            found.append(Choice(one.method, one.betas, present, missing, one.protocol, one.selection))
     return found
 
 

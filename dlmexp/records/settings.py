@@ -8,10 +8,10 @@ from dlmexp.records.selection import Choice
 # A line holds these constant over all its sizes.
 THROUGHOUT = (
     "data", "split", "kernel", "ard", "mean", "form", "parameterisation", "options", "window", "tolerance",
-    "max_iterations", "epochs", "evaluate", "dtype",
+    "max_iterations", "epochs", "evaluate", "dtype", "initial", "inducing", "criterion", "final_lr", "decay",
 )  # fmt: skip
 # These follow from the size (M is at most n, minibatches begin at some n), so they are settled size by size.
-PER_SIZE = ("M", "lr", "minibatch")
+PER_SIZE = ("M", "lr", "minibatch", "minibatch_rows")
 
 
 def same_settings(several: list[Choice], preferred_betas: str) -> tuple[list[Choice], list[str]]:

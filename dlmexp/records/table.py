@@ -47,7 +47,7 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
 def selected_table(several: Iterable[Choice], cells: pd.DataFrame, metric: str = "nll") -> pd.DataFrame:
     """One row per selection: the selected record's row of `cells`, with `method`, `selected_by`, and how many
     `candidates` there were, `failed` ones included. Where a method has selections from two beta grids, `betas` names
-    the grid."""
+    the grid; where there are other protocols than `paper`, `protocol` names the one."""
     chosen: dict[str, list[dict[str, Any]]] = {name: [] for name in methods()}
     grids: dict[tuple, set[str]] = {}
     for one in several:
@@ -56,12 +56,15 @@ def selected_table(several: Iterable[Choice], cells: pd.DataFrame, metric: str =
             grids.setdefault((one.method, one.cell.identity), set()).add(one.betas)
             about = {"method": one.method, "selected_by": f"validation_{one.selected_by(metric)}"}
             counts = {"candidates": len(one.records), "failed": one.failed}
-            chosen.setdefault(one.method, []).append({"key": record.key, **about, **counts, "betas": one.betas})
+            found = {"key": record.key, **about, **counts, "betas": one.betas, "protocol": one.protocol}
+            chosen.setdefault(one.method, []).append(found)
     rows = pd.DataFrame([line for lines in chosen.values() for line in lines])
     if rows.empty:
         return cells.iloc[:0]
     if all(len(rules) == 1 for rules in grids.values()):
         rows = rows.drop(columns="betas")
+    if set(rows["protocol"]) == {"paper"}:
+        rows = rows.drop(columns="protocol")
     together = cells.merge(rows, on="key", how="inner")
     ordered = [together[together["method"] == name].sort_values(BY) for name in chosen]
     return pd.concat([some for some in ordered if len(some)], ignore_index=True)

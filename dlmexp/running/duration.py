@@ -57,8 +57,9 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
         overhead = pace.overhead * (1 + EVALUATION_OVERHEAD / (batch[0].evaluate_every or math.inf)) / workers
         seconds = overhead + pace.per_unit * _units(batch)
         longest += seconds * limit
-        mean = MEAN_ITERATIONS[batch[0].task]
-        likely += seconds * (limit if batch[0].epochs else mean * -math.expm1(-limit / mean))
+        mean, first = MEAN_ITERATIONS[batch[0].task], batch[0].decay or 0
+        all_of_them = batch[0].window is None  # epochs, or a number of iterations
+        likely += seconds * (limit if all_of_them else first + mean * -math.expm1(-(limit - first) / mean))
     return Estimate(likely, longest)
 
 

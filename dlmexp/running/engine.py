@@ -217,19 +217,22 @@ class Engine:
             return
         split = self.prepared(cell)
         scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
+        objective = OBJECTIVES[cell.objective]
+        all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
         result = Result(
             validation=finished.metrics.get("validation", {}),
             test=finished.metrics.get("test", {}),
             trivial=self._trivial_metrics(cell, split),
             iterations=finished.iterations,
-            converged=finished.stopped != "limit" or cell.epochs is not None,
-            stopped="epochs" if cell.epochs is not None else finished.stopped,
+            converged=finished.stopped != "limit" or all_iterations,
+            stopped=("epochs" if cell.epochs else "iterations") if all_iterations else finished.stopped,
             seconds=float(finished.seconds),
             acceptance=finished.acceptance,
             objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=scalars,
+            note=objective.joint_note if cell.variant == "joint" else None,
         )
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
@@ -238,7 +241,7 @@ class Engine:
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
-        if OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0:
+        if objective.gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
         self._write(cell, "done", result, arrays)
 

@@ -1,17 +1,20 @@
 """What `plan=true` prints: a table of the cells of a sweep, how many are done, and in how many batches the rest run."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from rich.table import Table
 
 from dlmexp.console import counted, wide_console
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
+from dlmexp.records.manifest import Manifest
 from dlmexp.running.sweep import Sweep
 
 
-def show_plan(plan: Plan, sweep: Sweep) -> None:
-    """Print one line per dataset, size, method and estimator; then the totals, and the missing datasets."""
+def show_plan(plan: Plan, sweep: Sweep, others: Iterable[Manifest] = ()) -> None:
+    """Print one line per dataset, size, method and estimator; then the totals, what other protocols
+    ask for as well (`others`: the manifests in the results folder), and the missing datasets."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
     batches = Counter(batch[0].group for batch in plan.batches)
     methods: dict[tuple, dict[str, None]] = {}
@@ -42,5 +45,18 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
+    for name, count in sorted(shared(plan, sweep, others).items()):
+        console.print(f"{counted(count, 'cell')} of them also belong to protocol {name}", highlight=False)
     for message in sweep.missing:
         console.print(f"left out: {message}", highlight=False)
+
+
+def shared(plan: Plan, sweep: Sweep, others: Iterable[Manifest]) -> dict[str, int]:
+    """How many of the cells each other protocol asked for as well."""
+    ours = {some.protocol for some in sweep.candidates}
+    keys, found = {cell.key for cell in plan.cells}, dict[str, set[str]]()
+    for one in others:
+        for name, asked in one.protocols.items():
+            if name not in ours:
+                found.setdefault(name, set()).update(asked & keys)
+    return {name: len(common) for name, common in found.items() if common}

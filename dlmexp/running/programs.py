@@ -32,6 +32,9 @@ def settings(cell: Cell, target: Target) -> Settings:
         tolerance=cell.tolerance or 0.0,
         evaluate_every=cell.evaluate_every,
         check_every=20 if target.device.type == "cpu" else 50,
+        criterion=cell.criterion,
+        final_lr=cell.final_lr,
+        decay=cell.decay,
     )
 
 
@@ -52,6 +55,9 @@ def model(cell: Cell) -> Model:
         objective=OBJECTIVES[cell.objective],
         estimator=estimator(cell),
         minibatch=cell.minibatch,
+        initial=cell.initial,
+        inducing=cell.inducing,
+        afresh=cell.minibatch_rows == "afresh",
     )
 
 

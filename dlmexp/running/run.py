@@ -10,7 +10,7 @@ from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
-from dlmexp.records.manifest import check_same_data, manifest, write_manifest
+from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
@@ -29,7 +29,7 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free)
-        show_plan(plan, sweep)
+        show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
         if message := predicted_duration(plan, device, cfg.workers):
             print(message)
         return 0

@@ -1,7 +1,7 @@
 """Adam on a dictionary of tensors whose leading dimension is the cells: elementwise, so cells never meet."""
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -16,7 +16,7 @@ def adam(
     second: Tensors,
     steps: Int[Tensor, "B"],
     move: Bool[Tensor, "B"],
-    lr: float,
+    lr: float | Float[Tensor, ""],
 ) -> None:
     """One update in place of the cells in `move`; `steps` counts each cell's updates, this one included.
 

@@ -49,6 +49,8 @@ class Model:
     estimator: Estimator
     minibatch: int | None
     initial: Mapping[str, float] = field(default_factory=dict)  # initial values other than the parameters' own
+    inducing: str = "first"  # the training rows that the inducing inputs start from: first | last
+    afresh: bool = False  # minibatches are drawn anew at every step, not epoch by epoch
 
     def parameters(self, D: int) -> dict[str, Parameter]:
         """The learned hyperparameters on D features, beside the inducing inputs."""
@@ -68,7 +70,7 @@ class Program(ABC):
         self.n, size = self.split.X.shape[1], self.model.minibatch
         self.parameters = self.model.parameters(self.split.X.shape[-1])
         self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
-        self._minibatches = Minibatches(self.split, size) if size else None
+        self._minibatches = Minibatches(self.split, size, self.model.afresh) if size else None
         self._rows: Tensor | None = None
 
     @property
@@ -93,8 +95,9 @@ class Program(ABC):
         """Hyperparameters and q for predictions."""
 
     def initial_hyperparameters(self) -> Tensors:
-        """Inducing inputs at the first M training rows, the rest as kernel, likelihood and `Model.initial` say."""
-        Z = self.split.X[:, : self.model.M][self.split.index]
+        """Inducing inputs at the first or last M rows, the rest as kernel, likelihood and `Model.initial` say."""
+        M = self.model.M
+        Z = (self.split.X[:, -M:] if self.model.inducing == "last" else self.split.X[:, :M])[self.split.index]
         return initial_hyperparameters(Z, self.parameters, self.model.initial)
 
     def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:

@@ -38,10 +38,13 @@ def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | st
 
 @dataclass
 class Minibatches:
-    """Rows of each step: `size` consecutive ones of the epoch's order; what is left over at its end is not used."""
+    """Rows of each step: `size` consecutive ones of the epoch's order; what is left over at its end is not used.
+
+    With `afresh` every step has an order of its own and takes its first `size` rows: a draw without replacement."""
 
     split: Split
     size: int
+    afresh: bool = False
     _seeds: list[int] = field(init=False)
     _epoch: int = field(default=-1, init=False)
     _order: Tensor | None = field(default=None, init=False)
@@ -51,7 +54,7 @@ class Minibatches:
 
     @property
     def per_epoch(self) -> int:
-        return self.split.X.shape[1] // self.size
+        return 1 if self.afresh else self.split.X.shape[1] // self.size
 
     def rows(self, iteration: int) -> Int[Tensor, "S b"]:
         """Row numbers of this iteration, one line per repetition."""

@@ -1,6 +1,11 @@
 """When and how fast: the numbers a training run is told."""
 
+import math
 from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -13,3 +18,13 @@ class Settings:
     tolerance: float = 1e-4
     evaluate_every: int | None = None  # iterations between evaluations on test; None: only at the end
     check_every: int = 20  # iterations between looks at which cells have stopped
+    criterion: str = "mean"  # what is compared with the tolerance: the spread per row, of the sum, or relative
+    final_lr: float | None = None  # what the learning rate decays to ...
+    decay: int | None = None  # ... within so many iterations, after which the stopping rule applies
+
+    def lr_at(self, iteration: Int[Tensor, ""]) -> float | Float[Tensor, ""]:
+        """The learning rate of an iteration (counted from 0), on its device: a captured graph works it out anew."""
+        if self.decay is None or self.final_lr is None:
+            return self.lr
+        share = (iteration.to(torch.float64) / self.decay).clamp(max=1.0)
+        return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + torch.cos(math.pi * share))

@@ -1,10 +1,11 @@
-"""Objectives that need no training with fixed hyperparameters: one solution per repetition serves all betas."""
+"""Objectives that need no training with fixed hyperparameters: their q is in closed form."""
 
 from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dlmexp.gp.moments import moments
 from dlmexp.training.collapsed import ENTRIES_AT_ONCE
@@ -15,17 +16,10 @@ from dlmexp.training.train import Curve, Finished
 
 @torch.no_grad()
 def solve(program: Fixed) -> Iterator[Finished]:
-    """Every cell's solution (`Objective.path`) and metrics."""
-    path = program.model.objective.path
-    assert path is not None
+    """Every cell's solution (`Objective.path`, or `Objective.collapsed` where there is no path) and metrics."""
     began = perf_counter()
-    h, split = program.hyper, program.split
-    rows_at_once = max(1, ENTRIES_AT_ONCE[split.X.device.type] // (len(split.X) * program.model.M))
-    s = moments(program.model.kernel, h, split.X, split.y, program.jitter, rows_at_once)
-    betas, which = torch.unique(program.beta, return_inverse=True)
-    means, losses = path(s, betas)
-    m, loss = means[split.index, which], losses[split.index, which] / program.n
-    posterior = program.posterior({"m": m, "L": torch.zeros_like(s.AA)[split.index]}, program.beta)
+    m, L, loss = _at_all_betas(program) if program.model.objective.path else _cell_by_cell(program)
+    posterior = program.posterior({"m": m, "L": L}, program.beta)
     measured = evaluate_finally(program, posterior)
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     seconds = (perf_counter() - began) / len(program.beta)
@@ -36,7 +30,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
             failed=False,
             iterations=0,
             seconds=seconds,
-            objective=np.array([float(loss[i])]),
+            objective=np.array([float(loss[i] / program.n)]),
             acceptance=None,
             metrics=measured[i].metrics,
             reliability=measured[i].reliability,
@@ -44,3 +38,34 @@ def solve(program: Fixed) -> Iterator[Finished]:
             curve=Curve(),
             state={},
         )
+
+
+def _at_all_betas(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
+    """m, L and the objective of every cell: one solution per repetition serves all betas."""
+    path, split = program.model.objective.path, program.split
+    assert path is not None
+    entries = len(split.X) * program.model.M
+    s = moments(program.model.kernel, program.hyper, split.X, split.y, program.jitter, _rows_at_once(program, entries))
+    betas, which = torch.unique(program.beta, return_inverse=True)
+    means, losses = path(s, betas)
+    return means[split.index, which], torch.zeros_like(s.AA)[split.index], losses[split.index, which]
+
+
+def _cell_by_cell(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
+    """m, L and the objective of every cell by the closed form over q."""
+    collapsed, index = program.model.objective.collapsed, program.split.index
+    assert collapsed is not None
+    found = collapsed(
+        program.model.kernel,
+        program.hyperparameters({}),
+        program.split.X[index],
+        program.split.y[index],
+        program.beta,
+        program.jitter[index],
+        _rows_at_once(program, len(program.beta) * program.model.M),
+    )
+    return found.m, found.L, found.loss
+
+
+def _rows_at_once(program: Fixed, entries: int) -> int:
+    return max(1, ENTRIES_AT_ONCE[program.split.X.device.type] // entries)

@@ -30,7 +30,8 @@ def step(program: Program, state: State, settings: Settings) -> None:
     finite = objective.isfinite() & _finite(grads)
     move = live & ok & finite
     state.steps.add_(move)
-    adam(state.values, grads, state.first, state.second, state.steps.clamp(min=1), move, settings.lr)
+    lr = settings.lr_at(state.iteration)
+    adam(state.values, grads, state.first, state.second, state.steps.clamp(min=1), move, lr)
 
     seen = torch.where(ok, objective, torch.nan)
     column = state.iteration.view(1)
@@ -42,13 +43,26 @@ def step(program: Program, state: State, settings: Settings) -> None:
 
     outcome = torch.where(state.iteration >= settings.iterations, LIMIT, RUNNING).expand_as(state.outcome)
     if settings.window is not None:
-        # Entries not seen yet are NaN, and a comparison with NaN is false.
-        spread = state.window.amax(1) - state.window.amin(1)
-        outcome = torch.where(spread <= settings.tolerance, CONVERGED, outcome)
+        outcome = torch.where(_flat(program, state, settings), CONVERGED, outcome)
     outcome = torch.where(ok & ~finite, NOT_FINITE, outcome)
     outcome = torch.where(~ok & (state.jitter > LAST_JITTER * (1 + 1e-9)), NOT_FACTORISED, outcome)
     state.stopped_at.copy_(torch.where(live, state.iteration, state.stopped_at))
     state.outcome.copy_(torch.where(live, outcome, state.outcome))
+
+
+def _flat(program: Program, state: State, settings: Settings) -> Bool[Tensor, "B"]:
+    """Which cells' objective has stopped changing. Entries of the window that are not seen yet are NaN, and a
+    comparison with NaN is false."""
+    assert settings.window is not None
+    spread = state.window.amax(1) - state.window.amin(1)
+    if settings.criterion == "sum":
+        spread = spread * program.n
+    elif settings.criterion == "relative":
+        spread = spread / state.window.abs().amax(1).clamp(min=1.0)
+    flat = spread <= settings.tolerance
+    if settings.decay is None:
+        return flat
+    return flat & (state.iteration >= settings.decay + settings.window)
 
 
 def _finite(grads: dict[str, Tensor]) -> Bool[Tensor, "B"]:

@@ -1,0 +1,257 @@
+"""The table of SPEC section 6, value by value: in the files, in composed configs, and in the cells asked for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlmexp import catalogue
+from dlmexp.config import BetaConfig
+from dlmexp.data.dataset import Dataset
+from dlmexp.errors import UserError
+from dlmexp.plan import grid
+from dlmexp.plan.checks import check
+from dlmexp.plan.compose import compose
+
+SOFTPLUS_0 = 0.6931471805599453
+PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
+CONSTANT = {"final_lr": None, "decay": None}
+DECAYING = {
+    "lr": 0.1, "final_lr": 1e-4, "minibatch": None, "estimator_lr": {}, "criterion": "relative",
+    "max_iterations": 20_000, "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
+}  # fmt: skip
+LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
+TABLE: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {
+        "regression": {
+            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "epochs",
+            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "mean", "max_iterations": 5000,
+            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "first",
+            "parameterisation": ["whitened"], "by_method": {},
+        },
+        "binary": {
+            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
+            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
+            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
+        },
+        "count": {
+            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
+            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
+            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
+        },
+        "large": {**LARGE, **CONSTANT, "epochs": 20, "initial": PLAIN, "parameterisation": ["whitened"]},
+    },
+    "released": {
+        "regression": {
+            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "afresh",
+            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "sum", "max_iterations": 5000,
+            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "last",
+            "parameterisation": ["whitened"],
+            "by_method": {
+                "beta_elbo": {"variant": None, "collapsed": False, "initial": {"noise": 1.0}},
+                "joint_log_dlm": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
+                "fitc": {"variant": "fixed", "collapsed": None, "initial": {}},
+            },
+        },
+        "binary": {
+            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
+            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
+            "parameterisation": ["unwhitened"], "by_method": {},
+        },
+        "count": {
+            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
+            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
+            "parameterisation": ["unwhitened"], "by_method": {},
+        },
+        "large": {**LARGE, **CONSTANT, "epochs": 20, "initial": SMALL, "parameterisation": ["unwhitened"]},
+    },
+    "converged": {
+        "regression": {**DECAYING, "initial": {**PLAIN, "noise": 0.1}},
+        "binary": {**DECAYING, "initial": PLAIN},
+        "count": {**DECAYING, "initial": PLAIN},
+        "large": {
+            **LARGE, "final_lr": 1e-5, "decay": 39_000, "epochs": None, "max_iterations": 39_000, "initial": PLAIN,
+            "parameterisation": ["whitened"],
+        },
+    },
+}  # fmt: skip
+BETA = {"ratio": 2.0, "smallest": 0.01, "first": 1.0, "coarse_above": None, "coarse_ratio": None, "zero": False}
+BETAS = {
+    "paper": BETA,
+    "released": {**BETA, "first": 2.0, "coarse_above": 500.0, "coarse_ratio": 4.0},
+    "converged": {**BETA, "zero": True},
+}
+RULES = {
+    "paper": "n, n/2, ... >= 0.01",
+    "released": "n/2, then /4 while > 500, /2 below, ... >= 0.01",
+    "converged": "n, n/2, ... >= 0.01, and 0",
+}
+SELECTIONS = {"paper": "reported", "released": "nll", "converged": "reported"}
+
+
+def candidates(*words: str, rows: int = 600, task: Any = None):
+    cfg = compose(list(words))
+    check(cfg)
+    rng = np.random.default_rng(0)
+    found = []
+    for dataset in cfg.dataset.values():
+        y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
+        data = Dataset(dataset.name, task or dataset.task, rng.normal(size=(rows, 2)), y, "sum")
+        found += grid.candidates(cfg, dataset, data)
+    return found
+
+
+def cells(*words: str, rows: int = 600):
+    """The largest beta's cell of every method."""
+    return {some.method: some.cells[0] for some in candidates(*words, "seeds=[0]", rows=rows)}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value if isinstance(value, int | float | str | list | None) else vars(value)
+
+
+def test_these_are_all_protocols():
+    assert sorted(catalogue.protocols()) == sorted(TABLE)
+
+
+@pytest.mark.parametrize("protocol", TABLE)
+def test_every_value_of_the_table(protocol):
+    cfg = compose(["dataset=banana", f"protocol={protocol}"])
+    assert cfg.protocol == protocol
+    assert cfg.selection == SELECTIONS[protocol]
+    assert cfg.beta == BetaConfig(**BETAS[protocol])
+    assert cfg.beta.rule == catalogue.beta_rule("paper", protocol) == RULES[protocol]
+    assert set(cfg.training) == set(TABLE[protocol])
+    for kind, expected in TABLE[protocol].items():
+        found = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
+        assert found == expected, kind
+
+
+@pytest.mark.parametrize("protocol", TABLE)
+def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
+    file = catalogue.entries("protocol")[protocol]
+    assert set(file["beta"]) == set(BETA)
+    for kind, expected in TABLE[protocol].items():
+        assert not set(expected) - set(file["training"][kind]), kind
+        if file["training"][kind]["minibatch"] and kind == "regression":
+            assert "minibatch_lr" in file["training"][kind]
+
+
+def test_overrides_work_on_top():
+    words = ["dataset=banana", "protocol=released", "training.binary.lr=0.02", "training.binary.initial.lengthscale=2"]
+    cell = cells(*words, "method=[elbo]", "sizes=[50]")["elbo"]
+    assert (cell.lr, cell.initial) == (0.02, {"lengthscale": 2.0, "outputscale": SOFTPLUS_0})
+    cfg = compose(["dataset=banana", "protocol=converged", "beta=short"])
+    assert cfg.beta.rule == "n, n/10, ... >= 0.01"
+    assert compose(["experiment=bias", "protocol=released"]).beta.rule == "0.1"
+
+
+def test_betas():
+    released = BetaConfig(**BETAS["released"])
+    assert grid.betas(released, 10_000)[:6] == [5000, 1250, 312.5, 156.25, 78.125, 39.0625]
+    assert grid.betas(released, 1000)[:2] == [500, 250]
+    assert grid.betas(released, 1000)[-1] > 0.01
+    both = grid.betas(BetaConfig(**BETAS["paper"]), 100), grid.betas(BetaConfig(**BETAS["converged"]), 100)
+    assert both[1] == [*both[0], 0.0]
+    with pytest.raises(UserError, match="coarse_ratio"):
+        grid.betas(BetaConfig(**{**BETAS["released"], "coarse_ratio": None}), 100)
+
+
+METHODS = "method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]"
+
+
+def test_the_cells_of_released_regression():
+    found = cells("dataset=cadata", "protocol=released", METHODS, "sizes=[7000]", rows=12_000)
+    noise = {name: cell.initial.get("noise", 0.1) for name, cell in found.items() if cell.variant == "joint"}
+    assert noise == {"elbo": 0.1, "beta_elbo": 1.0, "joint_log_dlm": 1.0, "joint_sq_dlm": 0.1}
+    assert {name: (c.form, c.minibatch, c.lr) for name, c in found.items()} == {
+        "elbo": ("collapsed", None, 0.1), "beta_elbo": ("explicit", 6000, 0.1), "fitc": ("collapsed", None, 0.0),
+        "joint_log_dlm": ("explicit", 6000, 0.1), "fixed_log_dlm": ("explicit", 6000, 0.1),
+        "joint_sq_dlm": ("collapsed", None, 0.1), "fixed_sq_dlm": ("collapsed", None, 0.0),
+    }  # fmt: skip
+    for name, cell in found.items():
+        trained = name not in ("fitc", "fixed_sq_dlm")
+        assert cell.criterion == ("sum" if trained else "mean")
+        assert cell.inducing == ("last" if cell.variant == "joint" else "first")
+        assert cell.minibatch_rows == ("afresh" if cell.minibatch else "epochs")
+        assert cell.parameterisation == "whitened"
+    assert found["fitc"].variant == "fixed"
+    assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
+
+
+def test_the_cells_of_converged_regression():
+    found = cells("dataset=cadata", "protocol=converged", METHODS, "sizes=[7000]", rows=12_000)
+    for name, cell in found.items():
+        assert cell.minibatch is None
+        assert cell.final_lr == (None if name == "fixed_sq_dlm" else 1e-4)
+    assert found["fitc"].variant == "joint"
+    assert {some.cells[-1].beta for some in candidates(
+        "dataset=cadata", "protocol=converged", "method=[beta_elbo,joint_log_dlm]", "sizes=[50]", "seeds=[0]"
+    )} == {0.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("converged", 1)])
+@pytest.mark.parametrize("experiment", ["class-log", "count-log"])
+def test_parameterisations_of_the_experiments_that_compare_them(experiment, protocol, expected):
+    dataset = {"class-log": "banana", "count-log": "abalone"}[experiment]
+    found = candidates(
+        f"experiment={experiment}", f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", "sizes=[50]"
+    )
+    q = {cell.parameterisation for some in found for cell in some.cells}
+    assert len(q) == expected
+    assert ("whitened" in q) == (protocol != "released")
+
+
+def test_ups_on_counts():
+    words = ["dataset=abalone", "method=[joint_log_dlm]", "estimator=[ups]", "sizes=[50]"]
+    lr = {name: cells(*words, f"protocol={name}")["joint_log_dlm"].lr for name in TABLE}
+    assert lr == {"paper": 0.01, "released": 0.01, "converged": 0.1}
+
+
+def test_airline_type_data():
+    found = {
+        name: cells("dataset=airline_like", "method=[elbo]", f"protocol={name}", rows=5000)["elbo"] for name in TABLE
+    }
+    assert {name: (c.lr, c.final_lr, c.minibatch, c.epochs, c.window) for name, c in found.items()} == {
+        "paper": (1e-3, None, 1000, 20, None), "released": (1e-3, None, 1000, 20, None),
+        "converged": (1e-3, 1e-5, 1000, None, None),
+    }  # fmt: skip
+    assert found["converged"].iterations == 39_000
+    assert found["released"].initial == SMALL
+
+
+def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
+    words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
+    one, other = (
+        candidates(*words, f"protocol={name}", "parameterisation=[whitened]", *more, rows=5000)[0]
+        for name, more in (("paper", []), ("released", [f"training.large.initial.{n}=1" for n in PLAIN]))
+    )
+    assert one.cells[0].key == other.cells[0].key, "what two protocols share is computed once"
+    assert (one.protocol, other.protocol) == ("paper", "released")
+    assert (one.selection, other.selection) == ("reported", "nll")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("training.binary.criterion=max", "training.binary.criterion=max"),
+        ("training.binary.inducing=middle", "training.binary.inducing=middle"),
+        ("training.binary.minibatch_rows=some", "training.binary.minibatch_rows=some"),
+        ("training.binary.final_lr=0.01", "final_lr and decay belong together"),
+        ("training.binary.parameterisation=[]", "name at least one"),
+        ("training.binary.initial.lengthscale=0", "give a number > 0"),
+        ("+training.binary.initial.lengthscales=1", "the model has no parameter 'lengthscales'"),
+        ("selection=mse", "selection=mse"),
+        ("protocol=publshed", "there is no protocol 'publshed'"),
+    ],
+)
+def test_refused_in_a_sentence(word, said):
+    with pytest.raises(UserError, match=said):
+        candidates("dataset=banana", word)
+
+
+def test_a_decay_leaves_room_for_the_stopping_rule():
+    with pytest.raises(UserError, match="leaves no room"):
+        candidates("dataset=banana", "protocol=converged", "training.binary.max_iterations=300")
