@@ -140,7 +140,7 @@ def test_a_killed_fetch_leaves_no_partial_file_and_is_resumed(tmp_path):
         kept = part.stat().st_size
         assert 0 < kept < len(body)
         acquire.fetch(label_last(url=url, sha256=digest(body)), tmp_path, silent)
-    assert behaviour.asked == [None, f"bytes={kept}-"]
+    assert behaviour.requested_ranges == [None, f"bytes={kept}-"]
     assert all_files(tmp_path) == ["toy/toy.dat"]
 
 

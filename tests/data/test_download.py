@@ -32,7 +32,7 @@ def test_download_of_a_file(tmp_path):
 def test_a_truncated_body_is_noticed_and_resumed(tmp_path, behaviour):
     pauses = []
     assert fetched(tmp_path, behaviour, pauses=pauses) == BODY
-    assert behaviour.asked == [None, "bytes=300000-", "bytes=300010-"]
+    assert behaviour.requested_ranges == [None, "bytes=300000-", "bytes=300010-"]
     assert pauses == [1.0, 1.0]
 
 
@@ -42,7 +42,7 @@ def test_the_download_of_an_earlier_process_is_resumed(tmp_path):
         fetched(tmp_path, first)
     second = Behaviour()
     assert fetched(tmp_path, second) == BODY
-    assert second.asked == ["bytes=500000-"]
+    assert second.requested_ranges == ["bytes=500000-"]
 
 
 def test_a_file_that_changed_is_downloaded_from_the_start(tmp_path):
@@ -54,34 +54,34 @@ def test_a_file_that_changed_is_downloaded_from_the_start(tmp_path):
 def test_without_range_support_it_restarts(tmp_path):
     behaviour = Behaviour(ranges=False, cut=[300_000])
     assert fetched(tmp_path, behaviour) == BODY
-    assert behaviour.asked == [None, "bytes=300000-"]
+    assert behaviour.requested_ranges == [None, "bytes=300000-"]
 
 
 def test_without_a_validator_only_a_download_with_checksum_resumes(tmp_path):
     for will_verify, second in ((False, None), (True, "bytes=300000-")):
         behaviour = Behaviour(etag=None, cut=[300_000])
         assert fetched(tmp_path / str(will_verify), behaviour, will_verify) == BODY
-        assert behaviour.asked == [None, second]
+        assert behaviour.requested_ranges == [None, second]
 
 
 def test_a_weak_etag_is_no_validator(tmp_path):
     behaviour = Behaviour(etag='W/"v1"', cut=[300_000])
     assert fetched(tmp_path, behaviour) == BODY
-    assert behaviour.asked == [None, None]
+    assert behaviour.requested_ranges == [None, None]
 
 
 def test_a_finished_part_is_recognised(tmp_path):
     fetched(tmp_path, Behaviour())
     again = Behaviour()
     assert fetched(tmp_path, again) == BODY
-    assert again.asked == [f"bytes={len(BODY)}-"]
+    assert again.requested_ranges == [f"bytes={len(BODY)}-"]
 
 
 def test_a_part_longer_than_the_file_is_replaced(tmp_path):
     fetched(tmp_path, Behaviour())
     short = Behaviour(body=b"short")
     assert fetched(tmp_path, short, will_verify=True) == b"short"
-    assert short.asked == [f"bytes={len(BODY)}-", None]
+    assert short.requested_ranges == [f"bytes={len(BODY)}-", None]
 
 
 def test_transient_errors_are_retried_with_growing_pauses(tmp_path):
@@ -95,7 +95,7 @@ def test_other_http_errors_are_not_retried(tmp_path, status):
     behaviour = Behaviour(status=[status])
     with pytest.raises(UserError, match=f"answered {status}"):
         fetched(tmp_path, behaviour)
-    assert len(behaviour.asked) == 1
+    assert len(behaviour.requested_ranges) == 1
     assert not (tmp_path / "part").exists()
 
 

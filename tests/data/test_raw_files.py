@@ -1,4 +1,4 @@
-"""Which raw files are found, and what a user is told about missing ones."""
+"""Which raw files are found, and the message about missing ones."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ class Behaviour:
     modified: str | None = None
     status: list[int] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
-    asked: list[str | None] = field(default_factory=list)
+    requested_ranges: list[str | None] = field(default_factory=list)
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             wanted = self.headers.get("Range")
-            behaviour.asked.append(wanted)
+            behaviour.requested_ranges.append(wanted)
             if behaviour.status:
                 self.send_error(behaviour.status.pop(0))
                 return
