@@ -15,12 +15,12 @@ class Reliability(NamedTuple):
 
     p: Float[Tensor, "B bins"]
     y: Float[Tensor, "B bins"]
-    count: Float[Tensor, "B bins"]
+    rows: Float[Tensor, "B bins"]
 
     def ece(self) -> Float[Tensor, "B"]:
         """Mean over rows of |mean probability - share of class 1| of their bin."""
-        gaps = (self.p - self.y).abs() * self.count
-        return torch.where(self.count > 0, gaps, 0.0).sum(-1) / self.count.sum(-1)
+        gaps = (self.p - self.y).abs() * self.rows
+        return torch.where(self.rows > 0, gaps, 0.0).sum(-1) / self.rows.sum(-1)
 
     def arrays(self, cell: int) -> dict[str, np.ndarray]:
         """The bins of one cell as they are stored beside its record."""
