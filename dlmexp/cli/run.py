@@ -29,6 +29,7 @@ examples:
 common settings (all settings: --cfg job):
   experiment=NAME          all cells of a figure
   dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
+  protocol=paper | protocol=released | protocol=converged      how cells are trained (conf/protocol)
   beta=grid | beta=short | beta=list beta.values=[0.1,1,10]
   sizes=[100,500] or sizes=['5%'], seeds=[0,1,2]
   parameterisation=[whitened,unwhitened]
