@@ -25,6 +25,4 @@ def matches(
 ) -> Finding:
     """`ours` gives the NLL of `other`, within the margin."""
     about = f"{ours.name} matches {other.name}"
-    return finding(
-        about, dataset, [ours, other], compared(ours, [other]), each(comparable), margins, parameterisation
-    )
+    return finding(about, dataset, [ours, other], compared(ours, [other]), each(comparable), margins, parameterisation)

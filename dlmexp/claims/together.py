@@ -53,9 +53,14 @@ def _medians(betas: dict[tuple[int, int], float]) -> list[tuple[float, int]]:
 
 
 def most_datasets(findings: list[Finding]) -> Verdict:
-    """`For most datasets`: more than half of those that were run."""
-    judged = [found for found in findings if found.verdict is not Verdict.NOT_RUN]
-    return most(sum(found.verdict is Verdict.HOLDS for found in judged), len(judged))
+    """`For most datasets`: it holds on more than half of those that were run; it fails where it fails on most."""
+    judged = [found.verdict for found in findings if found.verdict is not Verdict.NOT_RUN]
+    if not judged:
+        return Verdict.NOT_RUN
+    for verdict in (Verdict.HOLDS, Verdict.FAILS):
+        if most(judged.count(verdict), len(judged)) is Verdict.HOLDS:
+            return verdict
+    return Verdict.MIXED
 
 
 def either_dlm(results: Results) -> Iterator[Finding]:
