@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dlmexp import catalogue
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, made_by
 from dlmexp.claims.rules import Verdict, almost_all
-from dlmexp.plan.cell import Cell
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 
@@ -14,8 +13,9 @@ DETERMINISTIC = "almost every run of a deterministic objective converges"
 SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective converges"
 
 
-def _about(cell: Cell) -> str:
+def _about(record: Record) -> str:
     """Sampled objectives, and those of a minibatch, change from step to step by more than the tolerance."""
+    cell = record.cell
     return DETERMINISTIC if cell.minibatch is None and cell.samples is None else SAMPLED
 
 
@@ -29,7 +29,7 @@ def converged_share(results: Results) -> Iterator[Finding]:
         cell = record.cell
         known = cell.dataset in catalogue.PAPER or catalogue.stands_for(cell.dataset)
         if known and cell.kind == "fit" and cell.max_iterations is not None:
-            groups[cell.dataset, cell.parameterisation, _about(cell)].append(record)
+            groups[cell.dataset, cell.parameterisation, _about(record)].append(record)
     for (dataset, how, about), records in sorted(groups.items()):
         converged = sum(bool(record.result.converged) for record in records)
         failed = sum(not record.done for record in records)

@@ -59,12 +59,15 @@ def gradient_statistics(results: Results) -> Iterator[Finding]:
                 yield _about_one(results, several, name, samples, how)
 
 
-def _logs(records: Gradients, kind: tuple[str, int], value: Callable[[Record], float | None], what: str) -> Evidence:
+def _logs(records: Gradients, kind: tuple[str, int], value: Callable[[Record], float | None]) -> Evidence:
     """log of a positive figure per repetition, so that a difference is a ratio."""
     found = {(r.cell.n, r.cell.seed): value(r) for r in records[kind]}
     logs = {place: math.log(x) for place, x in found.items() if x is not None and 0 < x < math.inf}
-    label = style.of_estimator(*kind).label
-    return Evidence(f"log {what}, {label}" if what else label, logs, records[kind])
+    return Evidence(style.of_estimator(*kind).label, logs, records[kind])
+
+
+def _compared(what: str, ours: Evidence, rival: Evidence) -> list[Measured]:
+    return [Measured(f"log {what}, {one.name}", one.comparison, one.n) for one in compared(ours, [rival])]
 
 
 def _closer(results: Results, records: Gradients, name: str, samples: int, how: str) -> Finding:
@@ -74,9 +77,9 @@ def _closer(results: Results, records: Gradients, name: str, samples: int, how: 
         draws = results.arrays(record).get("error")
         return None if draws is None else float(np.mean(draws))
 
-    ours, rival = (_logs(records, kind, error, "|g - G|²") for kind in ((name, samples), ("bmc", samples)))
+    ours, rival = (_logs(records, kind, error) for kind in ((name, samples), ("bmc", samples)))
     about = "{} has a smaller |g - G|² than {}".format(*_labels(name, samples))
-    return finding(about, "abalone", [ours, rival], compared(ours, [rival]), each(better), None, how)
+    return finding(about, "abalone", [ours, rival], _compared("|g - G|²", ours, rival), each(better), None, how)
 
 
 def _less_biased(records: Gradients, name: str, samples: int, how: str) -> Finding:
@@ -85,10 +88,10 @@ def _less_biased(records: Gradients, name: str, samples: int, how: str) -> Findi
     evidence: list[Evidence] = []
     for field, G in (("bias", "G of 10 000 bMC samples"), ("bias_quadrature", "G by quadrature")):
         ours, rival = (
-            _logs(records, kind, lambda record, field=field: getattr(record.result, field), f"bias ({G})")
+            _logs(records, kind, lambda record, field=field: getattr(record.result, field))
             for kind in ((name, samples), ("bmc", samples))
         )
-        measured += compared(ours, [rival])
+        measured += _compared(f"bias ({G})", ours, rival)
         evidence = [ours, rival]
     about = "{} is less biased than {}".format(*_labels(name, samples))
     return finding(about, "abalone", evidence, measured, each(better), None, how)
@@ -105,9 +108,11 @@ def _noisiest(results: Results, records: Gradients, how: str) -> Finding:
         draws = results.arrays(record).get("condition_i")
         return None if draws is None else max(float(np.std(draws)), 1e-300)
 
-    evidence = {kind: _logs(records, kind, scatter, "scatter") for kind in records}
+    evidence = {kind: _logs(records, kind, scatter) for kind in records}
     rival = evidence["bmc", 1]
-    measured = [one for kind, ours in evidence.items() if kind != ("bmc", 1) for one in compared(ours, [rival])]
+    measured = [
+        one for kind, ours in evidence.items() if kind != ("bmc", 1) for one in _compared("scatter", ours, rival)
+    ]
     return finding(
         "bMC-1 is the noisiest", "abalone", list(evidence.values()), measured, each(better), None, how
     )  # fmt: skip
