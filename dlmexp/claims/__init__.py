@@ -1,1 +1,1 @@
-"""What the paper says in words, checked against records: 19 claims, each with a verdict and the figures behind it."""
+"""What the paper says in words, checked against records: 22 claims, each with a verdict and the figures behind it."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, ndtr
 
-from dlmexp.claims.finding import CLAIMS, Claim, Finding
-from dlmexp.claims.rules import Verdict, combine
+from dlmexp.claims.finding import CLAIMS, Claim, Finding, all_parts
+from dlmexp.claims.rules import Verdict
 from dlmexp.claims.thresholds import BOUND_TOLERANCE
 from dlmexp.records.results import Results
 
@@ -130,6 +130,6 @@ def table_1(results: Results | None = None) -> Iterator[Finding]:
 
 
 for claim in (
-    Claim(17, "Table 1's derivative bounds hold.", table_1, lambda found: combine(f.verdict for f in found)),
+    Claim(17, "Table 1's derivative bounds hold.", table_1, all_parts),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from dlmexp.claims.evidence import Evidence, at_beta, compared, finding
+from dlmexp.claims.evidence import Evidence, Margins, at_beta, compared, each, finding
 from dlmexp.claims.finding import Finding
-from dlmexp.claims.rules import Verdict, comparable
-from dlmexp.claims.thresholds import MATCH_FLOOR, MATCH_SHARE
+from dlmexp.claims.rules import comparable
 from dlmexp.records.results import Results
 
 Pairs = Sequence[tuple[str, int | None]]  # estimator and L
@@ -21,19 +20,9 @@ def estimator_evidence(
     ]
 
 
-def match_margin(all_in_plot: list[Evidence]) -> float:
-    """A tenth of the gap between the best and the worst line of the plot, at least the floor."""
-    means = [sum(one.values.values()) / len(one.values) for one in all_in_plot if one.values]
-    return max(MATCH_SHARE * (max(means) - min(means)), MATCH_FLOOR) if means else MATCH_FLOOR
-
-
 def matches(
-    ours: Evidence, other: Evidence, all_in_plot: list[Evidence], dataset: str, parameterisation: str | None = None
+    ours: Evidence, other: Evidence, margins: Margins, dataset: str, parameterisation: str | None = None
 ) -> Finding:
-    """`ours` gives the NLL of `other`, within the margin that the plot sets."""
-    measured = compared(ours, [other])
-    margin = match_margin(all_in_plot)
-    verdict = comparable(measured[0].comparison, margin) if measured else Verdict.NOT_RUN
-    found = finding(f"{ours.name} matches {other.name}", verdict, dataset, [ours, other], measured, parameterisation)
-    found.figures["margin"] = margin
-    return found
+    """`ours` gives the NLL of `other`, within the margin."""
+    about = f"{ours.name} matches {other.name}"
+    return finding(about, dataset, [ours, other], compared(ours, [other]), each(comparable), margins, parameterisation)

@@ -1,22 +1,37 @@
 """Values out of records, ready to be compared: (n, seed) -> metric, with the records they come from."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from dlmexp import catalogue
 from dlmexp.claims.finding import Finding, Measured, made_by
-from dlmexp.claims.rules import Verdict
-from dlmexp.claims.statistics import paired
-from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.claims.rules import AtSize, Verdict, by_size, every, opposite
+from dlmexp.claims.statistics import Comparison, Values, paired
+from dlmexp.claims.thresholds import MARGIN_SHARE, MIN_REPETITIONS
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.figures import style
+from dlmexp.records.manifest import Asked
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test
 from dlmexp.records.settings import same_settings
+
+NO_TRIVIAL = "records of version 0.1 have no trivial predictor, so there is no margin"
+NO_ELBO = "ELBO was not run at some of the sizes, or explains nothing there, so there is no margin"
+Relation = Callable[[Comparison, float | None], AtSize]  # `better`, `comparable`, `no_worse`
+Rule = Callable[[list[Measured], float | None], AtSize]  # what the comparisons at one size say, given a margin
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Size -> margin, and why sizes without one have none."""
+
+    at: dict[int | None, float]
+    missing: str
 
 
 @dataclass(frozen=True)
@@ -24,22 +39,33 @@ class Evidence:
     """One line's values; a repetition that failed or is not finite is missing and counted in `lost`."""
 
     name: str
-    values: dict[tuple[int, int], float]
+    values: Values
     records: list[Record]
     lost: int = 0
+
+
+def protocol_of(asked: Asked) -> str:
+    """The protocol under which candidates were asked for; records from before there were several are the paper's."""
+    return getattr(asked, "protocol", "") or "paper"
+
+
+def trivial(record: Record, metric: str) -> float | None:
+    """The test metric of the predictor that knows only the training targets of the record's split, where it has one."""
+    return getattr(record.result, "trivial", {}).get("test", {}).get(metric)
 
 
 def selected(
     results: Results, dataset: str, method: str, metric: str, parameterisation: str = "whitened",
     estimator: str = "exact", samples: int | None = None,
+    value: Callable[[Record], float] | None = None,
 ) -> Evidence:  # fmt: skip
     """A method with its beta chosen on validation, at every size and seed. Where some candidates have no record yet,
-    nothing has been selected, and nothing lost."""
+    nothing has been selected, and nothing lost. `value` gives something else than the test metric of the selected."""
     found = [one for one in results.line("fits", dataset, method, estimator, samples) if _usable(one, parameterisation)]
     kept, _ = same_settings(found, catalogue.beta_rule("paper"))
     complete = [one for one in kept if not one.missing]
     chosen = [record for one in complete if (record := one.selected(metric)) is not None]
-    return _evidence(style.of_method(method).label, records_of(complete), metric, chosen)
+    return _evidence(style.of_method(method).label, records_of(complete), metric, chosen, value)
 
 
 def at_beta(
@@ -66,38 +92,103 @@ def _usable(one: Choice, parameterisation: str) -> bool:
     return one.cell.parameterisation == parameterisation or one.cell.task == "regression"
 
 
-def _evidence(name: str, attempted: list[Record], metric: str, chosen: list[Record]) -> Evidence:
+def _evidence(
+    name: str, attempted: list[Record], metric: str, chosen: list[Record],
+    value: Callable[[Record], float] | None = None,
+) -> Evidence:  # fmt: skip
     places = {(r.cell.n, r.cell.seed) for r in attempted}
-    values = {(r.cell.n, r.cell.seed): on_test(r, metric) for r in chosen}
+    values = {(r.cell.n, r.cell.seed): value(r) if value else on_test(r, metric) for r in chosen}
     finite = {place: value for place, value in values.items() if np.isfinite(value)}
     # Records from before a metric was measured do not have it, which is no loss.
     without = {(r.cell.n, r.cell.seed) for r in chosen if r.done and metric not in r.result.test}
     return Evidence(name, finite, attempted, len(places - without) - len(finite))
 
 
+def margins(results: Results, dataset: str, metric: str, parameterisation: str = "whitened") -> Margins:
+    """5 % of what ELBO explains at each size: the trivial predictor's metric minus ELBO's, mean over repetitions.
+    ELBO is the fit at beta = 1, at its end or at that of its learning curve. Where it explains nothing, there is no
+    margin."""
+    elbo = selected(results, dataset, "elbo", metric, parameterisation).values
+    for method in ("elbo", "beta_elbo"):
+        elbo = at_beta(results, dataset, method, 1.0, metric, parameterisation=parameterisation).values | elbo
+    explained: dict[int, list[float]] = defaultdict(list)
+    known = _trivial_values(results).get((dataset, metric), {})
+    for place, value in known.items():
+        if place in elbo:
+            explained[place[0]].append(value - elbo[place])
+    found = {n: MARGIN_SHARE * float(np.mean(values)) for n, values in explained.items()}
+    return Margins({n: margin for n, margin in found.items() if margin > 0}, NO_ELBO if known else NO_TRIVIAL)
+
+
+@lru_cache(maxsize=4)
+def _trivial_values(results: Results) -> dict[tuple[str, str], Values]:
+    """(dataset, metric) -> the trivial predictor's values. Any record of a split may carry them."""
+    found: dict[tuple[str, str], Values] = defaultdict(dict)
+    for record in results.records.values():
+        for metric in record.result.test:
+            if (value := trivial(record, metric)) is not None and np.isfinite(value):
+                found[record.cell.dataset, metric][record.cell.n, record.cell.seed] = value
+    return found
+
+
+def each(relation: Relation) -> Rule:
+    """The relation to every rival: `each(better)` is `lowest`."""
+    return lambda measured, margin: every(relation(one.comparison, margin) for one in measured)
+
+
+def none_of(relation: Relation) -> Rule:
+    """The relation to no rival."""
+    return lambda measured, margin: every(opposite(relation(one.comparison, margin)) for one in measured)
+
+
 def compared(ours: Evidence, rivals: list[Evidence]) -> list[Measured]:
-    """Ours against each rival that has something in common with it."""
-    pairs = ((rival, paired(ours.values, rival.values)) for rival in rivals)
-    return [Measured(f"{ours.name} vs {rival.name}", one) for rival, one in pairs if one is not None]
+    """Ours against each rival, at every size where both have something."""
+    return [
+        Measured(f"{ours.name} vs {rival.name}", comparison, n)
+        for rival in rivals
+        for n, comparison in paired(ours.values, rival.values).items()
+    ]
 
 
 def finding(
-    about: str, verdict: Verdict, dataset: str, evidence: list[Evidence], measured: list[Measured],
-    parameterisation: str | None = None,
+    about: str, dataset: str, evidence: list[Evidence], measured: list[Measured], rule: Rule,
+    margins: Margins | None = None, parameterisation: str | None = None,
 ) -> Finding:  # fmt: skip
-    """A finding with its small print: repetitions, commands, and what was lost."""
-    lost = sum(one.lost for one in evidence)
-    words = f"{lost} repetitions failed or are not finite and are left out" if lost else ""
-    few = [one for one in measured if one.comparison.repetitions < MIN_REPETITIONS]
-    if verdict is Verdict.NOT_RUN and few:
-        words = f"only {few[0].comparison.repetitions} repetitions in common: too few to judge" + (
-            f"; {words}" if words else ""
-        )
+    """What `rule` says at every size with repetitions enough, made one verdict, with its small print: repetitions,
+    commands, what was lost. `margins` is None where the rule needs none."""
+    several: dict[int | None, list[Measured]] = defaultdict(list)
+    for one in measured:
+        if one.comparison.repetitions >= MIN_REPETITIONS:
+            several[one.n].append(one)
+    known = margins.at if margins else {}
+    ordered = sorted(several.items(), key=lambda item: item[0] or 0)
+    sizes = by_size({n: rule(comparisons, known.get(n)) for n, comparisons in ordered})
+    verdict, said = sizes.verdict, []
+    if measured and not several:
+        verdict = Verdict.UNDECIDABLE
+        most = max(one.comparison.repetitions for one in measured)
+        said.append(f"only {most} repetitions in common: too few to judge")
+    elif verdict is Verdict.UNDECIDABLE and margins:
+        said.append(margins.missing)
+    if measured and (lost := sum(one.lost for one in evidence)):
+        said.append(f"{lost} repetitions failed or are not finite and are left out")
     return Finding(
-        about, verdict, dataset, parameterisation, measured, words=words,
-        repetitions=max((one.comparison.repetitions for one in measured), default=0),
+        about, verdict, dataset, parameterisation, measured, words="; ".join(said),
+        sizes=sizes if sizes.states else None, repetitions=_fewest(measured),
         commands=made_by(record for one in evidence for record in one.records),
     )  # fmt: skip
+
+
+def _fewest(measured: list[Measured]) -> int:
+    """Repetitions behind a finding: the fewest of any comparison that counts."""
+    counts = [one.comparison.repetitions for one in measured]
+    return min((count for count in counts if count >= MIN_REPETITIONS), default=max(counts, default=0))
+
+
+def undecidable(found: Finding, reason: str) -> Finding:
+    """The same finding, for which the records do not hold what it needs."""
+    found.verdict, found.words = Verdict.UNDECIDABLE, reason
+    return found
 
 
 def places(results: Results, *datasets: str) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """What is found about one part of a claim on one dataset, and the claim it belongs to."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dlmexp import catalogue
-from dlmexp.claims.rules import Verdict
+from dlmexp.claims.rules import Sizes, Verdict, combine
 from dlmexp.claims.statistics import Comparison
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
@@ -13,10 +14,11 @@ from dlmexp.registry import Registry
 
 @dataclass(frozen=True)
 class Measured:
-    """One comparison in a finding, under a name such as `joint DLM vs ELBO`."""
+    """One comparison in a finding, under a name such as `joint DLM vs ELBO`, at one size."""
 
     name: str
     comparison: Comparison
+    n: int | None = None  # None: the question has no size
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Finding:
     measured: list[Measured] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     words: str = ""
+    sizes: Sizes | None = None  # what each size says, where the verdict is made by size
     repetitions: int = 0
     commands: list[str] = field(default_factory=list)
 
@@ -53,15 +56,21 @@ class Claim:
     both: bool = False  # binary and count data: judged under both parameterisations
 
 
+MODULES = (
+    "regression", "nonconjugate", "large", "sampling", "cost", "bounds", "convergence", "together", "calibration",
+)  # fmt: skip
 CLAIMS: Registry[Claim] = Registry(
     "claim",
-    *(f"dlmexp.claims.{name}" for name in ("regression", "nonconjugate", "large", "sampling", "bounds", "convergence")),
+    *(f"dlmexp.claims.{name}" for name in MODULES),
 )
 
 
 def made_by(records: Iterable[Record], most: int = 3) -> list[str]:
     """The commands that made these records, the most frequent first."""
-    from collections import Counter
-
     counts = Counter(record.made.command or "unknown" for record in records)
     return [command for command, _ in counts.most_common(most)]
+
+
+def all_parts(findings: list[Finding]) -> Verdict:
+    """The usual way to sum up: every part counts, whatever its dataset."""
+    return combine(found.verdict for found in findings)

@@ -1,14 +1,18 @@
-"""All claims held against one results folder."""
+"""All claims held against one results folder, under every protocol that was run."""
 
 from dataclasses import dataclass
 
 from dlmexp import catalogue
+from dlmexp.claims.evidence import protocol_of
 from dlmexp.claims.finding import CLAIMS, Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
 from dlmexp.config import PARAMETERISATIONS
+from dlmexp.errors import UserError, nearest
 from dlmexp.records.results import Results
 
 PAPER, STAND_IN = "the paper's data", "stand-in data"
+NO_DATA = "no data needed"
+PROTOCOLS = ("paper", "released", "converged")  # the order in which they are shown; others follow
 
 
 @dataclass
@@ -27,7 +31,7 @@ class Judgement:
     def basis(self) -> str:
         """What the verdict rests on."""
         if all(found.dataset is None for found in self.findings) and self.findings:
-            return "no data needed"
+            return NO_DATA
         return PAPER if self.on(PAPER) is not Verdict.NOT_RUN or self.on(STAND_IN) is Verdict.NOT_RUN else STAND_IN
 
     @property
@@ -78,6 +82,14 @@ class Judgement:
             " ".join(filter(None, (self._difference(basis) for basis in (PAPER, STAND_IN)))) if self.claim.both else ""
         )
 
+    @property
+    def changes_with_q(self) -> str:
+        """The same, only for the kind of data on which the verdict does depend on it."""
+        if not self.claim.both:
+            return ""
+        changing = (basis for basis, under in self.by_basis.items() if len({*under.values()} - {Verdict.NOT_RUN}) > 1)
+        return " ".join(map(self._difference, changing))
+
     def _difference(self, basis: str) -> str:
         verdicts = self.by_basis[basis]
         run = {how: verdict for how, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN}
@@ -126,8 +138,30 @@ def claims() -> list[Claim]:
 
 
 def judge(results: Results) -> list[Judgement]:
-    """Every claim with its verdict."""
+    """Every claim with its verdict, on records of one protocol."""
     return [judge_one(claim, results) for claim in claims()]
+
+
+def judge_protocols(results: Results, only: str | None = None) -> dict[str, list[Judgement]]:
+    """Every claim with its verdict under each protocol that was run (or `only` one of them), by protocol."""
+    found = by_protocol(results)
+    if only is not None and only not in found:
+        raise UserError(f"no record was made under protocol '{only}': {nearest(only, list(found))}")
+    return {name: judge(some) for name, some in found.items() if only in (None, name)}
+
+
+def by_protocol(results: Results) -> dict[str, Results]:
+    """What was asked for under each protocol, with its records; a record may serve several protocols."""
+    names = {protocol_of(one) for one in results.asked} or {"paper"}
+    if len(names) == 1:
+        return {names.pop(): results}
+    found = {}
+    for name in [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]:
+        asked = [one for one in results.asked if protocol_of(one) == name]
+        keys = dict.fromkeys(key for one in asked for key in one.keys)
+        records = [results.records[key] for key in keys if key in results.records]
+        found[name] = Results(results.store, records, asked, name)
+    return found
 
 
 def judge_one(claim: Claim, results: Results) -> Judgement:

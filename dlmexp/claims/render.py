@@ -1,21 +1,47 @@
-"""Judgements as text for a terminal, as Markdown, and as JSON."""
+"""Judgements as text for a terminal, as Markdown, and as JSON; all of them with the protocols side by side.
+
+JSON is a list of claims, in the order of their numbers:
+
+    number, claim      the sentence
+    verdicts           protocol -> verdict: holds, fails, mixed, undecided, undecidable or not run
+    changes            what changes the verdict between protocols, in sentences
+    protocols          protocol -> verdict, basis (what the verdict rests on), paper and stand_in (the verdicts on the
+                       paper's data and on stand-ins), parameterisations (the same by parameterisation of q, where it
+                       matters), difference (what they change, in words), data, repetitions (fewest, most), commands
+                       that made the records, missing (commands that would make more), and findings: each part with
+                       about, verdict, dataset, stands_for, parameterisation, words, counts (of sizes, in words), sizes
+                       (n -> supported, contradicted, undecided, neither, no margin, perhaps contradicted),
+                       repetitions, figures, comparisons (a paired test each, with its n), commands
+"""
 
 import math
 from typing import Any
 
+from rich import box
+from rich.table import Table
+
 from dlmexp import catalogue
 from dlmexp.claims.finding import Finding
-from dlmexp.claims.judge import PAPER, STAND_IN, Judgement
+from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, Judgement
 from dlmexp.claims.rules import Verdict
+
+Judged = dict[str, list[Judgement]]  # protocol -> every claim
+WORDS = {
+    Verdict.HOLDS: "hold", Verdict.FAILS: "fail", Verdict.MIXED: "mixed", Verdict.UNDECIDED: "undecided",
+    Verdict.UNDECIDABLE: "undecidable", Verdict.NOT_RUN: "not run",
+}  # fmt: skip
+COLOURS = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.MIXED: "yellow", Verdict.NOT_RUN: "dim"}
+MOST_PARTS = 6  # of those that change between protocols, in one sentence
 
 
 def evidence_words(found: Finding) -> str:
-    """The closest comparison of a finding (the one that decides), and what else there is to say."""
-    said = []
+    """At how many sizes it is supported, the closest comparison of a finding, and what else there is to say."""
+    said = [found.sizes.words] if found.sizes else []
     if found.measured:
         closest = min(found.measured, key=lambda measured: measured.comparison.difference)
+        where = f", n = {closest.n}" if closest.n and len({one.n for one in found.measured}) > 1 else ""
         others = len(found.measured) - 1
-        said.append(f"{closest.name}: {closest.comparison.words()}" + (f" and {others} more" if others else ""))
+        said.append(f"{closest.name}{where}: {closest.comparison.words()}" + (f" and {others} more" if others else ""))
     return "; ".join(filter(None, [*said, found.words]))
 
 
@@ -24,85 +50,204 @@ def repetitions_words(judgement: Judgement) -> str:
     return "" if not high else f"{low}" if low == high else f"{low} to {high}"
 
 
-def as_text(judgements: list[Judgement]) -> str:
-    """For people at a terminal: a block per claim."""
-    lines = []
-    for one in judgements:
-        basis = "" if one.basis == PAPER else f" ({one.basis})"
-        lines.append(f"{one.claim.number:2}. {one.verdict.upper()}{basis}: {one.claim.says}")
-        for found in one.judged:
-            how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
-            where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
-            lines.append(f"      {found.verdict}: {where}{found.about}. {evidence_words(found)}".rstrip())
-        if one.difference:
-            lines.append(f"      {one.difference}")
-        if one.commands and one.repetitions[1]:
-            lines.append(f"      {repetitions_words(one)} repetitions; made by: {'; '.join(one.commands)}")
-        lines += [f"      not run: {command}" for command in one.missing]
-    lines.append(summary_words(judgements))
-    return "\n".join(lines)
+def verdict_words(one: Judgement) -> str:
+    """`holds`; with stand-ins, `holds; stand-ins: mixed` or `stand-ins: mixed`."""
+    paper, stand_in = one.on(PAPER), one.on(STAND_IN)
+    if one.basis == NO_DATA or stand_in is Verdict.NOT_RUN:
+        return str(one.verdict)
+    return f"stand-ins: {stand_in}" if paper is Verdict.NOT_RUN else f"{paper}; stand-ins: {stand_in}"
 
 
 def summary_words(judgements: list[Judgement]) -> str:
-    """`19 claims: 7 hold, 2 fail, ...`, and how many of the verdicts rest on stand-ins."""
-    counts = {verdict: sum(one.verdict is verdict for one in judgements) for verdict in Verdict}
+    """`22 claims: 7 hold, 2 fail, ...`, and how many of the verdicts rest on stand-ins."""
+    counts = ", ".join(f"{sum(one.verdict is verdict for one in judgements)} {word}" for verdict, word in WORDS.items())
     stand_ins = sum(one.basis == STAND_IN for one in judgements)
-    text = f"{len(judgements)} claims: " + ", ".join(
-        f"{counts[verdict]} {word}" for verdict, word in zip(Verdict, ("hold", "fail", "mixed", "not run"), strict=True)
-    )
-    return text + (f" ({stand_ins} judged on stand-in data only)" if stand_ins else "")
+    return f"{len(judgements)} claims: {counts}" + (f" ({stand_ins} judged on stand-in data only)" if stand_ins else "")
 
 
-def as_markdown(judgements: list[Judgement]) -> str:
-    """A table, then the parts of each claim."""
-    lines = ["| # | claim | the paper's data | stand-ins | judged on | repetitions |", "|---|---|---|---|---|---|"]
-    for one in judgements:
-        paper = one.verdict if one.basis == "no data needed" else one.on(PAPER)
-        stand_in = one.on(STAND_IN) if one.basis != "no data needed" else ""
-        cells = [
-            str(one.claim.number), one.claim.says, paper, stand_in, ", ".join(one.data), repetitions_words(one),
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
-    lines += ["", summary_words(judgements) + "."]
-    for one in judgements:
-        lines += ["", f"## {one.claim.number}. {one.claim.says}", ""]
+def summaries(judged: Judged) -> list[str]:
+    return [f"Protocol {name}: {summary_words(judgements)}." for name, judgements in judged.items()]
+
+
+def claim_by_claim(judged: Judged) -> list[dict[str, Judgement]]:
+    """For each claim, its judgement under every protocol."""
+    return [dict(zip(judged, several, strict=True)) for several in zip(*judged.values(), strict=True)]
+
+
+def protocol_changes(under: dict[str, Judgement]) -> list[str]:
+    """What changes a claim's verdict between protocols, and in which parts ([] where nothing does)."""
+    said = []
+    for basis in (PAPER, STAND_IN):
+        verdicts = {name: one.on(basis) for name, one in under.items() if one.on(basis) is not Verdict.NOT_RUN}
+        if len(set(verdicts.values())) > 1:
+            each = ", ".join(f"{verdict} under {name}" for name, verdict in verdicts.items())
+            said.append(f"On {basis}: {each}{_changing_parts({name: under[name] for name in verdicts}, basis)}.")
+    return said
+
+
+def _changing_parts(under: dict[str, Judgement], basis: str) -> str:
+    parts: dict[tuple[str | None, str | None, str], dict[str, Verdict]] = {}
+    for name, one in under.items():
         for found in one.judged:
-            how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
-            where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
-            lines.append(f"- **{found.verdict}**: {_cell(f'{where}{found.about}. {evidence_words(found)}')}")
-        if one.difference:
-            lines += ["", _cell(one.difference)]
-        if one.commands:
-            lines += ["", "Records made by: " + ", ".join(f"`{command}`" for command in one.commands)]
-        if one.missing:
-            lines += ["", "Not run: " + ", ".join(f"`{command}`" for command in one.missing)]
+            if (found.stands_for is not None) == (basis == STAND_IN):
+                parts.setdefault((found.dataset, found.parameterisation, found.about), {})[name] = found.verdict
+    both = any(one.claim.both for one in under.values())
+    changing = []
+    for (dataset, how, about), verdicts in parts.items():
+        if len(set(verdicts.values())) > 1 or len(verdicts) < len(under):
+            q = f", q {how}" if how and both else ""
+            each = ", ".join(f"{name} {verdicts.get(name, Verdict.NOT_RUN)}" for name in under)
+            changing.append(f"{dataset}{q}: {about} ({each})")
+    more = len(changing) - MOST_PARTS
+    shown = "; ".join(changing[:MOST_PARTS]) + (f"; and {more} more" if more > 0 else "")
+    return f"; they differ in: {shown}" if changing else ""
+
+
+def changes(judged: Judged) -> list[str]:
+    """What changes verdicts, in a sentence per claim: the protocol first, then how q is parameterised."""
+    between = [
+        f"{_number(under)}. {text}" for under in claim_by_claim(judged) for text in protocol_changes(under)
+    ]  # fmt: skip
+    if len(judged) > 1 and not between:
+        between = ["No verdict depends on the protocol."]
+    for name, judgements in judged.items():
+        where = f" (protocol {name})" if len(judged) > 1 else ""
+        between += [f"{one.claim.number}{where}. {text}" for one in judgements if (text := one.changes_with_q)]
+    return between
+
+
+def _number(under: dict[str, Judgement]) -> int:
+    return next(iter(under.values())).claim.number
+
+
+def as_text(judged: Judged, details: bool = False) -> str:
+    """For files and pipes: a line per claim with its verdict under each protocol, then what changes them, then (on
+    request) the figures behind each."""
+    rows = claim_by_claim(judged)
+    cells = [[verdict_words(one) for one in under.values()] for under in rows]
+    widths = [max(map(len, column)) for column in zip(list(judged), *cells, strict=True)]
+    lines = [" #  " + "  ".join(name.ljust(width) for name, width in zip(judged, widths, strict=True)) + "  claim"]
+    for under, texts in zip(rows, cells, strict=True):
+        padded = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
+        lines.append(f"{_number(under):2}  {padded}  {next(iter(under.values())).claim.says}")
+    return "\n".join([*lines, "", *after_table(judged, details)])
+
+
+def as_table(judged: Judged) -> Table:
+    """The same table for a terminal, in colour."""
+    table = Table(box=box.SIMPLE)
+    table.add_column("#", justify="right")
+    table.add_column("claim")
+    for name in judged:
+        table.add_column(name)
+    for under in claim_by_claim(judged):
+        texts = []
+        for one in under.values():
+            colour = COLOURS.get(one.verdict)
+            texts.append(f"[{colour}]{verdict_words(one)}[/]" if colour else verdict_words(one))
+        table.add_row(str(_number(under)), next(iter(under.values())).claim.says, *texts)
+    return table
+
+
+def after_table(judged: Judged, details: bool) -> list[str]:
+    """The lines below the table."""
+    lines = list(summaries(judged))
+    if said := changes(judged):
+        lines += ["", "What changes verdicts:", *said]
+    if not details:
+        return [*lines, "", "The figures behind each verdict: --details."]
+    for name, judgements in judged.items():
+        lines += ["", f"Protocol {name}:"]
+        for one in judgements:
+            lines += _details(one)
+    return lines
+
+
+def _details(one: Judgement) -> list[str]:
+    basis = "" if one.basis == PAPER else f" ({one.basis})"
+    lines = [f"{one.claim.number:2}. {one.verdict.upper()}{basis}: {one.claim.says}"]
+    lines += [f"      {found.verdict}: {_part(one, found)}".rstrip() for found in one.judged]
+    if one.difference:
+        lines.append(f"      {one.difference}")
+    if one.commands and one.repetitions[1]:
+        lines.append(f"      {repetitions_words(one)} repetitions; made by: {'; '.join(one.commands)}")
+    return lines + [f"      not run: {command}" for command in one.missing]
+
+
+def _part(one: Judgement, found: Finding) -> str:
+    how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
+    where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
+    return f"{where}{found.about}. {evidence_words(found)}"
+
+
+def as_markdown(judged: Judged) -> str:
+    """The table, what changes verdicts, then the parts of each claim under each protocol."""
+    lines = [
+        f"| # | claim | {' | '.join(judged)} | judged on | repetitions |",
+        "|---|---|" + "---|" * len(judged) + "---|---|",
+    ]
+    for under in claim_by_claim(judged):
+        several = list(under.values())
+        data = dict.fromkeys(name for one in several for name in one.data)
+        repetitions = dict.fromkeys(filter(None, map(repetitions_words, several)))
+        cells = [str(_number(under)), several[0].claim.says, *map(verdict_words, several)]
+        cells += [", ".join(data), "; ".join(repetitions)]
+        lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
+    for text in summaries(judged):
+        lines += ["", text]
+    if said := changes(judged):
+        lines += ["", "# What changes verdicts", "", *(f"- {_cell(text)}" for text in said)]
+    for under in claim_by_claim(judged):
+        lines += ["", f"## {_number(under)}. {next(iter(under.values())).claim.says}"]
+        for name, one in under.items():
+            lines += ["", f"### Protocol {name}: {verdict_words(one)}", *_markdown_details(one)]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_details(one: Judgement) -> list[str]:
+    lines = [""] if one.judged else []
+    lines += [f"- **{found.verdict}**: {_cell(_part(one, found))}" for found in one.judged]
+    if one.difference:
+        lines += ["", _cell(one.difference)]
+    if one.commands:
+        lines += ["", "Records made by: " + ", ".join(f"`{command}`" for command in one.commands)]
+    if one.missing:
+        lines += ["", "Not run: " + ", ".join(f"`{command}`" for command in one.missing)]
+    return lines
 
 
 def _cell(text: str) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def as_json(judgements: list[Judgement]) -> list[dict[str, Any]]:
-    """Everything, for programs; numbers that are not finite become null."""
+def as_json(judged: Judged) -> list[dict[str, Any]]:
+    """Everything, for programs (the module's docstring has the structure); numbers that are not finite become null."""
     return [
         {
-            "number": one.claim.number,
-            "claim": one.claim.says,
-            "verdict": one.verdict,
-            "basis": one.basis,
-            "paper": one.on(PAPER),
-            "stand_in": one.on(STAND_IN),
-            "parameterisations": one.by_basis if one.claim.both else None,
-            "difference": one.difference,
-            "data": one.data,
-            "repetitions": list(one.repetitions),
-            "commands": one.commands,
-            "missing": one.missing,
-            "findings": [_finding(found) for found in one.findings],
+            "number": _number(under),
+            "claim": next(iter(under.values())).claim.says,
+            "verdicts": {name: one.verdict for name, one in under.items()},
+            "changes": protocol_changes(under),
+            "protocols": {name: _judgement(one) for name, one in under.items()},
         }
-        for one in judgements
+        for under in claim_by_claim(judged)
     ]
+
+
+def _judgement(one: Judgement) -> dict[str, Any]:
+    return {
+        "verdict": one.verdict,
+        "basis": one.basis,
+        "paper": one.on(PAPER),
+        "stand_in": one.on(STAND_IN),
+        "parameterisations": one.by_basis if one.claim.both else None,
+        "difference": one.difference,
+        "data": one.data,
+        "repetitions": list(one.repetitions),
+        "commands": one.commands,
+        "missing": one.missing,
+        "findings": [_finding(found) for found in one.findings],
+    }
 
 
 def _finding(found: Finding) -> dict[str, Any]:
@@ -113,10 +258,13 @@ def _finding(found: Finding) -> dict[str, Any]:
         "stands_for": found.stands_for,
         "parameterisation": found.parameterisation,
         "words": found.words,
+        "counts": found.sizes.words if found.sizes else "",
+        "sizes": {str(n): state for n, state in found.sizes.states.items()} if found.sizes else {},
         "repetitions": found.repetitions,
         "figures": {name: _finite(value) for name, value in found.figures.items()},
         "comparisons": [
-            {"name": measured.name} | {name: _finite(value) for name, value in vars(measured.comparison).items()}
+            {"name": measured.name, "n": measured.n}
+            | {name: _finite(value) for name, value in vars(measured.comparison).items()}
             for measured in found.measured
         ],
         "commands": found.commands,

@@ -1,6 +1,8 @@
-"""Paired comparisons over repetitions. The repetition is the unit: sizes nested in one share its rows."""
+"""Paired comparisons over repetitions, at each size, and Holm's correction over the sizes."""
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,57 +21,71 @@ class Comparison:
     ours: float
     rival: float
     difference: float
-    p: float  # two-sided paired t test over repetitions
+    error: float  # standard error of the mean difference
+    p: float  # two-sided paired t-test over repetitions
     effect: float  # Cohen's d of the paired differences
     half_width: float  # of the (1 - 2 ALPHA) interval, the one that two one-sided tests at ALPHA use
     repetitions: int
     won: int  # repetitions in which ours is lower
 
-    @property
-    def significant(self) -> bool:
-        return self.p < ALPHA
+    def p_above(self, bound: float) -> float:
+        """One-sided p-value for `difference > bound`. Without any scatter the difference itself decides."""
+        return self._one_sided(self.difference - bound)
 
-    def within(self, margin: float) -> bool:
-        """Equivalent: the interval lies inside +-margin (two one-sided tests at ALPHA)."""
-        return abs(self.difference) + self.half_width <= margin
+    def p_below(self, bound: float) -> float:
+        """One-sided p-value for `difference < bound`."""
+        return self._one_sided(bound - self.difference)
 
-    def not_below(self, margin: float) -> bool:
-        """Not inferior: ours is worse by less than `margin` (a one-sided test at ALPHA)."""
-        return self.difference - self.half_width >= -margin
+    def _one_sided(self, distance: float) -> float:
+        if math.isinf(self.error):
+            return 1.0
+        if self.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return float(stdtr(self.repetitions - 1, -distance / self.error))
 
-    def words(self, unit: str = "") -> str:
+    def words(self) -> str:
         effect = f"{self.effect:.2g}" if math.isfinite(self.effect) else "∞"
         return (
-            f"{self.ours:.4g} against {self.rival:.4g}{unit} (difference {self.difference:+.3g}, p = {self.p:.2g}, "
+            f"{self.ours:.4g} against {self.rival:.4g} (difference {self.difference:+.3g}, p = {self.p:.2g}, "
             f"d = {effect}, {self.repetitions} repetitions)"
         )
 
 
-def paired(ours: Values, rival: Values) -> Comparison | None:
-    """Compare at the settings and seeds that both have; None if there are none. Differences are averaged per seed."""
-    common = sorted(set(ours) & set(rival), key=str)
-    if not common:
-        return None
-    seeds = sorted({seed for _, seed in common})
-    per_seed = np.array(
-        [np.mean([[ours[key], rival[key]] for key in common if key[1] == seed], axis=0) for seed in seeds]
-    )
-    differences = per_seed[:, 1] - per_seed[:, 0]
-    p, effect, half_width = _t_test(differences)
+def paired(ours: Values, rival: Values) -> dict[Any, Comparison]:
+    """A comparison at each size (or other setting), over the seeds that both have there."""
+    seeds: dict[Any, list[Any]] = defaultdict(list)
+    for key in sorted(ours.keys() & rival.keys(), key=str):
+        seeds[key[0]].append(key)
+    return {
+        size: compare(np.array([ours[key] for key in keys]), np.array([rival[key] for key in keys]))
+        for size, keys in sorted(seeds.items(), key=lambda item: (isinstance(item[0], tuple), item[0]))
+    }
+
+
+def compare(ours: np.ndarray, rival: np.ndarray) -> Comparison:
+    """The paired t-test of one size; entry i of both belongs to repetition i."""
+    differences = rival - ours
+    count, mean = len(differences), float(differences.mean())
+    error, p, effect, half_width = math.inf, math.nan, math.nan, math.inf
+    if count > 1:
+        deviation = float(differences.std(ddof=1))
+        if deviation <= 1e-12 * max(abs(mean), 1e-300):  # no scatter: the difference decides at once
+            error, half_width = 0.0, 0.0
+            p, effect = (1.0, 0.0) if mean == 0 else (0.0, math.copysign(math.inf, mean))
+        else:
+            error, effect = deviation / math.sqrt(count), mean / deviation
+            p = 2 * float(stdtr(count - 1, -abs(mean) / error))
+            half_width = float(stdtrit(count - 1, 1 - ALPHA)) * error
     return Comparison(
-        ours=float(per_seed[:, 0].mean()), rival=float(per_seed[:, 1].mean()), difference=float(differences.mean()),
-        p=p, effect=effect, half_width=half_width, repetitions=len(seeds), won=int((differences > 0).sum()),
+        ours=float(ours.mean()), rival=float(rival.mean()), difference=mean, error=error, p=p, effect=effect,
+        half_width=half_width, repetitions=count, won=int((differences > 0).sum()),
     )  # fmt: skip
 
 
-def _t_test(differences: np.ndarray) -> tuple[float, float, float]:
-    """p, effect size and half width; differences without any scatter decide at once."""
-    count, mean = len(differences), float(differences.mean())
-    if count < 2:
-        return math.nan, math.nan, math.inf
-    deviation = float(differences.std(ddof=1))
-    if deviation <= 1e-12 * max(abs(mean), 1e-300):
-        return (1.0, 0.0, 0.0) if mean == 0 else (0.0, math.copysign(math.inf, mean), 0.0)
-    error = deviation / math.sqrt(count)
-    p = 2 * float(stdtr(count - 1, -abs(mean) / error))
-    return p, mean / deviation, float(stdtrit(count - 1, 1 - ALPHA)) * error
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values: below ALPHA where a family of tests rejects with any false rejection at most ALPHA."""
+    adjusted, largest = [1.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted

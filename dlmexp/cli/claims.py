@@ -1,11 +1,15 @@
 """`dlmexp claims`: what the paper says, held against your results."""
 
 import argparse
+import sys
 
 DESCRIPTION = """
-Judges the 19 claims of the paper by the records under --results: holds, fails, mixed or not run, with the figures
-behind each verdict, a paired test over repetitions, and the command that made the records. Verdicts on data that
-stands in for the paper's are labelled as such.
+Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of claims
+and protocols, then what changes a verdict. At each size there is a paired t-test over repetitions, with Holm's
+correction over the sizes. A claim holds on a dataset where it is supported at half of the sizes or more and nowhere
+contradicted; it fails where it is contradicted at half or more; it is mixed otherwise, undecided where the intervals
+are too wide to tell, and undecidable where the records lack what it needs. Verdicts on data that stands in for the
+paper's are labelled as such.
 """
 
 
@@ -14,22 +18,33 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
     )
+    parser.add_argument(
+        "--protocol", metavar="NAME", help="judge under this protocol alone (default: all that were run)"
+    )
     form = parser.add_mutually_exclusive_group()
+    form.add_argument("--details", action="store_true", help="also the figures behind each verdict, and their commands")
     form.add_argument("--json", action="store_true", help="everything, for programs")
-    form.add_argument("--markdown", action="store_true", help="a table and details, for a README")
+    form.add_argument("--markdown", action="store_true", help="tables and details, for a README")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.claims.judge import judge
-    from dlmexp.claims.render import as_json, as_markdown, as_text
+    from dlmexp.claims.judge import judge_protocols
+    from dlmexp.claims.render import after_table, as_json, as_markdown, as_table, as_text
     from dlmexp.records.results import load
 
-    judgements = judge(load(args.results))
+    judged = judge_protocols(load(args.results), args.protocol)
     if args.json:
         import json
 
-        print(json.dumps(as_json(judgements), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
+    elif args.markdown:
+        print(as_markdown(judged), end="")
+    elif sys.stdout.isatty():
+        from dlmexp.console import wide_console
+
+        wide_console().print(as_table(judged))
+        print("\n".join(after_table(judged, args.details)))
     else:
-        print(as_markdown(judgements) if args.markdown else as_text(judgements))
+        print(as_text(judged, args.details))
     return 0

@@ -8,8 +8,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from dlmexp import __version__, catalogue
-from dlmexp.claims.judge import PAPER, STAND_IN, judge
-from dlmexp.claims.render import evidence_words, repetitions_words, summary_words
+from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
+from dlmexp.claims.render import changes, claim_by_claim, evidence_words, repetitions_words, summaries
+from dlmexp.claims.rules import Verdict
 from dlmexp.figures import style
 from dlmexp.figures.compose import Drawn, render
 from dlmexp.figures.plot import measured
@@ -58,13 +59,14 @@ def page(results: Results, folder: str) -> str:
     )
     environment.filters["number"] = number
     table = rows(results)
-    judgements = judge(results)
+    judged = judge_protocols(results)
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
-        folder=folder, version=__version__, overview=overview(results), judgements=judgements,
-        verdicts=summary_words(judgements), evidence=evidence_words, repetitions=repetitions_words, PAPER=PAPER,
-        STAND_IN=STAND_IN, pictures=pictures(results), rows=table[:MOST_ROWS], left_out=max(len(table) - MOST_ROWS, 0),
+        folder=folder, version=__version__, overview=overview(results), protocols=list(judged),
+        claims=claim_by_claim(judged), verdicts=summaries(judged), changes=changes(judged), evidence=evidence_words,
+        repetitions=repetitions_words, PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
+        pictures=pictures(results), rows=table[:MOST_ROWS], left_out=max(len(table) - MOST_ROWS, 0),
         metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
     )  # fmt: skip

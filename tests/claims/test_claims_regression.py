@@ -9,6 +9,7 @@ from tests.support.levels import ends, fits, on
 from tests.support.made_up import failed, fit, method_cell
 
 HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
+UNDECIDED, UNDECIDABLE = Verdict.UNDECIDED, Verdict.UNDECIDABLE
 JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
 FIXED = JOINT | {"joint_log_dlm": 0.3, "fixed_log_dlm": 0.1}
 SQUARE = {"joint_sq_dlm": 0.05, "fixed_sq_dlm": 0.2}
@@ -41,8 +42,24 @@ def test_1_stand_ins_are_judged_apart_and_labelled(judged) -> None:
 
 def test_1_two_repetitions_are_too_few(judged) -> None:
     judgement = judged(1, fits("pol", "nll", JOINT, seeds=2))
-    assert judgement.verdict is NOT_RUN
+    assert judgement.verdict is UNDECIDABLE
     assert "too few to judge" in on(judgement, "pol")[0].words
+
+
+def test_1_is_judged_by_size(judged) -> None:
+    def sizes(*levels: dict[str, float]) -> list[Record]:
+        return [record for i, level in enumerate(levels) for record in fits("pol", "nll", level, n=100 * (i + 1))]
+
+    (found,) = on(judged(1, sizes(JOINT, JOINT, JOINT)), "pol")
+    assert found.verdict is HOLDS
+    assert found.sizes is not None
+    assert found.sizes.words == "supported at 3 of 3 sizes, contradicted at 0"
+    assert judged(1, sizes(JOINT, JOINT, FIXED)).verdict is MIXED  # contradicted somewhere
+    assert judged(1, sizes(JOINT, FIXED)).verdict is FAILS  # at half of the sizes
+    even = JOINT | {"fixed_log_dlm": 0.1, "joint_log_dlm": 0.1}
+    assert judged(1, sizes(JOINT, even)).verdict is HOLDS
+    assert judged(1, sizes(even, even, JOINT)).verdict is UNDECIDED
+    assert judged(1, sizes(even, even, JOINT), trivial=2.0).verdict is MIXED  # narrow enough to see no difference
 
 
 def test_1_failed_repetitions_are_counted(judged) -> None:
@@ -73,9 +90,13 @@ def test_4_square_beats_log(judged) -> None:
 
 def test_5_beta_elbo_beats_elbo(judged) -> None:
     assert judged(5, fits("sarcos", "mse", {"elbo": 0.5, "beta_elbo": 0.4})).verdict is HOLDS
-    assert (
-        judged(5, fits("sarcos", "mse", {"elbo": 0.4, "beta_elbo": 0.5})).verdict is FAILS
-    )  # selects beta 1: the same
+    worse = fits("sarcos", "mse", {"elbo": 0.4, "beta_elbo": 0.5})
+    same = judged(5, worse)  # validation selects beta = 1 for beta-ELBO too
+    assert same.verdict is MIXED
+    assert "neither at 1" in same.findings[0].sizes.words
+    for record in worse:
+        record.result.validation = {"nll": record.cell.beta == 1.0, "mse": record.cell.beta == 1.0}
+    assert judged(5, worse).verdict is FAILS  # validation misleads it
 
 
 def grid(n: int, best: dict[str, float]) -> list[Record]:
@@ -94,12 +115,24 @@ def test_6_best_beta(judged) -> None:
     holds = judged(6, grid(691, above) + grid(11063, below))
     assert holds.verdict is HOLDS
     first = holds.findings[0]
-    assert first.figures == {"median_beta": 4.0, "share_above_1": 1.0}
+    assert first.figures == {"median_beta": 4.0, "share": 1.0}
     assert first.measured[0].comparison.difference == pytest.approx(3.5)
     assert judged(6, grid(691, below)).verdict is MIXED
     assert judged(6, grid(691, dict.fromkeys(above, 0.25))).verdict is FAILS
     everything_above = judged(6, grid(691, above) + grid(11063, above))
     assert everything_above.verdict is MIXED  # joint DLM does not go below 1 at 80 %
+
+
+def test_6_the_others_do_not_select_below_1(judged) -> None:
+    """At 80 % a beta of 1 is as good as a larger one."""
+    one = [
+        fit(method_cell("beta_elbo", "cadata", n=11063, seed=seed, beta=beta), nll=abs(beta - 1) + 0.01 * seed, mse=1.0)
+        for beta in (0.5, 1.0, 2.0)
+        for seed in range(5)
+    ]
+    (found,) = on(judged(6, one), "cadata", "β-ELBO at 80%")
+    assert found.about.endswith("selects no β < 1")
+    assert found.verdict is HOLDS
 
 
 def curve_levels(**levels: float) -> dict:
@@ -108,9 +141,23 @@ def curve_levels(**levels: float) -> dict:
 
 
 def test_14_sampled_gradients(judged) -> None:
+    elbo = fits("pol", "nll", {"elbo": 0.2}, n=2000)
     good = curve_levels(exact=0.1, one=0.5, ten=0.12, hundred=0.101)
     bad = curve_levels(exact=0.1, one=0.1, ten=0.5, hundred=0.4)
-    assert judged(14, ends("pol", good)).verdict is HOLDS
-    assert judged(14, ends("pol", bad)).verdict is FAILS
-    no_match = curve_levels(exact=0.1, one=0.5, ten=0.3, hundred=0.2)
-    assert judged(14, ends("pol", no_match)).verdict is MIXED
+    assert judged(14, ends("pol", good) + elbo, trivial=1.5).verdict is HOLDS
+    assert judged(14, ends("pol", bad) + elbo, trivial=1.5).verdict is FAILS
+    only_hundred = judged(14, ends("pol", good | curve_levels(ten=0.3)) + elbo, trivial=1.5)
+    assert only_hundred.verdict is MIXED
+    assert [found.verdict for found in on(only_hundred, "pol")] == [HOLDS, FAILS, HOLDS]
+    assert [found.about for found in on(only_hundred, "pol")[1:]] == [
+        "bMC-10 recovers exact gradients (main text)",
+        "bMC-100 recovers exact gradients (supplement)",
+    ]
+
+
+def test_14_without_a_margin_nothing_matches(judged) -> None:
+    good = ends("pol", curve_levels(exact=0.1, one=0.5, ten=0.12, hundred=0.101))
+    blind = judged(14, good + fits("pol", "nll", {"elbo": 0.2}, n=2000))
+    assert blind.verdict is UNDECIDABLE
+    assert on(blind, "pol")[1].words == "records of version 0.1 have no trivial predictor, so there is no margin"
+    assert "ELBO was not run" in on(judged(14, good, trivial=1.5), "pol")[1].words

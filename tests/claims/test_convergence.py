@@ -43,3 +43,13 @@ def test_18_parameterisations_are_judged_apart(judged) -> None:
     judgement = judged(18, runs("banana", 20) + runs("banana", 2, limit=18, parameterisation="unwhitened"))
     assert judgement.verdict is Verdict.MIXED
     assert "holds with q whitened, fails with q unwhitened" in judgement.difference
+
+
+def test_18_sampled_and_minibatch_objectives_are_counted_apart(judged) -> None:
+    bmc = runs("banana", 0, limit=50, estimator="bmc", samples=10)
+    minibatches = runs("banana", 0, limit=50, minibatch=20)
+    judgement = judged(18, runs("banana", 20) + bmc + minibatches)
+    assert judgement.verdict is Verdict.HOLDS
+    apart = next(found for found in judgement.findings if found.about.startswith("(counted apart)"))
+    assert apart.words == "0 of 100 runs converged"
+    assert judged(18, bmc).verdict is Verdict.NOT_RUN  # nothing deterministic was run

@@ -2,18 +2,20 @@
 
 import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from dlmexp.claims.judge import claims, judge
-from dlmexp.claims.render import as_json, as_markdown, as_text, summary_words
+from dlmexp.claims.judge import claims, judge, judge_protocols
+from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.errors import UserError
-from dlmexp.records.results import load
+from dlmexp.records.results import Results, load
+from dlmexp.records.store import Store
 from tests.support.levels import fits
-from tests.support.made_up import fill, method_cell, paper
+from tests.support.made_up import asked, fill, method_cell, paper
 
 JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
 
@@ -25,17 +27,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_there_are_19_in_order() -> None:
-    assert [claim.number for claim in claims()] == list(range(1, 20))
+def test_there_are_22_in_order() -> None:
+    assert [claim.number for claim in claims()] == list(range(1, 23))
 
 
 def test_with_nearly_nothing_run_only_the_bounds_are_judged(tmp_path: Path) -> None:
     fill(tmp_path, [method_cell("elbo", "csv", task="binary")])
-    judgements = judge(load(tmp_path))
-    assert [one.claim.number for one in judgements if one.verdict is not Verdict.NOT_RUN] == [17]
-    assert summary_words(judgements) == "19 claims: 1 hold, 0 fail, 0 mixed, 18 not run"
-    text = as_text(judgements)
-    assert "not run: dlmexp run experiment=reg-log dataset=pol" in text
+    judged = judge_protocols(load(tmp_path))
+    assert [one.claim.number for one in judged["paper"] if one.verdict is not Verdict.NOT_RUN] == [17]
+    words = "22 claims: 1 hold, 0 fail, 0 mixed, 0 undecided, 0 undecidable, 21 not run"
+    assert summary_words(judged["paper"]) == words
+    assert f"Protocol paper: {words}." in as_text(judged)
+    assert "not run: dlmexp run experiment=reg-log dataset=pol" in as_text(judged, details=True)
 
 
 def test_everything_is_judged_where_everything_was_run(whole: Path) -> None:
@@ -43,50 +46,114 @@ def test_everything_is_judged_where_everything_was_run(whole: Path) -> None:
 
 
 def test_json_is_strict_and_whole(whole: Path) -> None:
-    judgements = judge(load(whole))
-    text = json.dumps(as_json(judgements), allow_nan=False)
+    text = json.dumps(as_json(judge_protocols(load(whole))), allow_nan=False)
     data = json.loads(text)
-    assert len(data) == 19
+    assert len(data) == 22
     first = data[0]
-    assert {"verdict", "basis", "paper", "stand_in", "data", "repetitions", "commands", "missing", "findings"} <= set(
-        first
-    )
-    comparison = first["findings"][0]["comparisons"][0]
-    assert {"name", "ours", "rival", "difference", "p", "effect", "repetitions"} <= set(comparison)
-    assert data[6]["parameterisations"]["the paper's data"].keys() == {"whitened", "unwhitened"}
+    assert first.keys() == {"number", "claim", "verdicts", "changes", "protocols"}
+    assert first["verdicts"].keys() == first["protocols"].keys() == {"paper"}
+    judgement = first["protocols"]["paper"]
+    fields = {"verdict", "basis", "paper", "stand_in", "data", "repetitions", "commands", "missing", "findings"}
+    assert fields <= judgement.keys()
+    found = judgement["findings"][0]
+    assert found["counts"].startswith("supported at ")
+    assert set(found["sizes"].values()) <= {"supported", "contradicted", "undecided", "neither"}
+    assert {"name", "n", "ours", "rival", "difference", "p", "effect", "repetitions"} <= set(found["comparisons"][0])
+    by_q = data[6]["protocols"]["paper"]["parameterisations"]
+    assert by_q["the paper's data"].keys() == {"whitened", "unwhitened"}
 
 
 def test_stand_ins_never_appear_under_the_papers_name(whole: Path) -> None:
-    for one in as_json(judge(load(whole))):
-        for found in one["findings"]:
+    for one in as_json(judge_protocols(load(whole))):
+        for found in one["protocols"]["paper"]["findings"]:
             if found["verdict"] != "not run":
                 assert found["dataset"] not in ("sarcos", "airline", "song", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 
 
 def test_markdown_is_a_table_with_details(whole: Path) -> None:
-    text = as_markdown(judge(load(whole)))
+    text = as_markdown(judge_protocols(load(whole)))
     lines = text.splitlines()
-    assert len([line for line in lines if line.startswith("| ")]) == 20
-    assert len([line for line in lines if line.startswith("## ")]) == 19
+    assert len([line for line in lines if line.startswith("| ")]) == 23
+    assert len([line for line in lines if line.startswith("## ") and line[3].isdigit()]) == 22
     assert "sarcos_test (stand-in for sarcos)" in text
+    assert "supported at" in text
 
 
-def test_text_gives_figures_and_p_values(tmp_path: Path) -> None:
+def test_text_is_a_line_per_claim_and_details_on_request(tmp_path: Path) -> None:
     fill(tmp_path, fits("pol", "nll", JOINT))
-    text = as_text(judge(load(tmp_path)))
-    assert " 1. HOLDS: pol, sarcos, song: joint log-DLM has the lowest NLL." in text
-    assert "joint DLM vs fixed DLM: 0." in text
-    assert "p = " in text
+    judged = judge_protocols(load(tmp_path))
+    short, long = as_text(judged), as_text(judged, details=True)
+    assert " 1  holds        pol, sarcos, song: joint log-DLM has the lowest NLL." in short.splitlines()
+    assert "p = " not in short
+    assert " 1. HOLDS: pol, sarcos, song: joint log-DLM has the lowest NLL." in long
+    assert "supported at 1 of 1 size, contradicted at 0; joint DLM vs fixed DLM: 0." in long
+    assert "p = " in long
+
+
+@dataclass(frozen=True)
+class AskedUnder:
+    """Candidates that were asked for under a protocol."""
+
+    method: str
+    betas: str
+    keys: tuple[str, ...]
+    protocol: str
+
+
+@pytest.fixture
+def two_protocols() -> Results:
+    """On pol joint DLM is lowest under `paper` and not under `released`, where the learning rate is another."""
+    worse = JOINT | {"joint_log_dlm": 0.45}
+    parts = {"released": fits("pol", "nll", worse, lr=0.01), "paper": fits("pol", "nll", JOINT)}
+    wanted: list = [
+        AskedUnder(one.method, one.betas, one.keys, name) for name, records in parts.items() for one in asked(records)
+    ]
+    return Results(Store("nowhere"), [record for records in parts.values() for record in records], wanted)
+
+
+def test_protocols_are_judged_side_by_side(two_protocols: Results) -> None:
+    judged = judge_protocols(two_protocols)
+    assert {name: several[0].verdict for name, several in judged.items()} == {"paper": "holds", "released": "fails"}
+    assert list(judged) == ["paper", "released"]
+    text = as_text(judged)
+    assert " 1  holds        fails        pol, sarcos, song" in text
+    assert (
+        "1. On the paper's data: holds under paper, fails under released; they differ in: pol: joint DLM has the "
+        "lowest NLL (paper holds, released fails)." in text
+    )
+    assert "Protocol released: 22 claims" in text
+    assert as_json(judged)[0]["verdicts"] == {"paper": "holds", "released": "fails"}
+    assert "| # | claim | paper | released |" in as_markdown(judged)
+    assert [column.header for column in as_table(judged).columns] == ["#", "claim", "paper", "released"]
+
+
+def test_one_protocol_alone(two_protocols: Results) -> None:
+    assert list(judge_protocols(two_protocols, "released")) == ["released"]
+    with pytest.raises(UserError, match="no record was made under protocol 'convergd'"):
+        judge_protocols(two_protocols, "convergd")
 
 
 def test_command(tmp_path: Path, capsys) -> None:
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     fill(tmp_path, fits("pol", "nll", JOINT))
-    for option, sign in (("--json", '"number": 1'), ("--markdown", "| # | claim"), (None, "19 claims:")):
+    options = ("--json", '"number": 1'), ("--markdown", "| # | claim"), ("--details", "p = "), (None, "22 claims:")
+    for option, sign in options:
         args = parser.parse_args(["claims", "--results", str(tmp_path), *([option] if option else [])])
         assert args.run(args) == 0
         assert sign in capsys.readouterr().out
     args = parser.parse_args(["claims", "--results", str(tmp_path / "nowhere")])
     with pytest.raises(UserError, match="there is no folder"):
         args.run(args)
+
+
+def test_command_on_a_terminal(tmp_path: Path, capsys, monkeypatch) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_parser(parser.add_subparsers())
+    fill(tmp_path, fits("pol", "nll", JOINT))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    args = parser.parse_args(["claims", "--results", str(tmp_path), "--protocol", "paper"])
+    assert args.run(args) == 0
+    said = capsys.readouterr().out
+    assert "joint log-DLM" in said
+    assert "Protocol paper: 22 claims" in said

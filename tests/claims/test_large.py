@@ -2,9 +2,9 @@
 
 from dlmexp.claims.judge import STAND_IN
 from dlmexp.claims.rules import Verdict
-from tests.support.levels import ends
+from tests.support.levels import ends, on
 
-HOLDS, FAILS, MIXED = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED
+HOLDS, FAILS, MIXED, UNDECIDABLE = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.UNDECIDABLE
 
 
 def methods(elbo: float, joint: float, fixed: float) -> dict:
@@ -33,23 +33,26 @@ def test_10_dlm_beats_elbo_at_every_beta(judged) -> None:
 def test_11_samples_needed(judged) -> None:
     good = estimators(exact=0.6, bmc1=0.8, bmc10=0.7, bmc100=0.602, ups1=0.65, ups10=0.603)
     bad = estimators(exact=0.6, bmc1=0.8, bmc10=0.603, bmc100=0.7, ups1=0.75, ups10=0.7)
-    assert judged(11, ends("flights", good)).verdict is HOLDS
-    assert judged(11, ends("flights", bad)).verdict is FAILS
-    bmc_is_enough = good | estimators(bmc10=0.602)
-    assert judged(11, ends("flights", bmc_is_enough)).verdict is MIXED
+    elbo = {("beta_elbo", 1.0, "exact", None): 0.6}
+    assert judged(11, ends("flights", good | elbo), trivial=0.9).verdict is HOLDS
+    assert judged(11, ends("flights", bad | elbo), trivial=0.9).verdict is FAILS
+    bmc_is_enough = good | estimators(bmc10=0.602) | elbo
+    assert judged(11, ends("flights", bmc_is_enough), trivial=0.9).verdict is MIXED
+    assert judged(11, ends("flights", good | elbo)).verdict is UNDECIDABLE
 
 
 def test_12_smoothing_changes_nothing(judged) -> None:
     good = estimators(exact=0.6, bmc1=0.8, bmc10=0.7, bmc100=0.61, smooth1=0.805, smooth10=0.698, smooth100=0.61)
     bad = estimators(exact=0.6, bmc1=0.8, bmc10=0.7, bmc100=0.65, smooth1=0.6, smooth10=0.6, smooth100=0.6)
-    assert judged(12, ends("airline", good)).verdict is HOLDS
-    assert judged(12, ends("airline", bad)).verdict is FAILS
-    assert judged(12, ends("airline", good | estimators(smooth1=0.7))).verdict is MIXED
+    elbo = {("beta_elbo", 1.0, "exact", None): 0.6}
+    assert judged(12, ends("airline", good | elbo), trivial=0.9).verdict is HOLDS
+    assert judged(12, ends("airline", bad | elbo), trivial=0.9).verdict is FAILS
+    assert judged(12, ends("airline", good | elbo | estimators(smooth1=0.7)), trivial=0.9).verdict is MIXED
 
 
-def test_margin_follows_the_plot(judged) -> None:
-    """The same difference matters in a plot where nothing else differs more."""
-    wide = judged(12, ends("airline", estimators(exact=0.6, bmc1=1.6, smooth1=1.65)))
-    narrow = judged(12, ends("airline", estimators(exact=0.6, bmc1=0.6, smooth1=0.65)))
-    assert wide.findings[0].verdict is HOLDS
-    assert narrow.findings[0].verdict is FAILS
+def test_margin_is_a_share_of_what_elbo_explains(judged) -> None:
+    """The same difference matters where there is less to explain; where ELBO explains nothing, there is no margin."""
+    levels = estimators(bmc1=0.6, smooth1=0.63) | {("beta_elbo", 1.0, "exact", None): 0.6}
+    for trivial, verdict in ((1.6, HOLDS), (0.8, FAILS), (0.5, UNDECIDABLE), (None, UNDECIDABLE)):
+        (found,) = on(judged(12, ends("airline", levels), trivial=trivial), "airline", "smooth-bMC-1 ", "whitened")
+        assert found.verdict is verdict

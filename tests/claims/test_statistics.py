@@ -1,4 +1,4 @@
-"""Paired comparisons against scipy."""
+"""Paired comparisons and Holm's correction against scipy and against worked examples."""
 
 import math
 
@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dlmexp.claims.statistics import paired
+from dlmexp.claims.statistics import compare, holm, paired
 
 
-def values(numbers: list[float]) -> dict:
-    return {(100, seed): value for seed, value in enumerate(numbers)}
+def at(n: int, numbers) -> dict:
+    return {(n, seed): value for seed, value in enumerate(numbers)}
 
 
 def test_against_scipys_paired_t_test() -> None:
     random = np.random.default_rng(0)
     ours, rival = random.normal(size=6), random.normal(0.8, 1.0, size=6)
-    found = paired(values(list(ours)), values(list(rival)))
-    assert found is not None
+    found = paired(at(100, ours), at(100, rival))[100]
     expected = stats.ttest_rel(rival, ours)
     assert found.p == pytest.approx(expected.pvalue, rel=1e-12)
     assert found.effect == pytest.approx(np.mean(rival - ours) / np.std(rival - ours, ddof=1))
@@ -26,35 +25,54 @@ def test_against_scipys_paired_t_test() -> None:
     assert found.won == int((rival > ours).sum())
 
 
-def test_the_repetition_is_the_unit_not_the_size() -> None:
-    """Ten sizes of the same three repetitions are three observations."""
-    ours = {(n, seed): 0.1 * seed for n in range(10) for seed in range(3)}
-    rival = {(n, seed): 0.1 * seed + 0.1 + 0.05 * seed for n in range(10) for seed in range(3)}
-    found = paired(ours, rival)
-    assert found is not None
-    assert found.repetitions == 3
-    assert found.p == pytest.approx(stats.ttest_1samp([0.1, 0.15, 0.2], 0)[1])
+def test_one_sided_p_values_against_scipy() -> None:
+    random = np.random.default_rng(1)
+    ours, rival = random.normal(size=7), random.normal(0.4, 1.0, size=7)
+    found = compare(ours, rival)
+    for bound in (-0.5, 0.0, 0.7):
+        above = float(stats.ttest_1samp(rival - ours, bound, alternative="greater")[1])  # pyright: ignore
+        assert found.p_above(bound) == pytest.approx(above, rel=1e-10)
+        assert found.p_below(bound) == pytest.approx(1 - above, rel=1e-10)
+
+
+def test_every_size_is_compared_by_itself() -> None:
+    found = paired(at(200, [1, 2, 3]) | at(100, [1, 2, 3]), at(100, [2, 4, 5]) | at(200, [1, 3, 0]) | at(300, [1, 1]))
+    assert list(found) == [100, 200]
+    assert found[100].difference == pytest.approx(5 / 3)
+    assert found[200].difference == pytest.approx(-2 / 3)
 
 
 def test_only_what_both_have_is_compared() -> None:
     found = paired({(100, 0): 1.0, (200, 0): 5.0, (100, 1): 1.0}, {(100, 0): 2.0, (100, 1): 4.0, (100, 2): 9.0})
-    assert found is not None
-    assert (found.repetitions, found.difference) == (2, 2.0)
-    assert paired({(100, 0): 1.0}, {(200, 0): 1.0}) is None
+    assert list(found) == [100]
+    assert (found[100].repetitions, found[100].difference) == (2, 2.0)
+    assert paired({(100, 0): 1.0}, {(200, 0): 1.0}) == {}
 
 
 def test_no_scatter_decides_at_once() -> None:
-    same, above = paired(values([1, 2, 3]), values([1, 2, 3])), paired(values([1, 2, 3]), values([2, 3, 4]))
-    assert same is not None
-    assert above is not None
-    assert (same.p, same.effect) == (1.0, 0.0)
+    same, above = compare(np.arange(3.0), np.arange(3.0)), compare(np.arange(3.0), np.arange(3.0) + 1)
+    assert (same.p, same.effect, same.half_width) == (1.0, 0.0, 0.0)
     assert (above.p, above.effect) == (0.0, math.inf)
+    assert (above.p_above(0.5), above.p_above(1.5), above.p_below(1.5)) == (0.0, 1.0, 0.0)
     assert "d = ∞" in above.words()
 
 
 def test_one_repetition_proves_nothing() -> None:
-    found = paired(values([1.0]), values([2.0]))
-    assert found is not None
+    found = compare(np.array([1.0]), np.array([2.0]))
     assert math.isnan(found.p)
-    assert not found.significant
-    assert not found.within(100.0)
+    assert found.p_above(-100.0) == found.p_below(100.0) == 1.0
+    assert found.half_width == math.inf
+
+
+@pytest.mark.parametrize(
+    ("p_values", "adjusted"),
+    [
+        ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # the worked example of R's p.adjust
+        ([0.02], [0.02]),
+        ([0.5, 0.9], [1.0, 1.0]),
+        ([0.0, 0.03], [0.0, 0.03]),
+        ([], []),
+    ],
+)
+def test_holm(p_values: list[float], adjusted: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(adjusted)

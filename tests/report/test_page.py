@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dlmexp.claims import judge as judging
+from dlmexp.claims.evidence import protocol_of
 from dlmexp.cli import report
 from dlmexp.errors import UserError
 from dlmexp.records.results import load
@@ -49,7 +51,7 @@ def test_everything_is_there(html: str) -> None:
     ids = {attributes.get("id") for _, attributes in outline.tags}
     assert {"claims", "figures", "results", "failures", "made", "reproduce", "figure-class-log"} <= ids
     assert html.count("data:image/svg+xml;base64,") == len(re.findall(r"<figure ", html)) >= 2
-    for text in ("19 claims:", "dlmexp run experiment=class-log dataset=ringnorm", "made-up", "dlmexp plot class-log"):
+    for text in ("22 claims:", "dlmexp run experiment=class-log dataset=ringnorm", "made-up", "dlmexp plot class-log"):
         assert text in outline.text
 
 
@@ -86,3 +88,13 @@ def test_command(folder: Path, tmp_path: Path, capsys) -> None:
         args = parser.parse_args(["report", "--results", str(folder), "--out", str(wrong)])
         with pytest.raises(UserError, match=says):
             args.run(args)
+
+
+def test_protocols_side_by_side(folder: Path, monkeypatch) -> None:
+    found = load(folder)
+    for one in found.asked:
+        assert protocol_of(one) == "paper"
+    monkeypatch.setattr(judging, "by_protocol", lambda results: {"paper": results, "released": results})
+    text = Outline(page(found, "results")).text
+    assert "Protocol released: 22 claims" in text
+    assert "figures behind it (released)" in text

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dlmexp.claims import evidence
 from dlmexp.claims.judge import Judgement, claims, judge_one
 from dlmexp.records.results import Results, load
 from dlmexp.records.store import Store
@@ -28,11 +29,13 @@ def results(tmp_path: Path) -> Build:
 
 
 @pytest.fixture
-def judged(tmp_path: Path) -> Callable[..., Judgement]:
-    """`judged(number, records)`: the judgement of one claim on these records."""
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
+    """`judged(number, records)`: the judgement of one claim on these records; `trivial=` is the trivial predictor's
+    value of every metric (None: the records have none)."""
     folders = iter(range(100))
 
-    def build(number: int, things: Iterable[Any]) -> Judgement:
+    def build(number: int, things: Iterable[Any], trivial: float | None = None) -> Judgement:
+        monkeypatch.setattr(evidence, "trivial", lambda record, metric: trivial)
         folder, things = tmp_path / f"judged-{next(folders)}", list(things)
         if any(isinstance(thing, tuple) for thing in things):  # arrays have to lie on disk, records need not
             made_up.fill(folder, things)

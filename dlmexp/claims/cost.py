@@ -1,0 +1,117 @@
+"""Claim 19: what a step of uPS costs beside one of bMC, from runs that had their device to themselves.
+
+Records do not say whether their device was shared, but their times do: a batch ended when its last record was written,
+and took as long as the seconds of its cells together. A run is left out where another run of the same results, on the
+same machine and device, overlaps with it. Runs that left no record here can't be seen.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from dlmexp.claims.finding import CLAIMS, Claim, Finding, all_parts, made_by
+from dlmexp.claims.rules import Verdict, between
+from dlmexp.claims.thresholds import COST_MARGIN, OVERLAP_SECONDS
+from dlmexp.records.results import Results
+from dlmexp.records.schema import Record, Result
+
+Group = tuple[str, str, int]  # dataset, parameterisation, L
+
+SHARED = "no two runs that could be compared had the device to themselves, by the times in their records"
+
+
+def alone(records: list[Record]) -> set[str]:
+    """Keys of the records whose batch overlaps with no other on its machine and device."""
+    batches: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
+    for record in records:
+        if record.result.seconds and record.made.time:
+            made = record.made
+            batches[(made.host, made.device), (record.cell.group, made.command, made.commit)].append(record)
+    devices: dict[tuple[Any, ...], list[tuple[float, float, list[Record]]]] = defaultdict(list)
+    for (device, _), several in batches.items():
+        end = max(datetime.fromisoformat(str(record.made.time)).timestamp() for record in several)
+        devices[device].append((end - sum(record.result.seconds or 0.0 for record in several), end, several))
+    found: set[str] = set()
+    for spans in devices.values():
+        begins, ends = (np.array([span[i] for span in spans]) for i in (0, 1))
+        for index, (begin, end, several) in enumerate(spans):
+            overlap = np.minimum(ends, end) - np.maximum(begins, begin)
+            overlap[index] = 0.0
+            if overlap.max() <= OVERLAP_SECONDS:
+                found |= {record.key for record in several}
+    return found
+
+
+def cost(results: Results) -> Iterator[Finding]:
+    """Seconds per iteration of uPS against bMC at the same L, data and device: the paper's rejection sampler, which it
+    calls significantly slower; and ours, which does not reject.
+
+    The seeds of a batch share its clock, so their times say nothing about scatter: only the ratio is judged."""
+    unshared = alone(list(results.records.values()))
+    timed: dict[Group, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in results.records.values():
+        cell, result = record.cell, record.result
+        sampled = cell.kind == "fit" and cell.estimator in ("ups", "bmc")
+        if sampled and record.done and result.iterations and result.seconds:
+            rejecting = cell.estimator == "ups" and cell.options.get("sampler") == "rejection"
+            group = (cell.dataset, cell.parameterisation, cell.samples or 0)
+            timed[group]["rejection" if rejecting else cell.estimator].append(record)
+    found = [
+        _ratio(group, kind, both, unshared)
+        for group, both in sorted(timed.items())
+        for kind in KINDS
+        if both[kind] and both["bmc"]
+    ]
+    yield from found or [
+        Finding(about.format(10), Verdict.NOT_RUN, "abalone", "whitened") for about, _ in KINDS.values()
+    ]
+
+
+def _ratio(group: Group, kind: str, both: dict[str, list[Record]], unshared: set[str]) -> Finding:
+    """How much longer a step takes than with bMC, over the settings and seeds that both have alone on a device."""
+    (dataset, how, samples), (about, limits) = group, KINDS[kind]
+    used = {one: [record for record in both[one] if record.key in unshared] for one in (kind, "bmc")}
+    ours, rival = ({_setting(record): record.result for record in used[one]} for one in (kind, "bmc"))
+    found = Finding(about.format(samples), Verdict.UNDECIDABLE, dataset, how, words=SHARED)
+    found.commands = made_by([*both[kind], *both["bmc"]])
+    if common := sorted(ours.keys() & rival.keys(), key=str):
+        per_step = [_log_seconds(ours[key]) - _log_seconds(rival[key]) for key in common]
+        ratio = math.exp(float(np.mean(per_step)))
+        found.repetitions = len({key[-1] for key in common})
+        found.verdict = between(ratio, *limits, found.repetitions)
+        found.figures = {"ratio": ratio}
+        devices = " and ".join(sorted({str(key[0]) for key in common}))
+        found.words = f"a step takes {ratio:.2f} times as long (alone on the device by their times, {devices})"
+        found.commands = made_by([*used[kind], *used["bmc"]])
+    return found
+
+
+def _setting(record: Record) -> tuple[Any, ...]:
+    """What must be the same for times to be compared; the seed last."""
+    cell, made = record.cell, record.made
+    where = (made.device, made.host, made.commit)
+    return (*where, cell.n, cell.variant, cell.beta, cell.evaluate, cell.max_iterations, cell.epochs, cell.seed)
+
+
+def _log_seconds(result: Result) -> float:
+    return math.log((result.seconds or math.nan) / (result.iterations or math.nan))
+
+
+KINDS = {
+    "rejection": ("uPS-{0} by rejection is slower than bMC-{0} (the paper)", (COST_MARGIN, math.inf)),
+    "ups": ("uPS-{0} without rejection costs no more per step than bMC-{0} (ours)", (0.0, COST_MARGIN)),
+}  # fmt: skip
+
+
+for claim in (
+    Claim(
+        19, "uPS is significantly slower than bMC (the paper, with its rejection sampler); ours beside it: without "
+        "rejection it is not.",
+        cost, all_parts, ("sampler", "count-learning"), both=True,
+    ),
+):  # fmt: skip
+    CLAIMS.add(str(claim.number), claim)
