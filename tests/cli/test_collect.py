@@ -52,6 +52,7 @@ def test_a_pack(here, capsys):
     assert len(list(Store("other").all())) == 4
 
 
+@pytest.mark.processes
 def test_does_not_load_torch(here):
     code = "from dlmexp.cli import main; import sys; main(['collect']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -78,6 +79,7 @@ def test_a_mistake_is_one_sentence_and_nothing_written(here, words, says, capsys
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.processes
 def test_a_foreign_file_is_skipped_and_stays_where_it_is(here):
     (here / "results" / "records" / ".DS_Store").write_text("")
     foreign = here / "results" / "records" / "banana" / "mine.json"

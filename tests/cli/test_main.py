@@ -30,6 +30,7 @@ def _run(*words, cwd=None):
     return done.stdout
 
 
+@pytest.mark.processes
 def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
     said = _run("--help", cwd=tmp_path)
     assert "loaded [] exit 0" in said
@@ -38,12 +39,14 @@ def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_version():
     said = _run("--version")
     assert f"dlmexp {__version__}" in said
     assert "loaded [] exit 0" in said
 
 
+@pytest.mark.processes
 def test_every_subcommands_help_loads_nothing_heavy(tmp_path):
     """All in one process: whatever one of them loads would show."""
     code = LOADED.replace("code = main(sys.argv[1:])", "[_help(main, word) for word in sys.argv[1:]]").replace(
@@ -74,6 +77,7 @@ def test_unknown_words(words, hint, capsys):
     assert "dlmexp --help" in said
 
 
+@pytest.mark.processes
 def test_a_reader_that_has_gone_is_no_error(tmp_path):
     (tmp_path / "results").mkdir()
     reader, writer = os.pipe()
@@ -110,6 +114,7 @@ def test_what_the_disk_refuses_is_one_sentence(error, said, monkeypatch, capsys)
     assert capsys.readouterr().err == f"dlmexp: {said}; see to that, or name another file or folder\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_benchmarks_help_loads_nothing_slow(suite):
     done = subprocess.run(
