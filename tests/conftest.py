@@ -4,11 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.hints import check_hints
 
 if not os.environ.get("NOHINTS"):
     check_hints()  # before anything of dlmexp is imported
+
+settings.register_profile("dlmexp", deadline=None)  # a busy machine is no error
+settings.load_profile("dlmexp")
 
 pytest_plugins = ["tests.support.processes", "tests.support.results"]
 

@@ -107,6 +107,7 @@ def test_no_cycle_of_packages():
 TORCHLESS = ["", ".cli", ".figures.plot", ".claims.judge", ".cluster.status", ".report.page", ".records.collect"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("module", TORCHLESS)
 def test_torch_is_not_loaded_by(module):
     code = f"import sys, dlmexp{module}; sys.exit('torch' in sys.modules)"

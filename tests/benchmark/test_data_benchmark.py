@@ -4,6 +4,8 @@ import pytest
 
 from dlmexp.benchmark.data import main
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("case", ["airline", "song", "data_expo"])
 def test_small_files_meet_the_limits(case, capsys, tmp_path):

@@ -7,6 +7,8 @@ from dlmexp.benchmark.gpu import Shape, block, main, model_steps
 from dlmexp.benchmark.gpytorch_model import Classifier, gpytorch_step
 from dlmexp.training.trial import synthetic_data
 
+pytestmark = pytest.mark.slow
+
 
 def test_steps_of_gpytorch_and_ours():
     lines = model_steps(Shape(40, 6, 3, 4, min_speedup=1e9), "cpu", 0.05)

@@ -17,6 +17,8 @@ from dlmexp.records.store import Store
 from tests.support.levels import fits
 from tests.support.made_up import asked, fill, method_cell, paper
 
+pytestmark = pytest.mark.slow
+
 JOINT = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.4, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.3}
 
 

@@ -52,6 +52,7 @@ def test_a_pack_holds_all_records(here, capsys):
     assert len(list(Store("other").all())) == 4
 
 
+@pytest.mark.processes
 def test_does_not_load_torch(here):
     code = "from dlmexp.cli import main; import sys; main(['collect']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -78,6 +79,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(here, arguments, message, 
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.processes
 def test_a_file_that_is_not_a_record_is_skipped_and_kept(here):
     (here / "results" / "records" / ".DS_Store").write_text("")
     foreign = here / "results" / "records" / "banana" / "mine.json"

@@ -30,6 +30,7 @@ def _run(*arguments, cwd=None):
     return done.stdout
 
 
+@pytest.mark.processes
 def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
     out = _run("--help", cwd=tmp_path)
     assert "loaded [] exit 0" in out
@@ -38,12 +39,14 @@ def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_version_loads_nothing_heavy():
     out = _run("--version")
     assert f"dlmexp {__version__}" in out
     assert "loaded [] exit 0" in out
 
 
+@pytest.mark.processes
 def test_every_subcommands_help_loads_nothing_heavy(tmp_path):
     """All in one process: whatever one of them loads would show."""
     code = LOADED.replace("code = main(sys.argv[1:])", "[_help(main, command) for command in sys.argv[1:]]").replace(
@@ -74,6 +77,7 @@ def test_unknown_arguments_are_refused(arguments, hint, capsys):
     assert "dlmexp --help" in err
 
 
+@pytest.mark.processes
 def test_a_closed_pipe_is_not_an_error(tmp_path):
     (tmp_path / "results").mkdir()
     reader, writer = os.pipe()
@@ -110,6 +114,7 @@ def test_an_error_of_the_file_system_is_one_line(error, message, monkeypatch, ca
     assert capsys.readouterr().err == f"dlmexp: {message}; fix that, or choose another file or folder\n"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("suite", SUITES)
 def test_the_help_of_a_benchmark_loads_nothing_heavy(suite):
     done = subprocess.run(

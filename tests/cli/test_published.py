@@ -11,6 +11,8 @@ from dlmexp.cli import main
 from dlmexp.records.results import read_results
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.published
+
 PAPER = REPOSITORY / "results" / "paper"
 
 

@@ -84,6 +84,7 @@ def test_plan(here, capsys):
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["-m"]])
 def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, capsys, words):
     assert main(["run", *TINY, "method=[elbo]"]) == 0
@@ -96,6 +97,7 @@ def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, 
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_default_job_as_planned(here, capsys):
     assert main(["run", "plan=true", "device=cpu"]) == 0
     said = capsys.readouterr().out
@@ -104,6 +106,7 @@ def test_default_job_as_planned(here, capsys):
     assert "93 cells" in said
 
 
+@pytest.mark.slow
 def test_run_and_again(here, capsys):
     assert main(["run", *TINY]) == 0
     said = capsys.readouterr().out
@@ -113,11 +116,13 @@ def test_run_and_again(here, capsys):
     assert "batch" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_multirun(here, capfd):
     assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]"]) == 0
     assert "3 of 3 cells done, 0 failed" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_multirun_plan_writes_nothing(here, capfd):
     assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]", "plan=true"]) == 0
     said = capfd.readouterr().out
@@ -126,6 +131,7 @@ def test_multirun_plan_writes_nothing(here, capfd):
     assert list(here.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_failed_cell_makes_exit_code_1(here, capsys, monkeypatch):
     import torch
 
@@ -157,6 +163,7 @@ def test_a_users_own_conf_folder(here, capsys):
     assert (here / "results" / "mine" / "cells").is_dir()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -175,6 +182,7 @@ def test_shell_completion(line, expected, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_installing_shell_completion(capfd, here):
     assert main(["run", "-sc", "install=bash"]) == 0
     assert "complete" in capfd.readouterr().out

@@ -57,6 +57,7 @@ def test_no_folder(tmp_path, capsys):
     assert "there is no such folder; 'dlmexp run' makes one" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_loads_neither_torch_nor_pandas(here):
     code = "from dlmexp.cli import main; import sys; main(['status']); print({'torch', 'pandas'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

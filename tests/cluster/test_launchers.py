@@ -71,6 +71,7 @@ def test_a_plan_is_shown_and_nothing_is_queued(capsys: pytest.CaptureFixture[str
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.processes
 def test_a_job_that_raises_leaves_the_others_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch):
     def execute_or_raise(cfg: RunConfig, *rest: Any) -> int:
         if cfg.seeds == [0]:
@@ -104,10 +105,12 @@ def multirun_of_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
+@pytest.mark.processes
 def test_a_block_that_is_stopped_is_the_last_one(multirun_of_three):
     assert multirun_of_three(lambda: 128 + signal.SIGTERM) == [[0]]
 
 
+@pytest.mark.processes
 def test_a_signal_between_blocks_stops_the_multirun_and_not_the_next_one(multirun_of_three):
     def train() -> int:
         signal.raise_signal(signal.SIGTERM)
@@ -126,6 +129,7 @@ def test_other_processes_start_no_block_once_one_was_stopped(tmp_path: Path, mon
     assert second({}) >= 128
 
 
+@pytest.mark.processes
 def test_jobs_find_the_conf_folders_of_the_command_line_and_of_the_environment(tmp_path: Path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -136,6 +140,7 @@ def test_jobs_find_the_conf_folders_of_the_command_line_and_of_the_environment(t
     assert found == [str(tmp_path / "theirs"), str(tmp_path / "mine")]
 
 
+@pytest.mark.slow
 def test_what_is_pickled_for_slurm_jobs_leaves_the_submission_behind(tmp_path: Path, monkeypatch, capsys):
     def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
         assert [len(block.cells) for block in submission.blocks] == [1, 1]
@@ -154,6 +159,7 @@ def test_what_is_pickled_for_slurm_jobs_leaves_the_submission_behind(tmp_path: P
     assert pickle.loads(content).context.folder == str(tmp_path)
 
 
+@pytest.mark.processes
 def test_jobs_side_by_side(tmp_path: Path):
     words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
     done = subprocess.run([sys.executable, "-m", "dlmexp", "run", *words], cwd=tmp_path, capture_output=True, text=True)
@@ -167,6 +173,7 @@ def test_jobs_side_by_side(tmp_path: Path):
     }
 
 
+@pytest.mark.processes
 def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(tmp_path: Path):
     words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=100000"]
     words += ["training.binary.tolerance=0", "checkpoint_seconds=600", *TINY]

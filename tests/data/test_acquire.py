@@ -123,6 +123,7 @@ acquire.fetch(spec, Path(sys.argv[2]), slow)
 """
 
 
+@pytest.mark.processes
 def test_a_killed_fetch_leaves_no_partial_file_and_is_resumed(tmp_path):
     body = TABLE * 2000
     behaviour = Behaviour(body=body)

@@ -25,6 +25,7 @@ def root(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shape", "mean"),
     [
@@ -135,6 +136,7 @@ print(load(toy, sys.argv[1]).checksum)
 """
 
 
+@pytest.mark.processes
 def test_several_processes_can_load_at_once(root):
     environment = os.environ | {"DLMEXP_CACHE": str(root / "cache")}
     command = [sys.executable, "-c", LOAD_AT_ONCE, str(root)]
@@ -145,6 +147,7 @@ def test_several_processes_can_load_at_once(root):
     assert not list((root / "cache").rglob(".toy*"))
 
 
+@pytest.mark.slow
 def test_two_million_rows_load_in_a_second(tmp_path):
     (tmp_path / "f").mkdir()
     rng = np.random.default_rng(0)
@@ -158,6 +161,7 @@ def test_two_million_rows_load_in_a_second(tmp_path):
     assert time.perf_counter() - start < 1.0
 
 
+@pytest.mark.processes
 def test_loading_imports_no_torch_hydra_or_pandas():
     code = "import sys; from dlmexp.data import dataset, splits; print({'torch', 'hydra', 'pandas'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

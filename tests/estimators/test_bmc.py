@@ -43,6 +43,7 @@ def _fresh():
     return FreshDraws((), torch.Generator().manual_seed(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("likelihood", "y"), CASES, ids=lambda x: getattr(x, "name", None))
 def test_bias_of_the_value_falls_as_one_over_the_samples(likelihood, y):
     # E[-log mean] = -log Z + relative variance / (2 L) + O(L^-2): with the known constant, L times the bias is the same

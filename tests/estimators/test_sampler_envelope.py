@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from dlmexp.estimators.samplers.log_concave import log_concave
 from dlmexp.estimators.samplers.scale_mixture import scale_mixture
@@ -6,6 +7,7 @@ from dlmexp.gp.likelihoods import Logistic, PoissonSoftplus, StudentT
 from tests.support.product_density import draws_for, t
 
 
+@pytest.mark.slow
 def test_acceptance_is_high_everywhere():
     rng = np.random.default_rng(0)
     n = 4000

@@ -9,6 +9,8 @@ from dlmexp.estimators.samplers import SAMPLERS
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import SAMPLES, chi2_p_value, draw, draws_for, grid_and_cdf, ks_p_value, t
 
+pytestmark = pytest.mark.slow
+
 ROWS = {
     "gaussian": (Gaussian(t(0.3)), 0.5, 2.0, -1.0),
     "gaussian far": (Gaussian(t(0.01)), 0.0, 1.0, 9.0),

@@ -11,6 +11,8 @@ from dlmexp.estimators.samplers import ProductSample
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import draws_for, t
 
+pytestmark = pytest.mark.slow
+
 # y far in the tail, v tiny, v huge, count 0, count 5000: (likelihood, mu, v, y)
 CORNERS = {
     "gaussian": (Gaussian(t(0.3)), 0.5, 1.0, 0.0),

@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "results"
 
 
+@pytest.mark.slow
 def test_draws_what_there_is_and_says_what_there_is_not(folder: Path, capsys) -> None:
     assert run("--results", str(folder), "--format", "png") == 0
     assert sorted(path.name for path in (folder / "figures").iterdir()) == ["default.csv", "default.png"]
@@ -86,6 +87,7 @@ def test_list_without_and_with_results(folder: Path, tmp_path: Path, capsys) -> 
     assert not (folder / "figures").exists()
 
 
+@pytest.mark.processes
 def test_neither_torch_nor_hydra_is_loaded(folder: Path) -> None:
     code = (
         "import sys, argparse; from dlmexp.cli import plot, claims, report\n"
@@ -99,6 +101,7 @@ def test_neither_torch_nor_hydra_is_loaded(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
 
 
+@pytest.mark.processes
 def test_many_figures_are_shared_among_processes(tmp_path: Path, monkeypatch) -> None:
     """Two processes give the same files as one."""
     from dlmexp.figures import plot as plotting
@@ -121,6 +124,7 @@ def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
     assert run("class-log", "--by", "dataset=<mine>", "--results", str(tmp_path), "--format", "png") == 0
 
 
+@pytest.mark.slow
 def test_says_how_to_draw_data_of_ones_own(tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my results"
     fill(folder, (cell("mine", task="binary", seed=seed) for seed in range(2)))
@@ -132,6 +136,7 @@ def test_says_how_to_draw_data_of_ones_own(tmp_path: Path, capsys) -> None:
     assert (folder / "figures" / "class-log-mine.png").exists()
 
 
+@pytest.mark.slow
 def test_datasets_that_are_drawn_are_not_reported_as_left_out(folder: Path, capsys) -> None:
     assert run("--results", str(folder), "--format", "png") == 0
     assert "not in these figures" not in capsys.readouterr().out
@@ -145,6 +150,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_drawing(folder: Path,
         run("class-log", "--results", str(folder), "--out", str(folder / out))
 
 
+@pytest.mark.processes
 def test_an_interrupt_while_processes_draw_is_one_line(folder: Path) -> None:
     """Ctrl-C goes to every process of a terminal's group; only the first may speak."""
     code = (

@@ -113,6 +113,7 @@ def test_of_two_grids_in_one_folder_the_figures_own_is_drawn_and_the_other_is_na
     ]
 
 
+@pytest.mark.slow
 def test_the_command_draws_the_point_and_says_what_is_missing(tmp_path: Path, capsys) -> None:
     run(tmp_path, asked_for("beta=list beta.values=[100,50]"), lacking=1, seeds=(2,))
     assert main(["plot", "default", "--results", str(tmp_path), "--format", "png"]) == 0

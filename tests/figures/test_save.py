@@ -14,6 +14,8 @@ from dlmexp.figures.save import parse_formats, save
 from dlmexp.figures.variants import Drawing
 from tests.support.made_up import sweep
 
+pytestmark = pytest.mark.slow
+
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 BASELINE = Path(__file__).with_name("baseline-default.png")
 

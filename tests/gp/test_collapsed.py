@@ -64,6 +64,7 @@ def test_is_the_formula_of_section_2(cells):
     torch.testing.assert_close(loss, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_pieces_of_rows_change_nothing(cells):
     c = cells(3, 6, 50, 2)
     values = []

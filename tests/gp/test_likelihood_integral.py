@@ -188,6 +188,7 @@ def test_narrow_q_is_a_taylor_series(name, v, mu):
     assert got[2] == pytest.approx(-half.item(), rel=1e-6, abs=10 * v * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mu", "v", "y"), [("poisson", 0.0, 4.0, 10_000), ("poisson", -20.0, 100.0, 0), ("logistic", -40.0, 0.3, 1)]
 )

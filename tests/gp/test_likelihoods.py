@@ -259,7 +259,7 @@ DOMAIN = {
 
 
 @every
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(**DOMAIN)
 def test_loss_is_finite_and_between_its_bounds_everywhere(name, mu, log_v, y):
     lik = ALL[name]

@@ -26,6 +26,7 @@ def test_equals_dense_matrices(cells):
     assert s.ok.all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(KERNELS))
 @pytest.mark.parametrize("rows_at_once", [None, 2])
 def test_gradient_by_finite_differences(name, rows_at_once, cells):

@@ -21,6 +21,8 @@ from dlmexp.training.rows import Split
 from dlmexp.training.settings import Settings
 from dlmexp.training.train import Training, train
 
+pytestmark = pytest.mark.slow
+
 MU = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(2, 6)
 V = torch.linspace(0.1, 1.5, 12, dtype=torch.float64).reshape(2, 6)
 Y = torch.tensor([[0, 1, 2, 0, 1, 3], [1, 1, 0, 4, 2, 1]], dtype=torch.float64)

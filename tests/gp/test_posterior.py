@@ -97,6 +97,7 @@ def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells)
         torch.testing.assert_close(mine, gradient.flatten(), rtol=1e-8, atol=1e-8, msg=lambda s, n=name: f"{n}: {s}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(KERNELS))
 @pytest.mark.parametrize("whitened", [True, False])
 def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
@@ -165,7 +166,7 @@ def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
     torch.testing.assert_close(v, exact, rtol=1e-7, atol=0)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     B=st.integers(1, 5), M=st.integers(1, 9), N=st.integers(1, 12), seed=st.integers(0, 10**6),
     whitened=st.booleans(), ill=st.sampled_from([None, "nan", "singular"]),

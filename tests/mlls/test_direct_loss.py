@@ -73,6 +73,7 @@ def test_every_estimator_trains_every_likelihood_in_any_batch_shape(name, estima
         assert gradient.abs().max() > 0, parameter
 
 
+@pytest.mark.slow
 def test_product_samples_have_the_exact_value_and_on_average_the_exact_gradient(model, data):
     m, likelihood = model(), gpytorch.likelihoods.BernoulliLikelihood()
     value, exact = value_and_gradients(DirectLoss(likelihood, m, 100), data["x"], data["label"])

@@ -3,7 +3,10 @@
 import runpy
 from pathlib import Path
 
+import pytest
 import torch
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "scripts" / "example_mlls.py"
 

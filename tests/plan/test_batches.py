@@ -22,13 +22,13 @@ def _grid(sizes=(20, 50), seeds=range(3), betas=(10.0, 1.0, 0.1)):
 GRID = _grid()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(GRID), st.integers(1, 12))
 def test_the_order_of_cells_does_not_matter(cells, size):
     assert plan(cells, set(), set(), lambda _: size) == plan(GRID, set(), set(), lambda _: size)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(st.sampled_from(GRID)), st.sets(st.sampled_from(GRID)), st.integers(1, 12), st.booleans())
 def test_pending_cells_once_each_in_batches_of_equal_shape(done, failed, size, retry):
     done_keys, failed_keys = {cell.key for cell in done}, {cell.key for cell in failed - done}
@@ -44,7 +44,7 @@ def test_pending_cells_once_each_in_batches_of_equal_shape(done, failed, size, r
         assert len({cell.group for cell in batch}) == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(st.sampled_from(GRID)), st.integers(1, 12))
 def test_company_does_not_depend_on_progress(done, size):
     whole = plan(GRID, set(), set(), lambda _: size)

@@ -23,6 +23,7 @@ def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
 
 
+@pytest.mark.published
 def test_every_key_ever_published_is_still_the_key_of_its_cell():
     packs = Packs(PAPER)
     assert packs.skipped == []
@@ -77,6 +78,7 @@ TYPES = {field.name: field.type for field in msgspec.structs.fields(Cell)}
 CELLS = st.builds(Cell, **{name: OPTIONS if name == "options" else VALUES[kind] for name, kind in TYPES.items()})
 
 
+@pytest.mark.slow
 @given(CELLS)
 def test_there_and_back_through_a_record(cell):
     again = msgspec.json.decode(msgspec.json.encode(cell), type=Cell)
@@ -85,6 +87,7 @@ def test_there_and_back_through_a_record(cell):
     assert hash(again) == hash(cell)
 
 
+@pytest.mark.slow
 @given(CELLS, st.data())
 def test_the_key_depends_on_every_field(cell, data):
     name = data.draw(st.sampled_from(FIELDS))

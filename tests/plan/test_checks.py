@@ -92,6 +92,7 @@ def test_a_users_method_may_be_one_of_ours_under_a_name_of_its_own(tmp_path):
     assert list(cfg.method) == ["mine"]
 
 
+@pytest.mark.slow
 def test_what_we_ship_passes():
     for name in dataset_names():
         check(compose([f"dataset={name}", "sizes=[50]", "method=elbo"]))

@@ -10,6 +10,7 @@ from dlmexp.plugins import extended
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_composes(name):
     cfg = compose([f"experiment={name}"])
@@ -28,6 +29,7 @@ def test_several_datasets_and_methods():
     assert cfg.dataset["cadata"].M == 206
 
 
+@pytest.mark.slow
 def test_parts_have_parts():
     """The paper has `sampler` among its parts, and that has the rejection sampler among its own."""
     found = parts(compose(["experiment=paper", 'parts=[["experiment=sampler"]]']))
@@ -35,6 +37,7 @@ def test_parts_have_parts():
     assert found[1].estimator["ups"]["sampler"] == "rejection"
 
 
+@pytest.mark.slow
 def test_what_is_typed_holds_for_all_parts():
     found = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu"]))
     assert len(found) > 3
@@ -42,6 +45,7 @@ def test_what_is_typed_holds_for_all_parts():
     assert {part.device for part in found} == {"cpu"}
 
 
+@pytest.mark.slow
 def test_a_part_keeps_what_it_says_itself():
     found = parts(compose(["experiment=selection", "sizes=[33]"]))
     assert ["5%"] in [part.sizes for part in found]

@@ -207,6 +207,7 @@ def test_readers_say_so_and_go_on_with_the_others(newer, caplog):
     assert path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["plot class-log --format png", "claims", "collect", "status", "report"])
 def test_every_reading_command_goes_on(newer, tmp_path_factory, capsys, caplog, words):
     folder, path = newer

@@ -33,7 +33,8 @@ def _at(*betas, of=PLAIN):
     return [replace(of, beta=beta) for beta in betas]
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=100)
 @given(
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
     st.sets(st.sampled_from(BETAS), min_size=1),

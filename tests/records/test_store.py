@@ -53,7 +53,8 @@ def test_nothing_there(store):
     assert store.find("banana", PLAIN.key) is None
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(st.data())
 def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
     store = Store(tmp_path_factory.mktemp("flip"))

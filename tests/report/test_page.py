@@ -15,6 +15,8 @@ from dlmexp.records.results import load
 from dlmexp.report.page import number, page
 from tests.support.hostile import NAME, REASON
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def html(folder: Path) -> str:

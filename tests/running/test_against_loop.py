@@ -13,6 +13,8 @@ from dlmexp.data.splits import prepare
 from dlmexp.gp.likelihoods import Gaussian, Poisson, Probit
 from dlmexp.records.store import Store
 
+pytestmark = pytest.mark.slow
+
 M, WINDOW, TOLERANCE, LIMIT = 8, 15, 5e-3, 60  # rounding grows with every step at lr 0.1: not too many of them
 JOBS = {
     "banana": ["training.binary", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", "sizes=[50]"],

@@ -50,7 +50,8 @@ def test_discarding(store):
     assert checkpoint.find(store) == []
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=150)
 @given(st.data())
 def test_a_flipped_bit_is_noticed_when_it_matters(tmp_path_factory, data):
     """It is never an error, and never another number than was written."""

@@ -20,6 +20,8 @@ from dlmexp.running.progress import Progress
 from dlmexp.running.signals import StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Watched(Progress):

@@ -14,6 +14,8 @@ import pytest
 from dlmexp.records.store import Store
 from tests.support.processes import comparable
 
+pytestmark = pytest.mark.processes
+
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]  # long enough to be interrupted
 
 

@@ -10,6 +10,8 @@ from dlmexp.plan.compose import compose
 from dlmexp.running.progress import PlainProgress
 from dlmexp.running.run import execute, prepare_results_folder
 
+pytestmark = pytest.mark.slow
+
 
 def test_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys):
     assert execute(compose([*tiny, "plan=true", "batch_cells=4"])) == 0

@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.processes import comparable
 
+pytestmark = pytest.mark.processes
+
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]
 
 

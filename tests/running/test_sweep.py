@@ -49,6 +49,7 @@ def test_no_dataset():
         prepare_sweep(compose(["dataset=[]"]))
 
 
+@pytest.mark.slow
 def test_unsound_records_count_as_missing(here, tiny):
     cfg = compose(tiny)
     assert execute(cfg) == 0

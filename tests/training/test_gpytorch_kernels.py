@@ -11,6 +11,8 @@ from dlmexp.training.solve import solve
 from dlmexp.training.state import State
 from tests.support.small_programs import held, program, trained
 
+pytestmark = pytest.mark.slow
+
 KERNELS = [f"gpytorch.kernels.{name}Kernel" for name in ("Periodic", "RQ", "Linear")]
 STEPS = Settings(lr=0.05, iterations=5, window=None)
 HOW = {

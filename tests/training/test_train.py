@@ -12,6 +12,8 @@ from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Training, train
 from tests.support.small_programs import program, trained
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3)
 SIX = {"betas": (100.0, 3.0, 0.1, 30.0, 1.0, 0.01), "index": (0, 0, 0, 1, 1, 1)}
 KINDS = {

@@ -9,6 +9,8 @@ from dlmexp.estimators import BMC, UPS, Exact
 from dlmexp.training.gradients import gradient_statistics
 from tests.support.small_programs import program
 
+pytestmark = pytest.mark.slow
+
 NAMES = {f"{name}{suffix}" for name in ("condition_i", "condition_ii", "error") for suffix in ("", "_quadrature")}
 
 
