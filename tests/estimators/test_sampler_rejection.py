@@ -43,6 +43,7 @@ def test_acceptance_is_samples_over_proposals():
     assert sample.acceptance.item() == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_rows_it_could_never_finish_come_from_the_exact_sampler():
     mu, v, y = t([[-40.0, 0.1]]), t([[0.3, 0.3]]), t([[1.0, 1.0]])
     sample = SAMPLERS["rejection"](Probit(), mu, v, y, 3, draws_for(1))

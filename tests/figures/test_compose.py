@@ -15,6 +15,8 @@ from dlmexp.figures.variants import Drawing
 from dlmexp.records.schema import Record
 from tests.support.made_up import curves, failed, fit, method_cell, paper, plausible, sweep
 
+pytestmark = pytest.mark.slow
+
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 
@@ -182,7 +184,6 @@ def test_a_failed_curve_is_written_in_the_panel(results) -> None:
     assert "bMC-1: 2/3" in [text.get_text() for text in axes["(a) abalone, L = 1"].texts]
 
 
-@pytest.mark.slow
 def test_histograms_show_shares_of_all_draws(results) -> None:
     cells = [
         method_cell("fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator="ups", samples=L, seed=s)
@@ -236,7 +237,6 @@ def test_numbers_are_those_drawn(results) -> None:
     assert (row["dataset"], row["method"], row["x"], row["mean"], row["std"]) == ("banana", "joint_log_dlm", 100, 2, 1)
 
 
-@pytest.mark.slow
 def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> None:
     """One drawing of each figure (and both of figure 1): no text leaves the canvas, no legend lies on a panel."""
     found = results(*paper(seeds=range(2), betas=2))

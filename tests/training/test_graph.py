@@ -11,6 +11,8 @@ from dlmexp.training.step import step
 from dlmexp.training.train import Training, train
 from tests.support.small_programs import program
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings(lr=0.05, iterations=40, window=5)
 CASES = {
     "joint": {"kind": "joint"},
