@@ -27,4 +27,4 @@ class Settings:
         if self.decay is None or self.final_lr is None:
             return self.lr
         share = (iteration.to(torch.float64) / self.decay).clamp(max=1.0)
-        return self.lr * torch.exp(share * math.log(self.final_lr / self.lr))
+        return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + torch.cos(math.pi * share))

@@ -26,9 +26,9 @@ def test_the_tolerance_of_the_paper_and_no_curve_unless_asked_for():
 DECAYING = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3, criterion="relative", final_lr=1e-4, decay=60)
 
 
-def test_the_learning_rate_decays_exponentially_and_stays_there():
+def test_the_learning_rate_decays_along_a_cosine_and_stays_there():
     lr = [float(DECAYING.lr_at(torch.tensor(t))) for t in (0, 15, 30, 60, 61, 500)]
-    expected = [0.1 * 1e-3 ** min(t / 60, 1) for t in (0, 15, 30, 60, 61, 500)]
+    expected = [1e-4 + (0.1 - 1e-4) * (1 + np.cos(np.pi * min(t / 60, 1))) / 2 for t in (0, 15, 30, 60, 61, 500)]
     assert lr == pytest.approx(expected, rel=1e-12)
     assert lr[0] == pytest.approx(0.1)
     assert lr[-1] == pytest.approx(1e-4)
