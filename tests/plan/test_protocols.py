@@ -1,6 +1,6 @@
-"""The table of SPEC section 6, value by value: in the files, in composed configs, and in the cells asked for."""
+"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in the cells asked for."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
 from dlmexp.plan import grid
 from dlmexp.plan.checks import check
@@ -96,7 +97,7 @@ def candidates(*words: str, rows: int = 600, task: Any = None):
     found = []
     for dataset in cfg.dataset.values():
         y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
-        data = Dataset(dataset.name, task or dataset.task, rng.normal(size=(rows, 2)), y, "sum")
+        data = Dataset(dataset.name, cast(Task, task or dataset.task), rng.normal(size=(rows, 2)), y, "sum")
         found += grid.candidates(cfg, dataset, data)
     return found
 

@@ -1,6 +1,7 @@
 """Protocols in training: where cells start, how they step, and `released` against a plain loop of its own."""
 
 import math
+from typing import cast
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch.nn.functional import softplus
 
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.spec import Task
 from dlmexp.data.splits import prepare
 from dlmexp.plan import grid
 from dlmexp.plan.compose import compose
@@ -33,7 +35,7 @@ def planned(dataset, protocol, *words):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(ROWS, 2))
     f = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=ROWS)
-    data = Dataset(dataset, spec.task, X, f if spec.task == "regression" else (f > 0).astype(float), "sum")
+    data = Dataset(dataset, cast(Task, spec.task), X, f if spec.task == "regression" else (f > 0).astype(float), "sum")
     cells = {some.method: some.cells for some in grid.candidates(cfg, spec, data)}
     return cells, prepare(data, spec, 0, N)
 
@@ -162,6 +164,7 @@ def plainly(split, task, objective, noise, beta, start=1.0):
         raw |= {"m": torch.zeros(M).double(), "L": eye.clone() if regression else matrices(X)[0].detach()}
     raw = {name: value.clone().requires_grad_() for name, value in raw.items()}
     adam = torch.optim.Adam(raw.values(), lr=0.1 if regression else 0.01)
+    last = loss()
     for _ in range(STEPS):
         adam.zero_grad()
         last = loss()
