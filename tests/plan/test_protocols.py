@@ -18,7 +18,8 @@ PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLU
 CONSTANT = {"final_lr": None, "decay": None}
 DECAYING = {
     "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "window": 500, "tolerance": 2e-5, "minibatch": None,
-    "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000, "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
+    "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000, "epochs": None, "inducing": "first",
+    "parameterisation": ["whitened"], "by_method": {},
 }  # fmt: skip
 LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
