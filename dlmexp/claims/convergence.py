@@ -28,7 +28,7 @@ def converged_share(results: Results) -> Iterator[Finding]:
     for record in results.records.values():
         cell = record.cell
         known = cell.dataset in catalogue.PAPER or catalogue.stands_for(cell.dataset)
-        if known and cell.kind == "fit" and cell.window is not None:
+        if known and cell.kind == "fit" and cell.has_stopping_rule:
             groups[cell.dataset, cell.parameterisation, _about(record)].append(record)
     for (dataset, how, about), records in sorted(groups.items()):
         converged = sum(bool(record.result.converged) for record in records)

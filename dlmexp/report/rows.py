@@ -81,7 +81,7 @@ def _row(method: str, cell: Cell, records: list[Record], attempted: int) -> Row:
         metrics[metric] = (point["mean"], point["std"]) if have else None
         used = min(used, int(point["repetitions"])) if have else used
     betas = [record.cell.beta for record in records if record.cell.beta is not None]
-    flags = [record.result.converged for record in records if record.cell.window is not None]
+    flags = [record.result.converged for record in records if record.cell.has_stopping_rule]
     return Row(
         dataset=cell.dataset, stands_for=catalogue.stands_for(cell.dataset), n=cell.n,
         method=style.of_method(method).label, estimator=style.of_estimator(cell.estimator, cell.samples).label,

@@ -58,8 +58,8 @@ def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) 
         seconds = overhead + pace.per_unit * _units(batch)
         longest += seconds * limit
         mean, first = MEAN_ITERATIONS[batch[0].task], batch[0].decay or 0
-        all_of_them = batch[0].window is None  # epochs, or a number of iterations
-        likely += seconds * (limit if all_of_them else first + mean * -math.expm1(-(limit - first) / mean))
+        expected = first + mean * -math.expm1(-(limit - first) / mean)
+        likely += seconds * (expected if batch[0].has_stopping_rule else limit)
     return Estimate(likely, longest)
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in the cells asked for."""
+"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in cells."""
 
 from typing import Any, cast
 
@@ -18,8 +18,9 @@ SOFTPLUS_0 = 0.6931471805599453
 PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
 CONSTANT = {"final_lr": None, "decay": None}
 DECAYING = {
-    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "window": 500, "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative",
-    "max_iterations": 20_000, "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
+    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "window": 500, "tolerance": 2e-5, "minibatch": None,
+    "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000, "epochs": None, "inducing": "first",
+    "parameterisation": ["whitened"], "by_method": {},
 }  # fmt: skip
 LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
