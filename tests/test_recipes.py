@@ -49,7 +49,7 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path):
     assert re.search(r"waves +80 +joint_tempered +antithetic-4", ran.stdout)
     record = json.loads(next((workplace / "results" / "records" / "waves").glob("*.json")).read_text())
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
-    assert {"nll", "error"} == set(record["result"]["test"])
+    assert {"nll", "error", "brier", "ece"} == set(record["result"]["test"])
 
     drawn = dlmexp(workplace, "--plugins", "my_package", "plot", "waves", "--format", "png")
     assert drawn.returncode == 0, drawn.stderr

@@ -232,6 +232,7 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         ax.set_ylabel("share of class 1")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
+            axis.set_major_formatter(FuncFormatter(compact))
 
 
 def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:

@@ -73,9 +73,8 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Dra
 
 
 def _against(panel: Panel) -> str:
-    return {"sizes": "n", "betas": "beta", "curve": panel.x, "histogram": "samples", "reliability": "predicted"}[
-        panel.kind
-    ]
+    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted"}
+    return against.get(panel.kind, panel.x)
 
 
 def render(drawn: Drawn) -> Canvas:
@@ -113,9 +112,8 @@ def render(drawn: Drawn) -> Canvas:
 
 
 def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: str) -> None:
-    size = (
-        next((one.n for one in series if one.n is not None), None) if panel.kind in ("betas", "reliability") else None
-    )
+    at_one_size = panel.kind in ("betas", "reliability")
+    size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
     about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "") if text)
     ax.set_title(f"{letter}{about}", loc="left")
     if all(one.empty for one in series):
@@ -217,8 +215,11 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append("Grey in the legend: not run.")
     if "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
-    if "reliability" in kinds:
-        notes.append("Bins of equal numbers of test rows; grey lines: perfect calibration.")
+    metrics = {panel.metric for panel in drawn.drawing.panels if panel.kind == "reliability"}
+    if "reliability" in metrics:
+        notes.append("Reliability in bins of equal numbers of test rows.")
+    if metrics:
+        notes.append("Grey lines: perfect calibration.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL.")
     notes += [

@@ -47,10 +47,10 @@ ESTIMATORS = {
 BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
 FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
 METRIC_LABELS = {
-    "nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE", "crps": "CRPS", "brier": "Brier score",
-    "ece": "ECE",
-    **{f"coverage_{level}": f"coverage of {level} %" for level in (50, 90, 95)},
-    **{f"width_{level}": f"width of {level} %" for level in (50, 90, 95)},
+    "nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE",
+    "crps": "CRPS", "brier": "Brier score", "ece": "ECE",
+    **{f"coverage_{level}": f"{level} % coverage" for level in (50, 90, 95)},
+    **{f"width_{level}": f"{level} % width" for level in (50, 90, 95)},
 }  # fmt: skip
 
 

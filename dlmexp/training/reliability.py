@@ -1,6 +1,6 @@
 """Reliability of predicted probabilities: bins of equal mass, and the expected calibration error (ECE)."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 BINS = 15
 
 
-class Reliability(NamedTuple):
+@dataclass(frozen=True)
+class Reliability:
     """Per bin: mean probability of class 1, share of class 1 (both NaN in an empty bin), and how many rows."""
 
     p: Float[Tensor, "B bins"]
@@ -25,8 +26,8 @@ class Reliability(NamedTuple):
     def arrays(self, cell: int) -> dict[str, np.ndarray]:
         """The bins of one cell as they are stored beside its record."""
         return {
-            f"reliability_{name}": value[cell].cpu().numpy().astype(np.float32)
-            for name, value in self._asdict().items()
+            f"reliability_{field.name}": getattr(self, field.name)[cell].cpu().numpy().astype(np.float32)
+            for field in fields(self)
         }
 
 

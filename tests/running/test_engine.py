@@ -73,7 +73,14 @@ def test_a_record_says_what_was_done_with_what_result(sweep):
         result, arrays = record.result, sweep.store.arrays(record)
         assert record.status == "done"
         assert record.made.experiment == "test"
-        assert set(result.validation) == set(result.test) == {"nll", "error"}
+        assert set(result.validation) == set(result.test) == {"nll", "error", "brier", "ece"}
+        assert {part: set(metrics) for part, metrics in result.trivial.items()} == dict.fromkeys(
+            ("validation", "test"), set(result.test)
+        )
+        p, y, count = (arrays[f"reliability_{name}"].astype(float) for name in ("p", "y", "count"))
+        some = count > 0
+        gap = (np.abs(p - y)[some] * count[some]).sum() / count.sum()
+        assert gap == pytest.approx(result.test["ece"], abs=1e-6)
         assert result.stopped in ("converged", "limit")
         assert result.converged == (result.stopped == "converged")
         assert len(arrays["objective"]) == result.iterations
@@ -213,12 +220,27 @@ def test_fits_of_a_light_pack_are_made_again_where_fixed_variants_need_them(tmp_
 def test_a_result_that_is_no_number_is_a_failure(tmp_path, tiny, monkeypatch):
     from dlmexp.training import train
 
-    sweep = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"])
-    plain = train.evaluate
-    monkeypatch.setattr(train, "evaluate", lambda *a: [m | {"nll": float("nan")} for m in plain(*a)])
-    (found,) = sweep.run().values()
+    plain = train.evaluate_finally
+
+    def spoilt(name):
+        def evaluate(*given):
+            found = plain(*given)
+            for cell in found:
+                cell.metrics["validation"][name] = float("nan")
+            return found
+
+        return evaluate
+
+    monkeypatch.setattr(train, "evaluate_finally", spoilt("nll"))
+    words = [*tiny, "method=[elbo]", "seeds=[0]"]
+    (found,) = Sweep(tmp_path / "nll", words).run().values()
     assert found.status == "failed"
     assert found.result.reason == "the validation nll is not finite"
+    # Calibration neither trains nor selects: a score that is no number is kept as such.
+    monkeypatch.setattr(train, "evaluate_finally", spoilt("ece"))
+    (found,) = Sweep(tmp_path / "ece", words).run().values()
+    assert found.status == "done"
+    assert np.isnan(found.result.validation["ece"])
 
 
 def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):

@@ -5,7 +5,8 @@ import torch
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.predict import predict
-from dlmexp.training.metrics import evaluate
+from dlmexp.training.metrics import evaluate, evaluate_finally
+from dlmexp.training.reliability import reliability
 from tests.support.small_programs import program
 
 
@@ -60,3 +61,43 @@ def test_rows_in_pieces_change_nothing(monkeypatch):
     monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
     for one, other in zip(whole, evaluate(made, posterior, "validation"), strict=True):
         assert one == pytest.approx(other, rel=1e-13)
+
+
+REGRESSION = {"crps"} | {f"{what}_{level}" for what in ("coverage", "width") for level in (50, 90, 95)}
+SCORES = {
+    "gaussian": REGRESSION, "student_t": REGRESSION, "probit": {"brier", "ece"}, "logistic": {"brier", "ece"},
+    "poisson": {"crps", "coverage_95", "width_95"}, "poisson_softplus": {"crps", "coverage_95", "width_95"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("likelihood", SCORES)
+def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihood):
+    made, posterior, mu, v, y = _evaluated(likelihood)
+    plain, final = evaluate(made, posterior, "test"), evaluate_finally(made, posterior)
+    scores = made.model.likelihood.from_hyper(posterior.hyper).calibration(mu, v, y)
+    for i, cell in enumerate(final):
+        assert set(cell.metrics) == {"validation", "test"}
+        for metrics in cell.metrics.values():
+            assert set(metrics) == set(plain[i]) | SCORES[likelihood]
+        assert {name: cell.metrics["test"][name] for name in plain[i]} == pytest.approx(plain[i], rel=1e-13)
+        for name, value in scores.items():
+            assert cell.metrics["test"][name] == pytest.approx(value[i].mean().item(), rel=1e-12)
+        assert bool(cell.reliability) == ("ece" in SCORES[likelihood])
+    if "ece" in SCORES[likelihood]:
+        ece = reliability(made.model.likelihood.from_hyper(posterior.hyper).mean(mu, v), y).ece().tolist()
+        assert [cell.metrics["test"]["ece"] for cell in final] == pytest.approx(ece, rel=1e-12)
+
+
+def test_square_loss_has_no_calibration():
+    made, posterior, *_ = _evaluated("gaussian", "sq_dlm", "collapsed")
+    for cell in evaluate_finally(made, posterior):
+        assert [set(metrics) for metrics in cell.metrics.values()] == [{"mse"}] * 2
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "poisson"])
+def test_calibration_of_rows_in_pieces(likelihood, monkeypatch):
+    made, posterior, *_ = _evaluated(likelihood)
+    whole = evaluate_finally(made, posterior)
+    monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
+    for one, other in zip(whole, evaluate_finally(made, posterior), strict=True):
+        assert one.metrics["test"] == pytest.approx(other.metrics["test"], rel=1e-12)

@@ -54,6 +54,6 @@ FAMILY = (
         "calibration-count",
         rows(*(of_counts(dataset) for dataset in COUNTS)),
         columns=3,
-        caption="Calibration of counts, DLM with bMC-10: coverage and width of 95 % intervals, CRPS (β by NLL).",
+        caption="Calibration of counts, DLM with bMC-10: coverage and width of 95 % intervals, CRPS.",
     ),
 )

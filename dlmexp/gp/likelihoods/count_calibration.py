@@ -105,7 +105,7 @@ def _by_counts(
 def _edges(root: Float[Tensor, "R"], low: Float[Tensor, "R"], high: Float[Tensor, "R"]) -> Float[Tensor, "R G"]:
     """Ends of the blocks of counts: block g is what lies above edge g, up to and with edge g + 1; it may be empty.
 
-    Evenly spaced in asinh(root sqrt(x)) / root: in it a distribution with variance x + root^2 x^2 has a constant one.
+    Evenly spaced in asinh(root sqrt(x)) / root, which makes a variance of x + root^2 x^2 constant.
     """
     root = root.clamp_min(1e-4)[:, None]
     first, last = (torch.asinh(root * (x + 1).sqrt()[:, None]) for x in (low, high))

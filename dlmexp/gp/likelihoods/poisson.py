@@ -56,11 +56,14 @@ class Poisson(LogConcave):
     def elbo_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         return (mu + v / 2).exp() - y * mu - self.log_constant(y)
 
+    def conditional_mean(self, f: Tensor) -> Tensor:
+        return f.exp()
+
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return (mu + v / 2).exp()
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        return count_scores(self.log_prob, torch.exp, torch.log, mu, v, y)
+        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return torch.xlogy(y, y) - y + self.log_constant(y)

@@ -63,7 +63,7 @@ class PoissonSoftplus(LogConcave):
         return softplus(f)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        return count_scores(self.log_prob, softplus, self.peak, mu, v, y)
+        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return torch.xlogy(y, y) - y + self.log_constant(y)

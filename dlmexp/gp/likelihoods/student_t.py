@@ -81,10 +81,10 @@ class StudentT(Likelihood):
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         a, b = self.nu / 2, self.nu * self.scale.square() / 2
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
-        steps = torch.linspace(0, 1, SCORE_NODES, dtype=mu.dtype, device=mu.device).view(-1, *(1,) * low.ndim)
+        steps = torch.linspace(0, 1, SCORE_NODES, dtype=mu.dtype, device=mu.device).view(-1, *(1,) * mu.ndim)
         u = low + (high - low) * steps
         weights = torch.softmax(-a * u - b / u.exp(), 0)
-        return normal_mixture_scores(y - mu, v + u.exp(), weights.broadcast_to(SCORE_NODES, *low.shape))
+        return normal_mixture_scores(y - mu, v + u.exp(), weights)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return self._log_c().expand_as(y)

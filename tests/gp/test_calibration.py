@@ -1,0 +1,176 @@
+"""Scores of predictive distributions against brute force: draws, or sums over a fine grid."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlmexp.gp.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Likelihood,
+    Logistic,
+    Poisson,
+    PoissonSoftplus,
+    Probit,
+    StudentT,
+)
+from dlmexp.gp.likelihoods.calibration import LEVELS
+
+DRAWS = 400_000
+
+
+def tensor(values) -> torch.Tensor:
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+GAUSSIAN, STUDENT = Gaussian(tensor(0.3)), StudentT(tensor(0.5), tensor(4.0))
+# mu, v, y: narrow and wide q, counts from 0 to thousands (those beyond 512 are tabulated in blocks), y in and far out.
+COUNTS = [
+    (2.3, 0.02, 8), (2.3, 0.02, 60), (-3.0, 0.5, 0), (-3.0, 4.0, 1), (0.0, 1.0, 3), (5.0, 0.01, 160), (5.0, 0.01, 20),
+    (3.0, 0.5, 10), (4.0, 1.0, 30), (6.5, 1e-4, 700), (8.6, 1e-5, 5400), (7.5, 0.02, 1500),
+]  # fmt: skip
+
+
+def drawn(likelihood: Likelihood, mu: float, v: float, rng: np.random.Generator) -> np.ndarray:
+    """Draws of y from the predictive distribution."""
+    f = mu + np.sqrt(v) * rng.normal(size=DRAWS)
+    if isinstance(likelihood, Gaussian):
+        return f + np.sqrt(likelihood.noise.item()) * rng.normal(size=DRAWS)
+    if isinstance(likelihood, StudentT):
+        return f + likelihood.scale.item() * rng.standard_t(likelihood.nu.item(), size=DRAWS)
+    return rng.poisson(likelihood.conditional_mean(tensor(f)).numpy()).astype(float)
+
+
+def crps_of(draws: np.ndarray, y: float) -> tuple[float, float]:
+    """E|X - y| - E|X - X'|/2 from draws, and its standard error (X' is the same draws in another order)."""
+    half = len(draws) // 2
+    terms = np.abs(draws[:half] - y) / 2 + np.abs(draws[half:] - y) / 2 - np.abs(draws[:half] - draws[half:]) / 2
+    return float(terms.mean()), float(terms.std() / np.sqrt(half))
+
+
+@pytest.mark.parametrize("likelihood", [GAUSSIAN, STUDENT], ids=lambda one: one.name)
+@pytest.mark.parametrize(("mu", "v", "y"), [(0.0, 0.01, 0.1), (1.0, 2.0, -1.0), (-0.5, 0.2, 4.0)])
+def test_regression_against_draws(likelihood, mu, v, y):
+    draws = drawn(likelihood, mu, v, np.random.default_rng(0))
+    found = {name: value.item() for name, value in likelihood.calibration(*(tensor([[x]]) for x in (mu, v, y))).items()}
+    crps, error = crps_of(draws, y)
+    assert found["crps"] == pytest.approx(crps, abs=5 * error)
+    for level in LEVELS:
+        low, high = np.quantile(draws, [(1 - level / 100) / 2, (1 + level / 100) / 2])
+        # An empirical quantile's error is sqrt(p (1 - p) / draws) / density: below 1 % of the width here.
+        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.012)
+        assert found[f"coverage_{level}"] == float(abs(y - mu) <= found[f"width_{level}"] / 2)
+        inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
+        assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), PoissonSoftplus()], ids=lambda one: one.name)
+@pytest.mark.parametrize(("mu", "v", "y"), COUNTS)
+def test_counts_against_draws(likelihood, mu, v, y):
+    draws = drawn(likelihood, mu, v, np.random.default_rng(1))
+    found = {name: value.item() for name, value in likelihood.calibration(*(tensor([[x]]) for x in (mu, v, y))).items()}
+    crps, error = crps_of(draws, y)
+    # 2e-3: what tabulating in blocks may cost (`count_calibration`).
+    assert found["crps"] == pytest.approx(crps, abs=5 * error, rel=2e-3)
+    low, high = np.quantile(draws, [0.025, 0.975], method="inverted_cdf")
+    assert found["width_95"] == pytest.approx(high - low, rel=0.02, abs=1)
+    if not min(abs(y - low), abs(y - high)) <= 0.02 * (high - low):
+        assert found["coverage_95"] == float(low <= y <= high)
+
+
+@pytest.mark.parametrize(("mu", "v", "y"), [case for case in COUNTS if case[0] < 3])
+def test_few_counts_are_summed_to_rounding_of_the_tails(mu, v, y):
+    e = np.linspace(-9, 9, 4001)
+    weights = np.exp(-(e**2) / 2) / np.exp(-(e**2) / 2).sum()
+    k = torch.arange(3000, dtype=torch.float64)
+    rates = tensor(np.exp(mu + np.sqrt(v) * e))
+    F = tensor(weights) @ torch.exp(torch.xlogy(k, rates[:, None]) - rates[:, None] - torch.lgamma(k + 1))
+    F = F.cumsum(0)
+    crps = (F - (k >= y).double()).square().sum().item()
+    exact = v < 4  # beyond, in blocks
+    found = Poisson().calibration(*(tensor([[x]]) for x in (mu, v, y)))
+    assert found["crps"].item() == pytest.approx(crps, rel=1e-6 if exact else 2e-3)
+    low, high = ((share > F).sum().item() for share in (0.025, 0.975))
+    assert found["width_95"].item() == high - low
+    assert found["coverage_95"].item() == float(low <= y <= high)
+
+
+@pytest.mark.parametrize("likelihood", [Probit(), Logistic()], ids=lambda one: one.name)
+def test_brier_score(likelihood):
+    mu, v, y = tensor([[0.3, -1.0]]), tensor([[0.5, 2.0]]), tensor([[1.0, 1.0]])
+    p = likelihood.mean(mu, v)
+    assert torch.allclose(likelihood.calibration(mu, v, y)["brier"], (p - 1).square())
+
+
+@pytest.mark.parametrize("likelihood", [GAUSSIAN, STUDENT, Poisson(), PoissonSoftplus()], ids=lambda one: one.name)
+def test_coverage_is_nominal_on_data_from_the_model(likelihood):
+    rng, rows = np.random.default_rng(2), 4000
+    mu, v = 2 + 0.5 * rng.normal(size=rows), 0.3 * rng.random(rows)
+    f = mu + np.sqrt(v) * rng.normal(size=rows)
+    if isinstance(likelihood, Gaussian):
+        y = f + np.sqrt(0.3) * rng.normal(size=rows)
+    elif isinstance(likelihood, StudentT):
+        y = f + 0.5 * rng.standard_t(4, size=rows)
+    else:
+        y = rng.poisson(likelihood.conditional_mean(tensor(f)).numpy()).astype(float)
+    found = likelihood.calibration(tensor(mu), tensor(v), tensor(y))
+    for name, value in found.items():
+        if name.startswith("coverage"):
+            level = int(name.split("_")[1]) / 100
+            slack = 4 * np.sqrt(level * (1 - level) / rows)
+            # Intervals of counts hold at least what they promise, and more where counts are few.
+            excess = 0.045 if likelihood.task == "count" else 0.0
+            assert level - slack <= value.mean().item() <= level + slack + excess
+
+
+finite = st.floats(-4, 6)
+spread = st.floats(1e-8, 9.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(mu=finite, v=spread, y=finite)
+def test_regression_properties(mu, v, y):
+    for likelihood in (GAUSSIAN, STUDENT):
+        found = likelihood.calibration(*(tensor([[x]]) for x in (mu, v, y)))
+        assert found["crps"] >= 0
+        for smaller, larger in ((50, 90), (90, 95)):
+            assert found[f"coverage_{smaller}"] <= found[f"coverage_{larger}"]
+            assert found[f"width_{smaller}"] < found[f"width_{larger}"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(mu=st.floats(-8, 9), v=spread, y=st.integers(0, 5000))
+def test_count_properties(mu, v, y):
+    for likelihood in (Poisson(), PoissonSoftplus()):
+        found = likelihood.calibration(*(tensor([[float(x)]]) for x in (mu, v, y)))
+        assert found["crps"] >= 0
+        assert found["coverage_95"] in (0, 1)
+        assert found["width_95"] >= 0
+
+
+@pytest.mark.parametrize("name", list(LIKELIHOODS))
+def test_rows_do_not_depend_on_their_neighbours(name):
+    g = torch.Generator().manual_seed(3)
+    mu, v = 2 * torch.randn(3, 40, generator=g, dtype=torch.float64), torch.rand(3, 40, generator=g).double() * 4
+    y = torch.poisson(mu.abs(), generator=g).clamp_max(1 if LIKELIHOODS[name].task == "binary" else 99)
+    noise = tensor([0.1, 0.2, 0.3])
+    together = LIKELIHOODS[name].from_hyper({"noise": noise}).calibration(mu, v, y)
+    for b in range(3):
+        alone = LIKELIHOODS[name].from_hyper({"noise": noise[b : b + 1]})
+        for row in range(0, 40, 7):
+            one = alone.calibration(*(t[b : b + 1, row : row + 1] for t in (mu, v, y)))
+            for score, value in one.items():
+                assert value.item() == pytest.approx(together[score][b, row].item(), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", list(LIKELIHOODS))
+def test_what_is_not_a_number_stays_so_and_spoils_no_other_row(name):
+    likelihood = LIKELIHOODS[name].from_hyper({"noise": tensor([0.1])})
+    mu, v, y = tensor([[0.5, np.nan, 0.5]]), tensor([[0.1, 0.1, np.inf]]), tensor([[1.0, 1.0, 1.0]])
+    found = likelihood.calibration(mu, v, y)
+    plain = likelihood.calibration(mu[:, :1], v[:, :1], y[:, :1])
+    for score, value in found.items():
+        assert value[0, 0].item() == pytest.approx(plain[score].item(), rel=1e-12)
+    assert found.get("crps", found.get("brier"))[0, 1].isnan()
