@@ -74,10 +74,10 @@ def test_a_record_says_what_was_done_with_what_result(sweep):
         assert record.status == "done"
         assert record.made.experiment == "test"
         assert set(result.validation) == set(result.test) == {"nll", "error", "brier", "ece"}
-        assert {part: set(metrics) for part, metrics in result.trivial.items()} == dict.fromkeys(
-            ("validation", "test"), set(result.test)
-        )
-        p, y, count = (arrays[f"reliability_{name}"].astype(float) for name in ("p", "y", "count"))
+        assert {part: set(metrics) for part, metrics in result.trivial.items()} == {
+            part: set(result.test) for part in ("validation", "test")
+        }
+        p, y, count = (arrays[f"reliability_{name}"].astype(float) for name in ("p", "y", "rows"))
         some = count > 0
         gap = (np.abs(p - y)[some] * count[some]).sum() / count.sum()
         assert gap == pytest.approx(result.test["ece"], abs=1e-6)

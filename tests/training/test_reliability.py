@@ -1,5 +1,7 @@
 """Bins of reliability diagrams and the ECE, against a plain loop."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ def plain(p: np.ndarray, y: np.ndarray) -> float:
     order = np.argsort(p, kind="stable")
     ends = [len(p) * b // BINS for b in range(BINS + 1)]
     total = 0.0
-    for first, last in zip(ends, ends[1:], strict=False):
+    for first, last in itertools.pairwise(ends):
         rows = order[first:last]
         if len(rows):
             total += len(rows) * abs(p[rows].mean() - y[rows].mean())
@@ -26,8 +28,8 @@ def test_against_a_loop(rows):
     y = (rng.random((3, rows)) < p**2).astype(float)
     found = reliability(torch.from_numpy(p), torch.from_numpy(y))
     assert found.ece().tolist() == pytest.approx([plain(*pair) for pair in zip(p, y, strict=True)], rel=1e-12)
-    assert found.count.sum(-1).tolist() == [rows] * 3
-    assert found.count.max() - found.count.min() <= 1
+    assert found.rows.sum(-1).tolist() == [rows] * 3
+    assert found.rows.max() - found.rows.min() <= 1
 
 
 def test_ties_share_their_classes_so_that_order_does_not_matter():
@@ -43,5 +45,5 @@ def test_ties_share_their_classes_so_that_order_does_not_matter():
 
 def test_what_is_stored_is_small():
     arrays = reliability(torch.rand(2, 50), torch.ones(2, 50)).arrays(1)
-    assert list(arrays) == ["reliability_p", "reliability_y", "reliability_count"]
+    assert list(arrays) == ["reliability_p", "reliability_y", "reliability_rows"]
     assert all(array.shape == (BINS,) and array.dtype == np.float32 for array in arrays.values())

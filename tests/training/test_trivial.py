@@ -14,7 +14,7 @@ def test_regression():
     found = trivial_metrics("regression", y, {"validation": t[:0], "test": t})
     assert set(found) == {"test"}
     predicted = stats.norm(y.mean(), y.std())
-    assert found["test"]["nll"] == pytest.approx(-predicted.logpdf(t).mean())
+    assert found["test"]["nll"] == pytest.approx(-stats.norm.logpdf(t, y.mean(), y.std()).mean())
     assert found["test"]["mse"] == pytest.approx(((t - y.mean()) ** 2).mean())
     low, high = predicted.interval(0.9)
     assert found["test"]["coverage_90"] == pytest.approx(((low <= t) & (t <= high)).mean())
@@ -37,7 +37,7 @@ def test_counts():
     y, t = RNG.poisson(4.0, 60).astype(float), RNG.poisson(5.0, 300).astype(float)
     found = trivial_metrics("count", y, {"test": t})["test"]
     predicted, k = stats.poisson(y.mean()), np.arange(200)
-    assert found["nll"] == pytest.approx(-predicted.logpmf(t).mean())
+    assert found["nll"] == pytest.approx(-stats.poisson.logpmf(t, y.mean()).mean())
     assert found["mre"] == pytest.approx((np.abs(t - y.mean()) / np.maximum(1, t)).mean())
     crps = [((predicted.cdf(k) - (k >= one)) ** 2).sum() for one in t]
     assert found["crps"] == pytest.approx(np.mean(crps), rel=1e-6)
