@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from dlmexp.catalogue import methods
-from dlmexp.plan.cell import FIRST_OPTIONS, IDENTITY
+from dlmexp.plan.cell import FIRST_OPTIONS, IDENTITY, LATER_FIELDS
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice
 
@@ -36,8 +36,12 @@ def row(record: Record) -> dict[str, Any]:
 
 
 def table(records: Iterable[Record]) -> pd.DataFrame:
-    """All records, every beta, one row each."""
+    """All records, every beta, one row each. A field that cells have had since a later version is a column only where
+    some record has another value than its default."""
+    records = list(records)
     frame = pd.DataFrame([row(record) for record in records])
+    usual = [name for name, value in LATER_FIELDS.items() if all(getattr(r.cell, name) == value for r in records)]
+    frame = frame.drop(columns=usual, errors="ignore")
     for column in frame.columns:
         if column.startswith(("validation_", "test_")) or column in ("beta", "seconds", "acceptance"):
             frame[column] = pd.to_numeric(frame[column])
@@ -66,5 +70,7 @@ def selected_table(several: Iterable[Choice], cells: pd.DataFrame, metric: str =
     if set(rows["protocol"]) == {"paper"}:
         rows = rows.drop(columns="protocol")
     together = cells.merge(rows, on="key", how="inner")
-    ordered = [together[together["method"] == name].sort_values(BY) for name in chosen]
+    ordered = [
+        together[together["method"] == name].sort_values([name for name in BY if name in together]) for name in chosen
+    ]
     return pd.concat([some for some in ordered if len(some)], ignore_index=True)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summar
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.errors import UserError
+from dlmexp.records.manifest import Asked
 from dlmexp.records.results import Results, load
 from dlmexp.records.store import Store
 from tests.support.levels import fits
@@ -92,23 +92,15 @@ def test_text_is_a_line_per_claim_and_details_on_request(tmp_path: Path) -> None
     assert "p = " in long
 
 
-@dataclass(frozen=True)
-class AskedUnder:
-    """Candidates that were asked for under a protocol."""
-
-    method: str
-    betas: str
-    keys: tuple[str, ...]
-    protocol: str
-
-
 @pytest.fixture
 def two_protocols() -> Results:
     """On pol joint DLM is lowest under `paper` and not under `released`, where the learning rate is another."""
     worse = JOINT | {"joint_log_dlm": 0.45}
     parts = {"released": fits("pol", "nll", worse, lr=0.01), "paper": fits("pol", "nll", JOINT)}
-    wanted: list = [
-        AskedUnder(one.method, one.betas, one.keys, name) for name, records in parts.items() for one in asked(records)
+    wanted = [
+        Asked(one.method, one.betas, one.keys, protocol=name)
+        for name, records in parts.items()
+        for one in asked(records)
     ]
     return Results(Store("nowhere"), [record for records in parts.values() for record in records], wanted)
 
