@@ -77,8 +77,8 @@ def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihoo
     scores = made.model.likelihood.from_hyper(posterior.hyper).calibration(mu, v, y)
     for i, cell in enumerate(final):
         assert set(cell.metrics) == {"validation", "test"}
-        for metrics in cell.metrics.values():
-            assert set(metrics) == set(plain[i]) | SCORES[likelihood]
+        for found in cell.metrics.values():
+            assert set(found) == set(plain[i]) | SCORES[likelihood]
         assert {name: cell.metrics["test"][name] for name in plain[i]} == pytest.approx(plain[i], rel=1e-13)
         for name, value in scores.items():
             assert cell.metrics["test"][name] == pytest.approx(value[i].mean().item(), rel=1e-12)

@@ -1,5 +1,7 @@
 """Bins of reliability diagrams and the ECE, against a plain loop."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ def plain(p: np.ndarray, y: np.ndarray) -> float:
     order = np.argsort(p, kind="stable")
     ends = [len(p) * b // BINS for b in range(BINS + 1)]
     total = 0.0
-    for first, last in zip(ends, ends[1:], strict=False):
+    for first, last in pairwise(ends):
         rows = order[first:last]
         if len(rows):
             total += len(rows) * abs(p[rows].mean() - y[rows].mean())
