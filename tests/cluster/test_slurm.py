@@ -77,7 +77,7 @@ def sweep(folder: Folder, reference: Reference) -> None:
     assert {_commit(record["made"]["commit"]) for record in folder.records()} == {_commit(commit())}, "of this checkout"
     assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)
     assert len(folder.jobs()) == 4
-    assert folder.trained("ringnorm_drawn n=40 elbo") == folder.trained("twonorm_drawn n=40 elbo") == 1
+    assert folder.trained("ringnorm_drawn n=40 joint elbo") == folder.trained("twonorm_drawn n=40 joint elbo") == 1
     assert folder.counts() == (20, 0)
     assert folder.status()["jobs"] == []
     assert folder.run(*words) == 0
@@ -98,7 +98,7 @@ def cancelled(folder: Folder, reference: Reference) -> None:
     assert folder.end(process) == 1
     assert f"job {job} on " in folder.output
     assert "CANCELLED" in folder.output
-    assert "no record of ringnorm_drawn n=40 seed=0 joint_log_dlm" in folder.output
+    assert "no record of ringnorm_drawn n=40 seed=0 joint log_dlm" in folder.output
     assert f"{job}_0_log.out" in folder.output
     (known,) = folder.status()["jobs"]
     assert (known["job"], known["lost"]) == (job, 2)
@@ -188,7 +188,7 @@ def raising(folder: Folder, reference: Reference) -> None:
         folder.slurm("scontrol", "release", job)
     assert folder.end(process) == 1
     assert f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)" in folder.output
-    assert "no record of table n=40 seed=0 elbo" in folder.output
+    assert "no record of table n=40 seed=0 joint elbo" in folder.output
     assert f"{bad}_0_log.out" in folder.output
     assert table.name in folder.log(bad)
     (known,) = folder.status()["jobs"]
@@ -277,8 +277,8 @@ def two_users(folder: Folder, reference: Reference) -> None:
     assert one.end(first) == 0, one.output
     assert other.end(second) == 0, other.output
     assert one.counts() == other.counts() == (5, 0)
-    assert one.trained("ringnorm_drawn n=40 joint_log_dlm") == 1
-    assert one.trained("ringnorm_drawn n=40 elbo") == 1
+    assert one.trained("ringnorm_drawn n=40 joint log_dlm") == 1
+    assert one.trained("ringnorm_drawn n=40 joint elbo") == 1
     owners = {path.owner() for path in shared.glob("records/*/*.json")}
     assert owners == {"games", "nobody"}
     shutil.rmtree(top)
