@@ -20,8 +20,8 @@ ADAM = {"epsilon": 1e-8, "resolution": None}
 CONSTANT = {"final_lr": None, "decay": None, **ADAM}
 DECAYING = {
     "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-3, "resolution": 1 / 256, "window": 500,
-    "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000, "epochs": None, "inducing": "first",
-    "parameterisation": ["whitened"], "by_method": {},
+    "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000,
+    "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
 }  # fmt: skip
 LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
