@@ -291,7 +291,7 @@ class Engine:
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=scalars,
-            note=objective.joint_note if cell.variant == "joint" else None,
+            note=objective.note(cell.variant, cell.beta),
         )
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
-from dlmexp.training.adam import BETA1, BETA2, EPSILON
+from dlmexp.training.adam import BETA1, BETA2
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
 
@@ -37,7 +37,7 @@ def update(
         _adam[(triton.cdiv(grad.shape[1], T), B)](
             state.values[name], grad, state.first[name], state.second[name],
             state.outcome, ok, finite, state.steps, rate, grad.shape[1],
-            BETA1, BETA2, EPSILON, RUNNING, T,
+            BETA1, BETA2, settings.epsilon, settings.resolution or 0.0, RUNNING, T,
         )  # fmt: skip
     window = 0 if settings.window is None else settings.window
     _advance[(B,)](
@@ -63,7 +63,8 @@ def _mark_not_finite(grad, finite, P, T: tl.constexpr):
 @triton.jit
 def _adam(
     value, grad, first, second, outcome, ok, finite, steps, lr, P,
-    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, RUNNING: tl.constexpr, T: tl.constexpr,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, RESOLUTION: tl.constexpr,
+    RUNNING: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(1).to(tl.int64)
     if (tl.load(outcome + b) == RUNNING) & (tl.load(ok + b) != 0) & (tl.load(finite + b) != 0):
@@ -74,14 +75,21 @@ def _adam(
         b1 = tl.full([], BETA1, tl.float64)
         b2 = tl.full([], BETA2, tl.float64)
         made = (tl.load(steps + b) + 1).to(tl.float64)
-        size = (tl.load(lr).to(tl.float64) / (1 - tl.exp(made * tl.log(b1)))).to(dtype)
+        rate = tl.load(lr).to(tl.float64)
+        correction = 1 - tl.exp(made * tl.log(b1))
         scale = tl.sqrt((1 - tl.exp(made * tl.log(b2))).to(dtype))
         g = tl.load(grad + at, mask=there, other=0)
         m = tl.load(first + at, mask=there, other=0)
         v = tl.load(second + at, mask=there, other=0)
         m = m + (1 - b1).to(dtype) * (g - m)
         v = v * b2.to(dtype) + (1 - b2).to(dtype) * g * g
-        moved = tl.load(value + at, mask=there, other=0) - size * m / (tl.sqrt(v) / scale + tl.full([], EPSILON, dtype))
+        size = tl.sqrt(v) / scale + tl.full([], EPSILON, dtype)
+        if RESOLUTION > 0:
+            unit = tl.full([], RESOLUTION, dtype)
+            step = rate.to(dtype) * unit * tl.floor(m / correction.to(dtype) / size / unit + 0.5)
+        else:
+            step = (rate / correction).to(dtype) * m / size
+        moved = tl.load(value + at, mask=there, other=0) - step
         tl.store(first + at, m, mask=there)
         tl.store(second + at, v, mask=there)
         tl.store(value + at, moved, mask=there)

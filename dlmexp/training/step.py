@@ -48,7 +48,8 @@ def update(
     move = live & ok & finite
     state.steps.add_(move)
     lr = settings.lr_at(state.iteration)
-    adam(state.values, grads, state.first, state.second, state.steps.clamp(min=1), move, lr)
+    made = state.steps.clamp(min=1)
+    adam(state.values, grads, state.first, state.second, made, move, lr, settings.epsilon, settings.resolution)
 
     seen = torch.where(ok, objective, torch.nan)
     column = state.iteration.view(1)

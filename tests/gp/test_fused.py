@@ -98,6 +98,7 @@ RULES = {
     "sum": Settings(0.1, 40, 7, 1e-1, criterion="sum"),
     "relative": Settings(0.1, 60, 5, 1e-2, criterion="relative", final_lr=1e-3, decay=20),
     "none": Settings(0.1, 30, None),
+    "resolution": Settings(0.1, 30, None, epsilon=1e-3, resolution=2**-8),
 }
 
 
