@@ -296,7 +296,7 @@ class Engine:
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=scalars,
-            note=objective.note(cell.variant, cell.beta),
+            note=objective.note(cell.variant, cell.beta, cell.task),
         )
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
