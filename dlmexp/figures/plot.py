@@ -1,10 +1,11 @@
 """The work of `dlmexp plot`: chooses which drawings to make, computes their numbers, draws and saves them."""
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,16 +14,27 @@ from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
-from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
+from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, PROTOCOLS
+from dlmexp.records.wanted import Wanted, check_at_hand
 
 MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
 
 
-def choose(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
-) -> list[Drawing]:
-    """The drawings of the figures `ids` (empty: all figures). Without `by` and `parameterisation`: all variants."""
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of `dlmexp plot`, figures aside."""
+
+    by: Mapping[str, list[str]] = field(default_factory=dict)
+    parameterisation: str | None = None
+    wanted: Wanted = Wanted()
+    compare_protocols: bool = False
+
+
+def choose(several: list[Results], ids: list[str], asked: Asked = Asked()) -> list[Drawing]:
+    """The drawings of the figures `ids` (empty: all figures). Without a dataset and a parameterisation: all variants."""
+    by, parameterisation = asked.by, asked.parameterisation
     wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     if datasets := by.get("dataset"):
@@ -36,8 +48,27 @@ def choose(
     else:
         run = {how for results in several for how in results.parameterisations}
         chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+    if asked.compare_protocols:
+        chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
+    rest += [name for name in (asked.wanted.protocol,) if name and name != PAPER]
+    rest += [term.typed.removeprefix("training.") for term in asked.wanted.where]
+    return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
+
+
+def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
+    return replace(drawing, name=re.sub(r"[^\w.=+-]+", "_", "-".join([drawing.name, *words])))
+
+
+def _protocols(several: list[Results]) -> list[str]:
+    """Those at hand, in the order in which they are shown."""
+    names = {one.protocol for results in several for one in results.choices}
+    if len(names) < 2:
+        (name,) = names or {PAPER}
+        raise UserError(
+            f"--compare-protocols: all records are of protocol {name}; protocol=NAME makes a run use another"
+        )
+    return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
 
 
 def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
@@ -48,7 +79,7 @@ def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
     name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
-    return replace(drawing, name=name, parameterisation=how)
+    return replace(drawing, name=name, parameterisation=how, options=(*drawing.options, "--parameterisation", how))
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
@@ -62,13 +93,15 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
 
 
 def measured(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
-) -> Iterator[Drawn]:
+    several: list[Results], ids: list[str], asked: Asked = Asked(), error: str = "std"
+) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another."""
-    chosen = choose(several, ids, by, parameterisation)
-    kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in several]
+    for results in several:
+        check_at_hand(results.settings, results.choices, asked.wanted)
+    chosen = choose(several, ids, asked)
+    kept = [restrict(results, asked.by) if set(asked.by) - {"dataset"} else results for results in several]
     for drawing in chosen:
-        yield measure(drawing, kept, error)
+        yield measure(drawing, kept, error, asked.wanted)
 
 
 def plot(
@@ -76,8 +109,7 @@ def plot(
     ids: list[str],
     out: Path,
     formats: list[str],
-    by: list[str] | None = None,
-    parameterisation: str | None = None,
+    asked: Asked = Asked(),
     error: str = "std",
     jobs: int = 1,
 ) -> Iterator[tuple[Drawn, list[Path]]]:
@@ -85,7 +117,7 @@ def plot(
 
     With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
     """
-    everything = list(measured(several, ids, parse_by(by or []), parameterisation, error))
+    everything = list(measured(several, ids, asked, error))
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
     if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:

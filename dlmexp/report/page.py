@@ -36,7 +36,7 @@ class Picture:
 def pictures(results: Results) -> list[Picture]:
     """Every figure for which there is some record, as `dlmexp plot` would draw it."""
     found = []
-    for drawn in measured([results], [], {}, None):
+    for drawn in measured([results], []):
         if drawn.empty:
             continue
         with style.use():
