@@ -8,8 +8,8 @@ from dlmexp.claims.rules import Verdict, combine
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.records.results import Results
 from dlmexp.records.selection import Choice
-from dlmexp.records.settings import PROTOCOLS, Setting, experiment_of, kind_of, run_words
-from dlmexp.records.wanted import Wanted, check_at_hand, has
+from dlmexp.records.settings import PLAIN, PROTOCOLS, Setting, experiment_of, kind_of, run_words
+from dlmexp.records.wanted import ANY, Wanted, check_at_hand, has
 
 PAPER, STAND_IN = "the paper's data", "stand-in data"
 NO_DATA = "no data needed"
@@ -22,7 +22,7 @@ class Judgement:
     claim: Claim
     findings: list[Finding]
     by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation -> verdict
-    setting: Setting = Setting()  # of the records it was judged by
+    setting: Setting = PLAIN  # of the records it was judged by
 
     def on(self, basis: str) -> Verdict:
         """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
@@ -140,19 +140,19 @@ def claims() -> list[Claim]:
     return sorted((CLAIMS[name] for name in CLAIMS), key=lambda claim: claim.number)
 
 
-def judge(results: Results, setting: Setting = Setting()) -> list[Judgement]:
+def judge(results: Results, setting: Setting = PLAIN) -> list[Judgement]:
     """Every claim with its verdict, on records of one setting."""
     return [judge_one(claim, results, setting) for claim in claims()]
 
 
-def judge_protocols(results: Results, wanted: Wanted = Wanted()) -> dict[str, list[Judgement]]:
+def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Judgement]]:
     """Every claim with its verdict under each protocol that was run, or under those that are wanted. Where values of a
     protocol were changed, that is a column of its own: `paper, lr=0.01`."""
     check_at_hand(results.settings, results.choices, wanted)
     return {name: judge(some, setting) for name, (setting, some) in by_setting(results, wanted).items()}
 
 
-def by_setting(results: Results, wanted: Wanted = Wanted()) -> dict[str, tuple[Setting, Results]]:
+def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
     """By name, each protocol and each changed one with its results; a record may serve several."""
     columns: dict[str, Setting] = {}
     choices: dict[str, list[Choice]] = {}
@@ -162,8 +162,8 @@ def by_setting(results: Results, wanted: Wanted = Wanted()) -> dict[str, tuple[S
                 name = _column(setting, several[0])
                 columns.setdefault(name, Setting(name) if name == setting.protocol else setting)
                 choices.setdefault(name, []).extend(several)
-    if len(choices) < 2 and wanted == Wanted():
-        return {name: (columns.get(name, Setting()), results) for name in choices or (PROTOCOLS[0],)}
+    if len(choices) < 2 and wanted == ANY:
+        return {name: (columns.get(name, PLAIN), results) for name in choices or (PROTOCOLS[0],)}
     ranks = {name: rank for rank, name in enumerate(PROTOCOLS)}
     ordered = sorted(choices, key=lambda name: (ranks.get(p := columns[name].protocol, len(ranks)), p, name))
     return {name: (columns[name], results.keeping(choices[name])) for name in ordered}
@@ -180,7 +180,7 @@ def _column(setting: Setting, one: Choice) -> str:
     )
 
 
-def judge_one(claim: Claim, results: Results, setting: Setting = Setting()) -> Judgement:
+def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judgement:
     findings = list(claim.judge(results))
     by_basis = {}
     for basis in (PAPER, STAND_IN):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dlmexp.figures.plot import Asked
+    from dlmexp.figures.plot import Request
 
 DESCRIPTION = """
 Draws figures from the records under --results, as PDF and PNG, with their numbers as CSV. Without an ID: all figures
@@ -61,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
-    from dlmexp.figures.plot import Asked, datasets_not_drawn, plot
+    from dlmexp.figures.plot import Request, datasets_not_drawn, plot
     from dlmexp.figures.registry import find
     from dlmexp.figures.save import parse_formats
     from dlmexp.figures.variants import parse_by
@@ -70,15 +70,15 @@ def run(args: argparse.Namespace) -> int:
 
     find(args.ids)
     formats, wanted = parse_formats(args.format), Wanted(args.protocol, parse_where(args.where))
-    asked = Asked(parse_by(args.by), args.parameterisation, wanted, args.compare_protocols)
+    request = Request(parse_by(args.by), args.parameterisation, wanted, args.compare_protocols)
     if args.list:
-        return _list(args, asked)
+        return _list(args, request)
     several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
     out = Path(args.out) if args.out else Path(args.results) / "figures"
     check_writable(out, out, "--out")
     shown, not_run = [], []
     jobs = os.cpu_count() or 1
-    for drawn, paths in plot(several, args.ids, out, formats, asked, args.error, jobs):
+    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs):
         shown.append(drawn.drawing)
         if not paths:
             not_run.append(drawn.drawing.name)
@@ -109,7 +109,7 @@ def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:
     return shlex.join(["dlmexp", "plot", *args.ids, "--by", f"dataset={','.join(datasets)}", *folder])
 
 
-def _list(args: argparse.Namespace, asked: "Asked") -> int:
+def _list(args: argparse.Namespace, request: "Request") -> int:
     """Lists the figures; without any results, all as `not run`."""
     from dlmexp.figures.plot import measured
     from dlmexp.figures.registry import find
@@ -120,7 +120,7 @@ def _list(args: argparse.Namespace, asked: "Asked") -> int:
         for figure in find([]):
             print(f"{figure.id:28} not run       {figure.caption}")
         return 0
-    for drawn in measured([results], args.ids, asked):
+    for drawn in measured([results], args.ids, request):
         lines = [one for panel in drawn.series for one in panel]
         present = sum(not one.empty for one in lines)
         state = "not run" if not present else "complete" if not drawn.gaps else f"{present} of {len(lines)} lines"

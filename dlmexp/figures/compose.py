@@ -14,12 +14,12 @@ from dlmexp.console import counted
 from dlmexp.figures import axes, style
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.series import PARTS, Series, drawing_protocol, panel_records, panel_kind, series_of
+from dlmexp.figures.series import PARTS, Series, drawing_protocol, panel_kind, panel_records, series_of
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, Setting, of_experiment, run_words
-from dlmexp.records.wanted import Settled, Wanted
+from dlmexp.records.wanted import ANY, Settled, Wanted
 
 PANEL_HEIGHT = 1.55  # inches
 NOT_RUN = "#cccccc"  # legend entries without any records
@@ -77,7 +77,7 @@ class Drawn:
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 
-def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = Wanted()) -> Drawn:
+def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:
     """The numbers of a drawing from one or more results folders."""
     series: list[list[Series]] = [[] for _ in drawing.panels]
     commands = [""] * len(drawing.panels)

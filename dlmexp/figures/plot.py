@@ -17,24 +17,27 @@ from dlmexp.figures.save import save
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, PROTOCOLS
-from dlmexp.records.wanted import Wanted, check_at_hand
+from dlmexp.records.wanted import ANY, Wanted, check_at_hand
 
 MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What is asked of `dlmexp plot`, figures aside."""
 
     by: Mapping[str, list[str]] = field(default_factory=dict)
     parameterisation: str | None = None
-    wanted: Wanted = Wanted()
+    wanted: Wanted = ANY
     compare_protocols: bool = False
 
 
-def choose(several: list[Results], ids: list[str], asked: Asked = Asked()) -> list[Drawing]:
-    """The drawings of the figures `ids` (empty: all figures). Without a dataset and a parameterisation: all variants."""
-    by, parameterisation = asked.by, asked.parameterisation
+AS_USUAL = Request()
+
+
+def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) -> list[Drawing]:
+    """The drawings of the figures `ids` (empty: all). Without a dataset and a parameterisation: all variants."""
+    by, parameterisation = request.by, request.parameterisation
     wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     if datasets := by.get("dataset"):
@@ -48,11 +51,11 @@ def choose(several: list[Results], ids: list[str], asked: Asked = Asked()) -> li
     else:
         run = {how for results in several for how in results.parameterisations}
         chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
-    if asked.compare_protocols:
+    if request.compare_protocols:
         chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    rest += [name for name in (asked.wanted.protocol,) if name and name != PAPER]
-    rest += [term.typed.removeprefix("training.") for term in asked.wanted.where]
+    rest += [name for name in (request.wanted.protocol,) if name and name != PAPER]
+    rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
     return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
 
 
@@ -93,15 +96,15 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
 
 
 def measured(
-    several: list[Results], ids: list[str], asked: Asked = Asked(), error: str = "std"
+    several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
 ) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another."""
     for results in several:
-        check_at_hand(results.settings, results.choices, asked.wanted)
-    chosen = choose(several, ids, asked)
-    kept = [restrict(results, asked.by) if set(asked.by) - {"dataset"} else results for results in several]
+        check_at_hand(results.settings, results.choices, request.wanted)
+    chosen = choose(several, ids, request)
+    kept = [restrict(results, request.by) if set(request.by) - {"dataset"} else results for results in several]
     for drawing in chosen:
-        yield measure(drawing, kept, error, asked.wanted)
+        yield measure(drawing, kept, error, request.wanted)
 
 
 def plot(
@@ -109,7 +112,7 @@ def plot(
     ids: list[str],
     out: Path,
     formats: list[str],
-    asked: Asked = Asked(),
+    request: Request = AS_USUAL,
     error: str = "std",
     jobs: int = 1,
 ) -> Iterator[tuple[Drawn, list[Path]]]:
@@ -117,7 +120,7 @@ def plot(
 
     With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
     """
-    everything = list(measured(several, ids, asked, error))
+    everything = list(measured(several, ids, request, error))
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
     if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:

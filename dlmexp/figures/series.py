@@ -21,7 +21,7 @@ from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test, on_validation
 from dlmexp.records.settings import Setting, of_experiment
-from dlmexp.records.wanted import Settled, Wanted, has, settle, usual_protocol
+from dlmexp.records.wanted import ANY, Settled, Wanted, has, settle, usual_protocol
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients", "reliability": "fits"}
@@ -56,7 +56,7 @@ def summary(x: float, values: Iterable[float], attempted: int) -> dict[str, Any]
 
 
 def panel_series(
-    panel: Panel, results: Results, parameterisation: str = "whitened", wanted: Wanted = Wanted()
+    panel: Panel, results: Results, parameterisation: str = "whitened", wanted: Wanted = ANY
 ) -> list[Series]:
     """The lines of a panel in their order, all of one setting; a line without records has no points."""
     return series_of(panel, results, parameterisation, panel_records(panel, results, parameterisation, wanted))

@@ -12,7 +12,6 @@ from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
 from dlmexp.records.results import Results
 from dlmexp.records.wanted import same
 
-
 COORDINATES = (
     "dataset",
     "task",

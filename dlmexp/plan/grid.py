@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any
 
 from msgspec.structs import replace
 from torch import Tensor

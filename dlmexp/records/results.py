@@ -13,13 +13,14 @@ import pandas as pd
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
+from dlmexp.records.comparison import Settings
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, choices
-from dlmexp.records.settings import Setting, Settings
+from dlmexp.records.settings import Setting
 from dlmexp.records.store import Store
 from dlmexp.records.table import table
-from dlmexp.records.wanted import Wanted, settle, usual_protocol
+from dlmexp.records.wanted import settle, usual_protocol
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Results:
             key = (one.records[0].part, one.cell.dataset)
             if key not in self._settled:
                 at_hand = self._by_part[key]
-                self._settled[key] = settle(self.settings, at_hand, Setting(usual_protocol(at_hand, Wanted()))).setting
+                self._settled[key] = settle(self.settings, at_hand, Setting(usual_protocol(at_hand))).setting
             setting = self._settled[key]
             if setting is not None and self.settings.fits(one, setting):
                 found.append(one)

@@ -9,8 +9,9 @@ from dlmexp.config import TrainingConfig
 from dlmexp.errors import UserError, nearest
 from dlmexp.plan.cell import FIRST_OPTIONS
 from dlmexp.plan.protocols import LARGE, kind_of
+from dlmexp.records.comparison import Settings
 from dlmexp.records.selection import Choice
-from dlmexp.records.settings import MODEL, PAPER, TRAINING, UNWRITTEN, Setting, Settings, shown
+from dlmexp.records.settings import MODEL, PAPER, TRAINING, UNWRITTEN, Setting, shown
 
 KINDS = ("regression", "binary", "count", LARGE)
 OTHERS = (*MODEL, *UNWRITTEN, "dtype", "beta", "selection", "collapsed")
@@ -43,6 +44,9 @@ class Wanted:
         return protocol + [word for term in self.where for word in ("--where", term.typed)]
 
 
+ANY = Wanted()
+
+
 @dataclass
 class Settled:
     """One setting, the choices that fit it, and the keys of the cells of each other setting, which are left out."""
@@ -66,9 +70,7 @@ def parse_where(terms: Iterable[str]) -> tuple[Term, ...]:
         kind = path.pop(0) if path[0] in KINDS and len(path) > 1 else None
         if path[0] in training:
             found.append(Term(TRAINING + ".".join(path), text, kind, typed))
-        elif path[-1] in OTHERS and len(path) in (1, 3):  # M, or dataset.banana.M
-            found.append(Term(path[-1], text, kind, typed))
-        elif path[-1] in options and path[-1] != "samples":
+        elif path[-1] in {*OTHERS, *options} - {"samples"} and len(path) in (1, 3):  # M, or dataset.banana.M
             found.append(Term(path[-1], text, kind, typed))
         else:
             raise UserError(f"--where {typed}: there is no setting '{name}': {nearest(name, valid)}")
@@ -87,9 +89,9 @@ def same(value: object, text: str) -> bool:
     return str(value).lower() == text.lower()
 
 
-def settle(settings: Settings, several: Sequence[Choice], usual: Setting, wanted: Wanted = Wanted()) -> Settled:
-    """Of these choices, those of one setting: the one that is wanted, as near to `usual` as there is. `usual` is what is
-    meant where nothing is said: a protocol, with what an experiment changes in it."""
+def settle(settings: Settings, several: Sequence[Choice], usual: Setting, wanted: Wanted = ANY) -> Settled:
+    """Of these choices, those of one setting: the one that is wanted, as near to `usual` as there is. `usual` is meant
+    where nothing is said: a protocol, with what an experiment changes in it."""
     preferred = [usual, Setting(usual.protocol)]
     at_hand = settings.at_hand(several, preferred)
     fitting = [setting for setting, choices in at_hand.items() if has(settings, setting, choices, wanted)]
@@ -105,7 +107,8 @@ def _distance(setting: Setting, usual: Setting, wanted: Wanted, choices: list[Ch
     """The usual protocol first; in it the usual values, but for what is asked for; then the most cells."""
     asked = {term.name for term in wanted.where}
     ours, theirs = (
-        {k: v for k, v in one.changes if k.split(".")[-1] not in asked and k not in asked} for one in (setting, usual)
+        {name: value for name, value in one.changes if asked.isdisjoint((name, name.split(".")[-1]))}
+        for one in (setting, usual)
     )
     nearness = 0 if ours == theirs else 1 if not ours else 2
     return setting.protocol != usual.protocol, nearness, -_cells(choices), setting.label
@@ -160,7 +163,7 @@ def check_at_hand(settings: Settings, several: Sequence[Choice], wanted: Wanted)
             raise UserError(f"--where {term.typed}: no record has this value; there are {there}")
 
 
-def usual_protocol(several: Iterable[Choice], wanted: Wanted) -> str:
+def usual_protocol(several: Iterable[Choice], wanted: Wanted = ANY) -> str:
     """The protocol that is meant: the one named, the paper's, or the one with most cells where there is none of it."""
     if wanted.protocol:
         return wanted.protocol
