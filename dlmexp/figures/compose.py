@@ -113,10 +113,14 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
 
 def _said(setting: Setting, panel: Panel, kind: str) -> str:
     """What to say of a panel's setting; '' for what its experiment asks for under the paper's protocol."""
-    fits = PARTS[panel.kind] == "fits"
-    if setting.changes not in ((), of_experiment(panel.experiment, setting.protocol, kind, fits).changes):
+    if setting.changes and not _own(setting, panel, kind):
         return setting.label
     return "" if setting.protocol == PAPER else setting.protocol
+
+
+def _own(setting: Setting, panel: Panel, kind: str) -> bool:
+    """Whether it is what the panel's experiment asks for."""
+    return setting == of_experiment(panel.experiment, setting.protocol, kind, PARTS[panel.kind] == "fits")
 
 
 def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> list[LeftOut]:
@@ -130,7 +134,8 @@ def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> lis
     folder = [] if root == "results" else ["--results", root]
     found = []
     for setting, several in keys.items():
-        options = [*drawing.options, *setting.options]
+        own = all(_own(setting, panel, panel_kind(panel, results)) for panel in drawing.panels)
+        options = [*drawing.options, *(Setting(setting.protocol) if own else setting).options]
         command = shlex.join(["dlmexp", "plot", drawing.figure.id, *options, *folder])
         if several:
             found.append(LeftOut(setting.label, len(several), shlex.join(options), command))
@@ -324,7 +329,10 @@ def _about_settings(drawn: Drawn) -> list[str]:
         notes.append(f"Protocol {next(iter(said.values()))}.")
     elif said and not (drawn.drawing.protocols and set(said.values()) <= set(drawn.drawing.protocols)):
         notes.append(f"Protocols: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
-    notes += [f"Left out: {one.words}; dlmexp plot {one.options} draws them." for one in drawn.left_out[:MOST_LEFT_OUT]]
+    notes += [
+        f"Left out: {one.words}; dlmexp plot {drawn.drawing.figure.id} {one.options} draws them."
+        for one in drawn.left_out[:MOST_LEFT_OUT]
+    ]
     if (more := len(drawn.left_out) - MOST_LEFT_OUT) > 0:
         notes.append(f"Left out as well: cells of {counted(more, 'more setting')}.")
     return notes

@@ -171,36 +171,39 @@ class Settings:
         )
 
     def at_hand(self, several: Sequence[Choice], wanted: Iterable[Setting] = ()) -> dict[Setting, list[Choice]]:
-        """The settings of these choices, each with all that fits it; `wanted` ones before others that fit no more.
+        """The settings of these choices, each with all that fits it, those with most choices first.
 
-        What does not matter for a cell is not seen in it: ELBO has no grid of betas. So changes that are seen apart are
-        put together where one run could have made them all, and a setting is left out where another has all of its
-        choices and more.
+        What does not matter for a cell is not seen in it: ELBO has no grid of betas, and a small n no minibatches. So
+        changes that are seen apart are put together where one run could have asked for them all, and a setting is left
+        out where all that shows it fits another one. Of `wanted` settings, those that some choice fits take part.
         """
-        fitting = {
-            setting: self._fitting(several, setting) for setting in dict.fromkeys([*wanted, *map(self.of, several)])
-        }
-        grown = True
-        while grown:
-            grown = False
-            for first in list(fitting):
-                for second in list(fitting):
-                    together = _together(first, second)
-                    if together is None or together in fitting:
-                        continue
-                    both = self._fitting(several, together)
-                    if both >= fitting[first] | fitting[second]:
-                        fitting[together] = both
-                        grown = True
-        order = {setting: position for position, setting in enumerate(wanted)}
-        ranked = sorted(
-            (s for s in fitting if fitting[s]),
-            key=lambda s: (-len(fitting[s]), order.get(s, len(order)), len(s.changes), s.label),
-        )
-        kept: list[Setting] = []
-        for setting in ranked:
-            if not any(fitting[setting] <= fitting[other] for other in kept):
-                kept.append(setting)
+        fitting: dict[Setting, set[int]] = {}
+        showing: dict[Setting, set[int]] = defaultdict(set)
+        for i, one in enumerate(several):
+            showing[self.of(one)].add(i)
+        for setting in dict.fromkeys([*showing, *wanted]):
+            if fits := self._fitting(several, setting):
+                fitting[setting] = fits
+                showing[setting] = showing.get(setting) or fits
+        new = list(fitting)
+        while new:
+            pairs = [(first, second) for first in fitting for second in new]
+            new = []
+            for first, second in pairs:
+                together = _together(first, second)
+                if together is not None and together not in fitting:
+                    shows, fits = showing[first] | showing[second], self._fitting(several, together)
+                    if fits >= shows:
+                        fitting[together], showing[together] = fits, shows
+                        new.append(together)
+        kept = [
+            setting
+            for setting in fitting
+            if not any(showing[setting] <= fits for other, fits in fitting.items() if other != setting)
+        ]
+        covered = set[int]().union(*(fitting[setting] for setting in kept))
+        kept += [setting for setting in fitting if setting not in kept and not showing[setting] <= covered]
+        kept.sort(key=lambda setting: (-len(fitting[setting]), setting.label))
         return {setting: [several[i] for i in sorted(fitting[setting])] for setting in kept}
 
     def _fitting(self, several: Sequence[Choice], setting: Setting) -> set[int]:

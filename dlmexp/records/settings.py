@@ -50,9 +50,9 @@ PLAIN = Setting()  # the paper's protocol as it stands
 
 def shown(value: Any) -> str:
     """A value as `dlmexp run` takes it."""
-    return {None: "null", True: "true", False: "false"}.get(value) or (
-        f"{value:g}" if isinstance(value, float) else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def ordered(changes: Mapping[str, Any]) -> Changes:

@@ -104,14 +104,14 @@ def settle(settings: Settings, several: Sequence[Choice], usual: Setting, wanted
 
 
 def _distance(setting: Setting, usual: Setting, wanted: Wanted, choices: list[Choice]) -> tuple[Any, ...]:
-    """The usual protocol first; in it the usual values, but for what is asked for; then the most cells."""
+    """The usual protocol first; in it the fewest values that are not usual, what is asked for aside; the most cells."""
     asked = {term.name for term in wanted.where}
     ours, theirs = (
         {name: value for name, value in one.changes if asked.isdisjoint((name, name.split(".")[-1]))}
         for one in (setting, usual)
     )
-    nearness = 0 if ours == theirs else 1 if not ours else 2
-    return setting.protocol != usual.protocol, nearness, -_cells(choices), setting.label
+    differences = sum(ours.get(name, ...) != theirs.get(name, ...) for name in {*ours, *theirs})
+    return setting.protocol != usual.protocol, differences, -_cells(choices), setting.label
 
 
 def _left_out(at_hand: dict[Setting, list[Choice]], left: list[Setting], kept: list[Choice]) -> dict[Setting, set[str]]:
