@@ -72,9 +72,9 @@ def panel_records(panel: Panel, results: Results, parameterisation: str, wanted:
 
 def panel_kind(panel: Panel, results: Results) -> str:
     """The kind of data of a panel, as protocols name it."""
-    if known := catalogue.datasets().get(panel.dataset):
-        return kind_of(known["task"], known["split"])
-    return results.tasks.get(panel.dataset, "")
+    file = catalogue.datasets().get(panel.dataset, {})
+    task = results.tasks.get(panel.dataset) or file.get("task", "")
+    return kind_of(task, file.get("split", ""))
 
 
 def drawing_protocol(panels: Iterable[Panel], results: Results, parameterisation: str, wanted: Wanted) -> str:

@@ -90,7 +90,7 @@ class Settings:
         for (dataset, part), values in counts.items():
             most = {name: min(count, key=lambda v: (-count[v], str(v))) for name, count in values.items()}
             file = catalogue.datasets().get(dataset, {})
-            written = {name: file[name] for name in MODEL if file.get(name) is not None}
+            written = {name: file[name] for name in MODEL if file.get(name) is not None and "${" not in str(file[name])}
             found[dataset, part] = most | written
         return found
 
