@@ -135,10 +135,11 @@ def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> lis
     found = []
     for setting, several in keys.items():
         own = all(_own(setting, panel, panel_kind(panel, results)) for panel in drawing.panels)
-        options = [*drawing.options, *(Setting(setting.protocol) if own else setting).options]
+        said = Setting(setting.protocol) if own else setting
+        options = [*drawing.options, *said.options]
         command = shlex.join(["dlmexp", "plot", drawing.figure.id, *options, *folder])
         if several:
-            found.append(LeftOut(setting.label, len(several), shlex.join(options), command))
+            found.append(LeftOut(said.label, len(several), shlex.join(options), command))
     return found
 
 
