@@ -14,11 +14,11 @@ from dlmexp.console import counted
 from dlmexp.figures import axes, style
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.series import PARTS, Series, drawing_protocol, panel_kind, panel_records, series_of
+from dlmexp.figures.series import Series, drawing_protocol, panel_kind, panel_records, panel_setting, series_of
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
-from dlmexp.records.settings import PAPER, Setting, of_experiment, run_words
+from dlmexp.records.settings import PAPER, Setting, options, run_words
 from dlmexp.records.wanted import ANY, Settled, Wanted
 
 PANEL_HEIGHT = 1.55  # inches
@@ -31,14 +31,15 @@ ERRORS = {"std": "standard deviation", "sem": "standard error"}
 class LeftOut:
     """Cells of another setting than the one that is drawn."""
 
-    setting: str
+    setting: Setting
     cells: int
     options: str  # of `dlmexp plot`, that draw them
     command: str
 
     @property
     def words(self) -> str:
-        return f"{counted(self.cells, 'cell')} of another setting ({self.setting})"
+        of = f"other settings ({self.setting.label})" if self.setting.changes else f"protocol {self.setting.protocol}"
+        return f"{counted(self.cells, 'cell')} {'with' if self.setting.changes else 'of'} {of}"
 
 
 @dataclass
@@ -70,7 +71,7 @@ class Drawn:
                 about: dict[str, Any] = {
                     "dataset": panel.dataset, "metric": panel.metric, "against": _against(panel), "n": one.n,
                     "method": one.line.method, "estimator": one.line.estimator, "samples": one.line.samples,
-                    "beta": one.line.beta, "parameterisation": self.drawing.parameterisation, "folder": one.folder,
+                    "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
                     "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
                 tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
@@ -102,7 +103,7 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
             )
             missing |= {Gap(where, gap.what, commands[index]): None for gap in gaps(panel, one)}
             warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
-            if records.setting and (said := _said(records.setting, panel, kind)):
+            if said := _said(panel, kind, one, drawing):
                 settings[where] = said
             series[index] += one
             settled.append(records)
@@ -111,36 +112,37 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
     return Drawn(drawing, series, list(missing), list(warnings), error, folders, commands, settings, left_out)
 
 
-def _said(setting: Setting, panel: Panel, kind: str) -> str:
+def _said(panel: Panel, kind: str, series: list[Series], drawing: Drawing) -> str:
     """What to say of a panel's setting; '' for what its experiment asks for under the paper's protocol."""
-    if setting.changes and not _own(setting, panel, kind):
-        return setting.label
-    return "" if setting.protocol == PAPER else setting.protocol
-
-
-def _own(setting: Setting, panel: Panel, kind: str) -> bool:
-    """Whether it is what the panel's experiment asks for."""
-    return setting == of_experiment(panel.experiment, setting.protocol, kind, PARTS[panel.kind] == "fits")
+    setting, how = series[0].setting, series[0].parameterisation
+    if setting is None:
+        return ""
+    said = setting.protocol if setting == panel_setting(panel, setting.protocol, kind) else setting.label
+    if how != drawing.parameterisation:
+        return f"{said} with q {how}"
+    titled = said == setting.protocol and drawing.protocols  # side by side, the panel's title says it
+    return "" if said == PAPER or titled else said
 
 
 def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> list[LeftOut]:
     """The cells on these datasets that no panel shows because of their setting, with the command that draws them."""
     shown = {record.key for records in settled for one in records.kept for record in one.records}
-    keys: dict[Setting, set[str]] = {}
-    for records in settled:
+    keys: dict[tuple[Setting, str], set[str]] = {}
+    for panel, records in zip(drawing.panels, settled, strict=True):
+        kind = panel_kind(panel, results)
         for setting, several in records.left_out.items():
-            keys.setdefault(setting, set()).update(several - shown)
+            usual = panel_setting(panel, setting.protocol, kind)
+            selects = any(results.settings.value(one, setting, "beta") for one in records.at_hand[setting])
+            words = shlex.join([*drawing.options, *options(setting, usual, kind, selects)])
+            said = Setting(setting.protocol) if setting == usual else setting
+            keys.setdefault((said, words), set()).update(several - shown)
     root = results.store.root.as_posix()
-    folder = [] if root == "results" else ["--results", root]
-    found = []
-    for setting, several in keys.items():
-        own = all(_own(setting, panel, panel_kind(panel, results)) for panel in drawing.panels)
-        said = Setting(setting.protocol) if own else setting
-        options = [*drawing.options, *said.options]
-        command = shlex.join(["dlmexp", "plot", drawing.figure.id, *options, *folder])
-        if several:
-            found.append(LeftOut(said.label, len(several), shlex.join(options), command))
-    return found
+    folder = "" if root == "results" else f" --results {shlex.quote(root)}"
+    return [
+        LeftOut(setting, len(several), words, f"dlmexp plot {drawing.figure.id} {words}".rstrip() + folder)
+        for (setting, words), several in keys.items()
+        if several
+    ]
 
 
 def _against(panel: Panel) -> str:
@@ -327,9 +329,9 @@ def _about_settings(drawn: Drawn) -> list[str]:
     """The setting, where it is not the paper's protocol, and what is left out because of its setting."""
     notes, said = [], drawn.settings
     if len(set(said.values())) == 1 and len(said) == len({panel.dataset for panel in drawn.drawing.panels}):
-        notes.append(f"Protocol {next(iter(said.values()))}.")
-    elif said and not (drawn.drawing.protocols and set(said.values()) <= set(drawn.drawing.protocols)):
-        notes.append(f"Protocols: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
+        notes.append(f"Protocol: {next(iter(said.values()))}.")
+    elif said:
+        notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
     notes += [
         f"Left out: {one.words}; dlmexp plot {drawn.drawing.figure.id} {one.options} draws them."
         for one in drawn.left_out[:MOST_LEFT_OUT]

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
+from dlmexp.figures.series import coordinates
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, PROTOCOLS
@@ -49,7 +51,7 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         plain = [drawings(figure, present, set()) for figure in wanted]
         chosen = [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
-        run = {how for results in several for how in results.parameterisations}
+        run = _other_coordinates(several, request.wanted.protocol)
         chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
     if request.compare_protocols:
         chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
@@ -57,6 +59,13 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
     rest += [name for name in (request.wanted.protocol,) if name and name != PAPER]
     rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
     return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
+
+
+def _other_coordinates(several: list[Results], protocol: str | None) -> set[str]:
+    """The parameterisations of q that were run beside those that a protocol is drawn in anyway."""
+    choices = [one for results in several for one in results.choices if protocol in (None, one.protocol)]
+    others = [one for one in choices if one.cell.parameterisation != coordinates(one, PARAMETERISATIONS[0])]
+    return {one.cell.parameterisation for one in others}
 
 
 def _renamed(drawing: Drawing, words: list[str]) -> Drawing:

@@ -39,6 +39,7 @@ class Series:
     folder: str = ""
     notes: list[str] = field(default_factory=list)
     setting: Setting | None = None  # of all lines of the panel; None where it has no records
+    parameterisation: str = "whitened"  # of q, where it matters
 
     @property
     def empty(self) -> bool:
@@ -66,8 +67,12 @@ def panel_records(panel: Panel, results: Results, parameterisation: str, wanted:
     """The choices that a panel is drawn from: of one setting, for all its lines."""
     found = panel_choices(panel, results, parameterisation)
     protocol = usual_protocol(found, wanted)
-    usual = of_experiment(panel.experiment, protocol, panel_kind(panel, results), selects=PARTS[panel.kind] == "fits")
-    return settle(results.settings, found, usual, wanted)
+    return settle(results.settings, found, panel_setting(panel, protocol, panel_kind(panel, results)), wanted)
+
+
+def panel_setting(panel: Panel, protocol: str, kind: str) -> Setting:
+    """What the panel's experiment asks for under a protocol."""
+    return of_experiment(panel.experiment, protocol, kind, selects=PARTS[panel.kind] == "fits")
 
 
 def panel_kind(panel: Panel, results: Results) -> str:
@@ -96,6 +101,8 @@ def series_of(panel: Panel, results: Results, parameterisation: str, records: Se
         "sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability
     }[panel.kind]  # fmt: skip
     kept = {id(one) for one in records.kept}
+    had = {one.cell.parameterisation for one in records.kept if one.cell.task != "regression"}
+    how = had.pop() if len(had) == 1 else parameterisation
     candidates = [
         _at_beta(line, [one for one in line_choices(panel, line, results, parameterisation) if id(one) in kept])
         for line in panel.lines
@@ -105,7 +112,7 @@ def series_of(panel: Panel, results: Results, parameterisation: str, records: Se
     for line, several in zip(panel.lines, candidates, strict=True):
         chosen = [one for one in several if panel.kind == "sizes" or one.cell.n == n]
         series = make(panel, line, chosen, results) if chosen else Series(line, pd.DataFrame(columns=list(STATISTICS)))
-        series.n, series.folder, series.setting = n, results.label, records.setting
+        series.n, series.folder, series.setting, series.parameterisation = n, results.label, records.setting, how
         found.append(series)
     return found
 
@@ -125,11 +132,11 @@ def line_choices(panel: Panel, line: Line, results: Results, parameterisation: s
         one
         for one in results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
         # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
-        if one.cell.task == "regression" or one.cell.parameterisation == _coordinates(one, parameterisation)
+        if one.cell.task == "regression" or one.cell.parameterisation == coordinates(one, parameterisation)
     ]
 
 
-def _coordinates(one: Choice, parameterisation: str) -> str:
+def coordinates(one: Choice, parameterisation: str) -> str:
     """Of q: a protocol without the whitened ones is drawn in those that it has."""
     training = catalogue.training(one.protocol).get(kind_of(one.cell.task, one.cell.split))
     asked = training.parameterisation if training else [parameterisation]

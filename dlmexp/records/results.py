@@ -114,10 +114,6 @@ class Results:
         return {record.cell.dataset: record.cell.task for record in self.records.values()}
 
     @cached_property
-    def parameterisations(self) -> set[str]:
-        return {record.cell.parameterisation for record in self.records.values()}
-
-    @cached_property
     def choices(self) -> list[Choice]:
         """All candidates that were asked for, as far as they have records."""
         return choices(self.asked, self.records)

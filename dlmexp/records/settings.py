@@ -35,12 +35,6 @@ class Setting:
         """`paper`, `paper, lr=0.01, max_iterations=200`."""
         return ", ".join([self.protocol, *(f"{name.removeprefix(TRAINING)}={shown(v)}" for name, v in self.changes)])
 
-    @property
-    def options(self) -> list[str]:
-        """What makes `dlmexp plot` and `dlmexp claims` take the records of this setting."""
-        protocol = [] if self.protocol == PAPER else ["--protocol", self.protocol]
-        return protocol + [word for name, value in self.changes for word in ("--where", f"{name}={shown(value)}")]
-
     def changed(self, changes: Mapping[str, Any]) -> "Setting":
         return Setting(self.protocol, ordered({**dict(self.changes), **changes}))
 
@@ -126,6 +120,21 @@ def _set(training: TrainingConfig, path: Sequence[str], value: Any) -> None:
             training.by_method = {**training.by_method, method: own}
         case (name,):
             setattr(training, name, value)
+
+
+def options(setting: Setting, usual: Setting, kind: str, selects: bool) -> list[str]:
+    """What makes `dlmexp plot` take the records of a setting where it would take those of `usual`. `selects`: whether
+    there are selections of beta among them."""
+    said = [] if setting.protocol == PAPER else ["--protocol", setting.protocol]
+    plain = training_of(Setting(setting.protocol), kind)
+    values = dict(setting.changes)
+    for name, _ in usual.changes:  # what is usual and not so here
+        if name.startswith(TRAINING):
+            values.setdefault(name, value_in(plain, name.removeprefix(TRAINING).split(".")))
+        elif name == "beta" and selects:
+            values.setdefault(name, catalogue.beta_rule("", setting.protocol))
+    differing = ordered(dict(values.items() - set(usual.changes)))
+    return said + [word for name, value in differing for word in ("--where", f"{name}={shown(value)}")]
 
 
 def value_in(training: TrainingConfig, path: Sequence[str]) -> Any:

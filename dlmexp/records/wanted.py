@@ -1,7 +1,7 @@
 """Which records are wanted: those of a protocol, or those with certain settings; and what is left out."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dlmexp import catalogue
@@ -37,23 +37,19 @@ class Wanted:
     protocol: str | None = None
     where: tuple[Term, ...] = ()
 
-    @property
-    def options(self) -> list[str]:
-        """The same in words for the command line."""
-        protocol = ["--protocol", self.protocol] if self.protocol else []
-        return protocol + [word for term in self.where for word in ("--where", term.typed)]
-
 
 ANY = Wanted()
 
 
 @dataclass
 class Settled:
-    """One setting, the choices that fit it, and the keys of the cells of each other setting, which are left out."""
+    """The settings at hand, the one of them that is taken, the choices that fit it, and the keys of the cells of each
+    other setting, which are left out."""
 
+    at_hand: dict[Setting, list[Choice]]
     setting: Setting | None  # None: nothing fits
-    kept: list[Choice] = field(default_factory=list)
-    left_out: dict[Setting, set[str]] = field(default_factory=dict)
+    kept: list[Choice]
+    left_out: dict[Setting, set[str]]
 
 
 def parse_where(terms: Iterable[str]) -> tuple[Term, ...]:
@@ -95,12 +91,9 @@ def settle(settings: Settings, several: Sequence[Choice], usual: Setting, wanted
     preferred = [usual, Setting(usual.protocol)]
     at_hand = settings.at_hand(several, preferred)
     fitting = [setting for setting, choices in at_hand.items() if has(settings, setting, choices, wanted)]
-    left = [*at_hand]
-    if not fitting:
-        return Settled(None, [], _left_out(at_hand, left, []))
-    best = min(fitting, key=lambda setting: _distance(setting, usual, wanted, at_hand[setting]))
-    left.remove(best)
-    return Settled(best, at_hand[best], _left_out(at_hand, left, at_hand[best]))
+    best = min(fitting, key=lambda setting: _distance(setting, usual, wanted, at_hand[setting]), default=None)
+    kept = at_hand[best] if best else []
+    return Settled(at_hand, best, kept, _left_out(at_hand, kept))
 
 
 def _distance(setting: Setting, usual: Setting, wanted: Wanted, choices: list[Choice]) -> tuple[Any, ...]:
@@ -114,11 +107,11 @@ def _distance(setting: Setting, usual: Setting, wanted: Wanted, choices: list[Ch
     return setting.protocol != usual.protocol, differences, -_cells(choices), setting.label
 
 
-def _left_out(at_hand: dict[Setting, list[Choice]], left: list[Setting], kept: list[Choice]) -> dict[Setting, set[str]]:
+def _left_out(at_hand: dict[Setting, list[Choice]], kept: list[Choice]) -> dict[Setting, set[str]]:
     seen = {record.key for one in kept for record in one.records}
     found = {}
-    for setting in left:
-        keys = {record.key for one in at_hand[setting] for record in one.records} - seen
+    for setting, choices in at_hand.items():
+        keys = {record.key for one in choices for record in one.records} - seen
         seen |= keys
         if keys:
             found[setting] = keys

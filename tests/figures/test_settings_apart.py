@@ -44,9 +44,8 @@ def planned(words: str) -> list[Candidates]:
 def record_all(folder: Path, words: str, **nll: float) -> None:
     """The records and the manifest that a run would leave."""
     several = planned(words)
-    cells = {
-        cell.key: (some.method, cell) for some in reversed(several) for cell in some.cells
-    }  # ELBO before beta-ELBO
+    # A cell of two methods is the ELBO's, which comes first.
+    cells = {cell.key: (some.method, cell) for some in reversed(several) for cell in some.cells}
     records = [
         fit(cell, nll=nll[method] + 0.01 * cell.seed + 0.1 * abs(np.log10(cell.beta or 1.0)), error=0.1)
         for method, cell in cells.values()
@@ -73,7 +72,7 @@ def test_a_second_run_with_other_values_changes_no_line(story: Path, capsys) -> 
     said = capsys.readouterr().out
     assert numbers(story, "default")["elbo"] == pytest.approx(0.16), "the mean over seeds 0 to 2 of the first run"
     (left,) = [line for line in said.splitlines() if "left out" in line]
-    assert "5 cells of another setting (paper, lr=0.01, max_iterations=200)" in left
+    assert "5 cells with other settings (paper, lr=0.01, max_iterations=200)" in left
     command = shlex.split(left.partition("->  ")[2])
     assert command[:3] == ["dlmexp", "plot", "default"]
     # The command that is printed draws them, and says what it is that it draws.
@@ -86,6 +85,27 @@ def test_a_second_run_with_other_values_changes_no_line(story: Path, capsys) -> 
     (left,) = [line for line in said.splitlines() if "left out" in line]
     assert shlex.split(left.partition("->  ")[2])[:3] == ["dlmexp", "plot", "default"]
     assert "--where" not in left.partition("->  ")[2]
+
+
+def test_every_command_that_is_printed_draws_what_it_says(tmp_path: Path, capsys) -> None:
+    """The default job, the same data by the paper's protocol as it stands, by two others, and with another grid."""
+    runs = [FIRST, *(f"dataset=ringnorm_drawn seeds=[0,1] {words}" for words in ("", "protocol=released",
+            "training.binary.lr=0.01", "beta=short", "dataset.ringnorm_drawn.M=20"))]  # fmt: skip
+    for number, words in enumerate(runs):
+        record_all(tmp_path, words, **dict.fromkeys(FOUR, float(number)))
+    assert main(["plot", "default", "--results", str(tmp_path), "--format", "svg"]) == 0
+    left = [line.partition("->  ") for line in capsys.readouterr().out.splitlines() if "left out" in line]
+    assert len(left) == len(runs) - 1
+    seen = {float(int(numbers(tmp_path, "default")["joint_log_dlm"]))}
+    for words, _, command in left:
+        assert main([*shlex.split(command)[1:], "--format", "svg"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        name = said[0].partition(":")[0]
+        seen.add(float(int(numbers(tmp_path, name)["joint_log_dlm"])))
+        if "(" in words:
+            label = words.partition("(")[2].rpartition(")")[0]
+            assert f"  setting: ringnorm_drawn: {label}" in said
+    assert seen == set(map(float, range(len(runs)))), "each run is drawn by one of the commands"
 
 
 @pytest.mark.parametrize(
