@@ -108,11 +108,11 @@ class Settings:
             yield name, getattr(cell, name), usual.get(name, getattr(cell, name))
         yield "dtype", cell.dtype, "float64"
         file = catalogue.entries("estimator").get(cell.estimator, {})
-        for name, value in sorted(cell.options.items()):
+        for name in sorted({*file, *cell.options} - {"samples"}):
             asked = file.get(name)
-            if name != "samples":
-                listed = isinstance(asked, list) and value in asked
-                yield f"estimator.{cell.estimator}.{name}", value, value if listed else asked
+            value = cell.options.get(name, asked)  # a record without an option has the usual value
+            listed = isinstance(asked, list) and value in asked
+            yield f"estimator.{cell.estimator}.{name}", value, value if listed else asked
         if part == "fits" and catalogue.methods().get(one.method, {}).get("select", True):
             yield "beta", one.betas, catalogue.beta_rule("", setting.protocol)
         protocol = catalogue.entries("protocol").get(setting.protocol, {})

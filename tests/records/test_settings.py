@@ -1,6 +1,7 @@
 """The settings of records, found from cells that were planned with known ones."""
 
 from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from msgspec.structs import replace
 
 from dlmexp import catalogue
 from dlmexp.data.dataset import Dataset
+from dlmexp.data.spec import Task
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.plan import grid
@@ -36,7 +38,7 @@ def planned(*words: str) -> list[Candidates]:
     cfg = compose([*words, "seeds=[0,1]"])
     ((name, file),) = cfg.dataset.items()
     X, y = np.zeros((ROWS[name], 3)), np.zeros(ROWS[name])
-    return list(grid.candidates(cfg, file, Dataset(name, file.task, X, y, "made-up")))
+    return list(grid.candidates(cfg, file, Dataset(name, cast(Task, file.task), X, y, "made-up")))
 
 
 def results(several: Iterable[Candidates]) -> Results:
