@@ -7,7 +7,7 @@ from dlmexp.config import TrainingConfig
 LARGE = "large"  # the kind of data with the airline split; every other kind is named for its task
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
-    "decay": None,
+    "decay": None, "epsilon": 1e-8, "resolution": None,
 }  # fmt: skip
 CLOSED_FORM: dict[str, Any] = {"minibatch": None, "minibatch_rows": "epochs"}  # of q: all rows at every step
 # What kernels, likelihoods and means start from unless a protocol says otherwise.
@@ -35,4 +35,6 @@ def trained(training: TrainingConfig, n: int) -> dict[str, Any]:
         "inducing": training.inducing,
         "final_lr": training.final_lr,
         "decay": training.decay,
+        "epsilon": training.epsilon,
+        "resolution": training.resolution,
     }

@@ -8,17 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp import catalogue
+from dlmexp.config import TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.plan import grid
-from dlmexp.plan.cell import Candidates
+from dlmexp.plan.cell import FIELDS, Candidates
 from dlmexp.plan.compose import compose
-from dlmexp.plan.protocols import INITIAL
+from dlmexp.plan.protocols import INITIAL, trained
 from dlmexp.records.manifest import manifest
 from dlmexp.records.results import Results
-from dlmexp.records.settings import PLAIN, Setting, of_experiment, run_words
+from dlmexp.records.settings import MODEL, PLAIN, UNWRITTEN, Setting, of_experiment, run_words
 from dlmexp.records.store import Store
 from tests.support.made_up import fit
 
@@ -159,6 +160,24 @@ def test_the_default_experiment_changes_its_protocol() -> None:
         "paper, max_iterations=1000, beta=n, n/10, ... >= 0.01"
     )
     assert of_experiment("class-log", "released", "binary") == Setting("released")
+
+
+def test_every_field_of_a_cell_is_a_setting_or_tells_cells_of_one_run_apart() -> None:
+    """A field that is added to cells, and not here, would be mixed in silence."""
+    compared = {
+        *trained(TrainingConfig(), 1),
+        *MODEL,
+        *UNWRITTEN,
+        "dtype",
+        "options",
+        "initial",
+        "form",
+        "variant",
+        "base",
+    }
+    enumerated = {"kind", "dataset", "task", "n", "seed", "beta", "objective", "estimator", "parameterisation"}
+    assert compared | enumerated == set(FIELDS)
+    assert not compared & enumerated
 
 
 def test_models_start_where_the_table_of_initial_values_says() -> None:
