@@ -88,11 +88,23 @@ def _lines(chosen: pd.DataFrame) -> Table:
     if chosen.empty:
         return Table()
     grids = ("grid",) if "betas" in chosen else ()  # where a method has selections from two beta grids
+    floors = ("noise",) if "noise_floor" in chosen else ()  # where some cells were trained with a floor
     shown = [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
-    names = ("dataset", "n", "method", "estimator", "q", "seeds", *grids, "beta", *(f"test {m}" for m in shown))
+    names = (
+        "dataset",
+        "n",
+        "method",
+        "estimator",
+        "q",
+        *floors,
+        "seeds",
+        *grids,
+        "beta",
+        *(f"test {m}" for m in shown),
+    )
     lines = Table(*names, box=SIMPLE, pad_edge=False)
     by = ["dataset", "n", "method", "estimator", "samples", "sampler", "parameterisation"]
-    by += ["betas"] if grids else []
+    by += (["noise_floor"] if floors else []) + (["betas"] if grids else [])
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
         lines.add_row(
@@ -101,6 +113,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
             str(first["method"]),
             _estimator(first),
             str(first["parameterisation"]),
+            *("free" if pd.isna(first["noise_floor"]) else f"> {first['noise_floor']:g}" for _ in floors),
             str(len(rows)),
             *(str(first["betas"]) for _ in grids),
             _range(rows["beta"]),
