@@ -227,7 +227,7 @@ def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_i
         (["dataset=pol", "training.regression.noise_floor=0.1"], "the noise starts at 0.1, which must be above"),
         (["dataset=banana", "training.binary.noise_floor=0.01"], "the likelihood of banana has no noise"),
         (
-            ["dataset=pol", "training.regression.by_method.joint_log_dlm.initial.noise=0.005", FLOOR],
+            ["dataset=pol", "training.regression.initial.noise=0.005", FLOOR],
             "the noise starts at 0.005, which must be above",
         ),
     ],
