@@ -1,7 +1,7 @@
 """Draws a whole figure: panels in a grid, one legend above them, notes below."""
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -10,6 +10,8 @@ from matplotlib.lines import Line2D
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, style
+from dlmexp.figures.effect_axes import effect_legend
+from dlmexp.figures.effects import panel_effects
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.series import Series, panel_series
@@ -18,7 +20,15 @@ from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
 
 PANEL_HEIGHT = 1.55  # inches
+DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
+EFFECTS_HEIGHT = 2.3
 NOT_RUN = "#cccccc"  # legend entries without any records
+ABOUT_EFFECTS = [
+    "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
+    "DLM − ELBO (β selected against β = 1) is the sum of the two rows below it: each is the mean over the two orders "
+    "of changing β and objective, which the markers show.",
+    "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
+]
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
@@ -62,7 +72,8 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Dra
     for panel in drawing.panels:
         found: list[Series] = []
         for results in several:
-            one = panel_series(panel, results, drawing.parameterisation)
+            effects = panel.kind == "effects"
+            one = panel_effects(panel, results) if effects else panel_series(panel, results, drawing.parameterisation)
             where = f" [{results.label}]" if results.label else ""
             missing |= {Gap(gap.dataset + where, gap.what, gap.command): None for gap in gaps(panel, one)}
             warnings |= dict.fromkeys(f"{panel.dataset}{where}: {text}" for text in caveats(one))
@@ -78,8 +89,11 @@ def _against(panel: Panel) -> str:
 
 
 def render(drawn: Drawn) -> Canvas:
-    """Draws the figure at its printed size; call within `style.use()`."""
-    panels, columns = drawn.drawing.panels, min(drawn.drawing.figure.columns, len(drawn.drawing.panels))
+    """Draws the figure at its printed size; call within `style.use()`. Panels without records are left out, unless
+    there are no others; the rest keep their letters."""
+    everything = list(enumerate(zip(drawn.drawing.panels, drawn.series, strict=True)))
+    panels = [one for one in everything if not all(series.empty for series in one[1][1])] or everything
+    columns = min(drawn.drawing.figure.columns, len(panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
     legend = _legend(drawn)
@@ -87,14 +101,14 @@ def render(drawn: Drawn) -> Canvas:
     lines = -(-len(legend) // per_row)
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
     notes = _notes(drawn)
-    height = rows * (PANEL_HEIGHT if columns > 1 else 2.0) + 0.14 * lines + 0.11 * len(notes) + 0.1
+    height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
     canvas = Canvas(figsize=(width, height), layout="constrained")
-    grid = canvas.subplots(rows, columns, squeeze=False)
-    for index, ax in enumerate(grid.flat):
-        if index >= len(panels):
-            ax.set_axis_off()
-            continue
-        _panel(ax, panels[index], drawn.series[index], drawn, f"({chr(97 + index)}) " if len(panels) > 1 else "")
+    # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
+    grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
+    for index, (place, (panel, series)) in enumerate(panels):
+        row, column = divmod(index, columns)
+        ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
+        _panel(ax, panel, series, drawn, f"({chr(97 + place)}) " if len(everything) > 1 else "")
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -111,11 +125,21 @@ def render(drawn: Drawn) -> Canvas:
     return canvas
 
 
+def _row_height(drawn: Drawn, columns: int) -> float:
+    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
+        return EFFECTS_HEIGHT
+    below = DIFFERENCES_HEIGHT if any(panel.has_differences for panel in drawn.drawing.panels) else 0.0
+    return (PANEL_HEIGHT if columns > 1 else 2.0) + below
+
+
 def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: str) -> None:
-    at_one_size = panel.kind in ("betas", "reliability")
+    at_one_size = panel.kind in ("betas", "reliability", "effects")
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
-    about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "") if text)
-    ax.set_title(f"{letter}{about}", loc="left")
+    of = drawn.drawing.stand_ins.get(panel.dataset)
+    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
+    about = (dataset, panel.title, f"n = {size}" if size else "")
+    separator = "\n" if panel.kind == "effects" else ", "  # narrow panels
+    ax.set_title(letter + separator.join(text for text in about if text), loc="left")
     if all(one.empty for one in series):
         command = next((gap.command for gap in drawn.gaps if gap.dataset.split(" [")[0] == panel.dataset), "")
         axes.blank(ax, "not run", command)
@@ -144,6 +168,8 @@ def _look(one: Series, folders: list[str]) -> Look:
 
 def _legend(drawn: Drawn) -> list[Line2D]:
     """Entries of the legend: methods or estimators (grey if without records), then the dashes of betas or folders."""
+    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
+        return effect_legend()
     run = {entry for entry, several in _by_line(drawn).items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
     # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
@@ -156,7 +182,7 @@ def _legend(drawn: Drawn) -> list[Line2D]:
     )
     entries: dict[str, Line2D] = {}
     for line in ordered:
-        look = style.of_method(line.method) if line.names == "beta" else line.look
+        look = style.of_method_by_beta(line.method) if line.names == "beta" else line.look
         dashes = "-" if drawn.folders else look.dashes
         entries.setdefault(_entry(line), _handle(look, _entry(line) in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
@@ -177,15 +203,12 @@ def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
 
 
 def _entry(line: Line) -> str:
-    return style.of_method(line.method).label if line.names == "beta" else line.look.label
+    return style.of_method_by_beta(line.method).label if line.names == "beta" else line.look.label
 
 
 def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
-    colour = look.colour if run else NOT_RUN
-    return Line2D(
-        [], [], color=colour, marker=look.marker, linestyle=dashes, markerfacecolor=colour if look.filled else "white",
-        markeredgecolor=colour, label=look.label,
-    )  # fmt: skip
+    shown = look if run else replace(look, colour=NOT_RUN)
+    return Line2D([], [], label=look.label, **axes.line_style(shown) | {"linestyle": dashes})
 
 
 def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
@@ -193,6 +216,14 @@ def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
     for one in (one for panel in drawn.series for one in panel):
         entries.setdefault(_entry(one.line), []).append(one)
     return entries
+
+
+def _about_histograms(points: list[Series]) -> list[str]:
+    """What the histograms of gradient draws are made of."""
+    seeds = sorted({int(one.points["seed"].iloc[0]) for one in points if one.draws is not None})
+    text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
+    drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
+    return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
 
 
 def _notes(drawn: Drawn) -> list[str]:
@@ -203,17 +234,29 @@ def _notes(drawn: Drawn) -> list[str]:
     notes = []
     kinds = {panel.kind for panel in drawn.drawing.panels}
     counts = sorted({int(c) for one in points for c in one.points["repetitions"] if c > 0})
-    if counts == [1]:
-        notes.append("A single repetition: no error bars." if kinds != {"histogram"} else "Draws of one repetition.")
+    if kinds == {"histogram"}:
+        pass
+    elif counts == [1]:
+        notes.append("A single repetition: no error bars.")
     elif counts:
         span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        what = f"Mean and {ERRORS[drawn.error]}" if kinds != {"histogram"} else "Draws pooled"
+        what = (
+            "Mean and 95 % interval of paired differences"
+            if kinds == {"effects"}
+            else f"Mean and {ERRORS[drawn.error]}"
+        )
         notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
+    if any(panel.has_differences for panel in drawn.drawing.panels):
+        notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
+    notes += _about_histograms(points) if "histogram" in kinds else []
+    notes += ABOUT_EFFECTS if "effects" in kinds else []
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
-    if any(all(one.empty for one in several) for several in _by_line(drawn).values()):
+    if kinds != {"effects"} and any(all(one.empty for one in several) for several in _by_line(drawn).values()):
         notes.append("Grey in the legend: not run.")
-    if "curve" in kinds:
+    if any(panel.height for panel in drawn.drawing.panels):
+        notes.append("Learning curves may leave the frame where they start, and in spikes.")
+    elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
     metrics = {panel.metric for panel in drawn.drawing.panels if panel.kind == "reliability"}
     if "reliability" in metrics:
@@ -221,10 +264,13 @@ def _notes(drawn: Drawn) -> list[str]:
     if metrics:
         notes.append("Grey lines: perfect calibration.")
     if "betas" in kinds:
-        notes.append("Circles: the β with the lowest mean validation NLL.")
+        notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
+    both = zip(drawn.drawing.panels, drawn.series, strict=True)
+    if absent := dict.fromkeys(panel.dataset for panel, several in both if all(one.empty for one in several)):
+        notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
-    return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.figure.columns == 1 else 175)
+    return textwrap.wrap(" ".join(notes), width=80 if drawn.drawing.figure.columns == 1 else 165)
