@@ -22,6 +22,7 @@ from dlmexp.records.results import Results
 PANEL_HEIGHT = 1.55  # inches
 DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
 EFFECTS_HEIGHT = 2.3
+MOST_BLANK = 4  # panels in a row, where they have nothing to show but the command that computes them
 NOT_RUN = "#cccccc"  # legend entries without any records
 ABOUT_EFFECTS = [
     "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
@@ -93,14 +94,14 @@ def render(drawn: Drawn) -> Canvas:
     there are no others; the rest keep their letters."""
     everything = list(enumerate(zip(drawn.drawing.panels, drawn.series, strict=True)))
     panels = [one for one in everything if not all(series.empty for series in one[1][1])] or everything
-    columns = min(drawn.drawing.figure.columns, len(panels))
+    columns = min(drawn.drawing.figure.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
     legend = _legend(drawn)
     per_row = 4 if columns == 1 else 7
     lines = -(-len(legend) // per_row)
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
-    notes = _notes(drawn)
+    notes = textwrap.wrap(" ".join(_notes(drawn)), width=80 if columns == 1 else 165)
     height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
     canvas = Canvas(figsize=(width, height), layout="constrained")
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
@@ -273,4 +274,4 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
-    return textwrap.wrap(" ".join(notes), width=80 if drawn.drawing.figure.columns == 1 else 165)
+    return notes

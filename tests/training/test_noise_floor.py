@@ -1,4 +1,4 @@
-"""A floor under the noise: never crossed, trained through softplus on top of it, and nothing changed where there is none."""
+"""A floor under the noise: never crossed, trained through softplus on top of it; without one nothing is changed."""
 
 import pytest
 import torch
