@@ -247,7 +247,8 @@ def _notes(drawn: Drawn) -> list[str]:
             else f"Mean and {ERRORS[drawn.error]}"
         )
         notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
-    if any(panel.has_differences for panel in drawn.drawing.panels):
+    both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
+    if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
         notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
     notes += _about_histograms(points) if "histogram" in kinds else []
     notes += ABOUT_EFFECTS if "effects" in kinds else []
@@ -269,7 +270,6 @@ def _notes(drawn: Drawn) -> list[str]:
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
-    both = zip(drawn.drawing.panels, drawn.series, strict=True)
     if absent := dict.fromkeys(panel.dataset for panel, several in both if all(one.empty for one in several)):
         notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.parameterisation != "whitened":
