@@ -209,7 +209,8 @@ def _entry(line: Line) -> str:
 
 def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
     shown = look if run else replace(look, colour=NOT_RUN)
-    return Line2D([], [], label=look.label, **axes.line_style(shown) | {"linestyle": dashes})
+    how: dict[str, Any] = axes.line_style(shown) | {"linestyle": dashes}
+    return Line2D([], [], label=look.label, **how)
 
 
 def _by_line(drawn: Drawn) -> dict[str, list[Series]]:

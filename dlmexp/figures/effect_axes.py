@@ -1,6 +1,9 @@
 """Drawing effects: a bar for each with its interval and number, and small markers for what it is made of."""
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -58,7 +61,7 @@ def draw_effects(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
                     fontsize=5.5, color=style.MISSING)  # fmt: skip
 
 
-def _bar(ax: Axes, row: int, look: Look, point) -> list[float]:
+def _bar(ax: Axes, row: int, look: Look, point: pd.Series) -> list[float]:
     """The effect as a bar with its interval, its number above; what has to be in the frame."""
     mean, low, high = (float(point[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
@@ -75,7 +78,7 @@ def _bar(ax: Axes, row: int, look: Look, point) -> list[float]:
     return [mean, *(edge for edge in (low, high) if np.isfinite(edge) and abs(edge - mean) <= 3 * abs(mean))]
 
 
-def _marker(part: str) -> dict:
+def _marker(part: str) -> dict[str, Any]:
     return {
         "marker": style.METHODS[part].marker, "markerfacecolor": "white", "markeredgecolor": INK, "markersize": 3.2,
         "markeredgewidth": 0.7,

@@ -108,7 +108,7 @@ def frame_of_optimum(ax: Axes, several: list[pd.DataFrame], error: str) -> bool:
         points = points[points["mean"].notna()]
         if points.empty:
             continue
-        best = points.loc[points["mean"].idxmin(), "x"]
+        best = float(points["x"].to_numpy(dtype=float)[int(np.argmin(points["mean"].to_numpy(dtype=float)))])
         near = points["x"].isna() | points["x"].between(best / NEAR, best * NEAR) | (points["x"] == best)
         bar = points[error].fillna(0.0)
         edges += [*(points["mean"] - bar)[near], *(points["mean"] + bar)[near]]
