@@ -261,11 +261,13 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append("Learning curves may leave the frame where they start, and in spikes.")
     elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
-    metrics = {panel.metric for panel in drawn.drawing.panels if panel.kind == "reliability"}
-    if "reliability" in metrics:
+    shown = [panel for panel, several in both if not all(one.empty for one in several)]
+    if any(panel.metric == "reliability" for panel in shown):
         notes.append("Reliability in bins of equal numbers of test rows.")
-    if metrics:
+    if any(panel.kind == "reliability" for panel in shown):
         notes.append("Grey lines: perfect calibration.")
+    if any(panel.metric.startswith("coverage_") for panel in shown):
+        notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
     notes += [

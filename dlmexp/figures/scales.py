@@ -1,5 +1,6 @@
 """Scales, ticks and frames of axes, chosen by what has to be seen."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,10 @@ def log_x(ax: Axes, label: str, formatter: Any = None) -> None:
     if formatter is not None:
         if ax.dataLim.x0 == ax.dataLim.x1:  # a single size
             ax.set_xlim(ax.dataLim.x0 / 2, ax.dataLim.x0 * 2)
+        low, high = ax.dataLim.x0, ax.dataLim.x1
         ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
+        if low < high and len(round_numbers(low, high, TICKS[0])) < 2:  # then the ends tell more
+            ax.xaxis.set_major_locator(FixedLocator([low, high]))
         ax.xaxis.set_major_formatter(FuncFormatter(formatter))
         ax.xaxis.set_minor_locator(NullLocator())
     else:
@@ -74,11 +78,16 @@ def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) ->
         ax.yaxis.set_minor_locator(NullLocator())
 
 
+def round_numbers(low: float, high: float, steps: Iterable[float]) -> list[float]:
+    """All of `steps` times powers of ten from `low` to `high`."""
+    return [m * 10.0**e for e in range(-9, 10) for m in steps if low <= m * 10.0**e <= high]
+
+
 def log_ticks(low: float, high: float, enough: int = 3) -> list[float]:
     """Round numbers between `low` and `high`, as round as leaves enough of them, and no more than six."""
     ticks: list[float] = []
     for steps in TICKS:
-        ticks = [m * 10.0**e for e in range(-9, 10) for m in steps if low <= m * 10.0**e <= high]
+        ticks = round_numbers(low, high, steps)
         if len(ticks) >= enough:
             break
     return ticks[:: -(-len(ticks) // 6)] if ticks else []
