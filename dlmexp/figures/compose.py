@@ -85,7 +85,7 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Dra
 
 
 def _against(panel: Panel) -> str:
-    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted"}
+    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
     return against.get(panel.kind, panel.x)
 
 
@@ -147,7 +147,7 @@ def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: st
         return
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
-    if text := _not_run(series, drawn.folders):
+    if panel.kind != "effects" and (text := _not_run(series, drawn.folders)):  # their rows say so themselves
         ax.text(0.98, 0.98, text, transform=ax.transAxes, ha="right", va="top", fontsize=5.5, color=style.MISSING)
 
 

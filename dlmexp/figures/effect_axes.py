@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from dlmexp.figures import style
 from dlmexp.figures.panels import Panel
+from dlmexp.figures.scales import few_ticks
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 
@@ -51,7 +52,7 @@ def draw_effects(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
     ax.grid(visible=True, axis="x")
-    ax.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_locator(FixedLocator(few_ticks(*ax.get_xlim())))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
     ax.set_xlabel(f"Δ test {style.METRIC_LABELS[panel.metric]}")
     for name in ROWS:

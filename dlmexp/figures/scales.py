@@ -1,5 +1,6 @@
 """Scales, ticks and frames of axes, chosen by what has to be seen."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,6 +82,15 @@ def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) ->
 def round_numbers(low: float, high: float, steps: Iterable[float]) -> list[float]:
     """All of `steps` times powers of ten from `low` to `high`."""
     return [m * 10.0**e for e in range(-9, 10) for m in steps if low <= m * 10.0**e <= high]
+
+
+def few_ticks(low: float, high: float) -> list[float]:
+    """At most three multiples of a round number, for a narrow axis."""
+    for step in round_numbers((high - low) / 10, high - low, (1, 2, 2.5, 5)):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last - first < 3:
+            return [k * step for k in range(first, last + 1)]
+    return [0.0]
 
 
 def log_ticks(low: float, high: float, enough: int = 3) -> list[float]:

@@ -86,12 +86,10 @@ def _add_differences(found: list[Series]) -> None:
 def line_choices(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Choice]:
     """All that could be part of `line`, every size and seed: candidates of a selection, or single records at the line's
     own beta."""
-    found = [
-        one
-        for one in results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
-        # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
-        if one.cell.parameterisation == parameterisation or one.cell.task == "regression"
-    ]
+    several = results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
+    found = [one for one in several if one.cell.parameterisation == parameterisation]
+    # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
+    found = found or [one for one in several if one.cell.task == "regression"]
     if line.beta is None:
         return found
     return [

@@ -142,6 +142,11 @@ def test_an_effect_without_records_is_no_effect(tmp_path: Path) -> None:
     series = {one.line.effect: one for one in panel_effects(panel("pol"), read(tmp_path, some))}
     assert series["noise"].empty
     assert not series["whole"].empty
+    figure = FIGURES["anatomy"]
+    with style.use():
+        (ax,) = render(measure(Drawing(figure, figure.id, figure.panels), [load(tmp_path)])).axes
+    assert [text.get_text() for text in ax.texts if text.get_position()[1] == ROWS.index("noise")] == ["not run"]
+    assert all(len(text.get_text()) < 10 for text in ax.texts), "a narrow panel has no room for more"
 
 
 @pytest.mark.slow

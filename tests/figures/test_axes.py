@@ -9,7 +9,7 @@ from dlmexp.figures import style
 from dlmexp.figures.axes import draw
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.registry import FIGURES
-from dlmexp.figures.scales import compact, log_ticks, scale_of
+from dlmexp.figures.scales import compact, few_ticks, log_ticks, scale_of
 from dlmexp.figures.series import Series, summary
 
 
@@ -51,8 +51,8 @@ def table(values: dict[float, float], deviation: float = 0.01) -> pd.DataFrame:
 
 
 def axes_of(panel: Panel, *tables: pd.DataFrame):
-    grid = Canvas().add_gridspec(2, 1)
-    ax = grid.figure.add_subplot(grid[0:2, 0])
+    canvas = Canvas()
+    ax = canvas.add_subplot(canvas.add_gridspec(2, 1)[0:2, 0])
     series = [Series(line, points) for line, points in zip(panel.lines, tables, strict=True)]
     draw(ax, panel, series, [line.look for line in panel.lines], "std")
     return ax
@@ -116,3 +116,16 @@ def test_dashes_of_airline_are_betas_and_its_elbo_is_black() -> None:
             zip(lines, looks, strict=True)} == {dash: {dash} for dash in (":", "-", "--")}  # fmt: skip
     assert {look.colour for line, look in zip(lines, looks, strict=True) if line.method == "beta_elbo"} == {"#000000"}
     assert {look.fill for look in looks} == {"full"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (-0.4, 0.33, [-0.25, 0, 0.25]),
+        (-0.022, 0.001, [-0.02, -0.01, 0]),
+        (-0.19, 0.61, [0, 0.25, 0.5]),
+        (-1, 1, [-1, 0, 1]),
+    ],
+)
+def test_a_narrow_axis_has_few_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert few_ticks(low, high) == pytest.approx(ticks)

@@ -184,3 +184,16 @@ def test_lines_of_regression_do_not_depend_on_the_parameterisation(results) -> N
     found = results(*sweep("pol", ("elbo",), [100], range(2), 1))
     panel = Panel("sizes", "pol", "nll", methods("elbo"), "reg-log")
     assert not panel_series(panel, found, "unwhitened")[0].empty
+
+
+def test_of_regression_in_both_coordinates_the_asked_for_ones_are_drawn(results) -> None:
+    found = results(
+        *(
+            fit(method_cell("joint_log_dlm", "pol", seed=seed, parameterisation=how), nll=nll, mse=1.0)
+            for how, nll in (("whitened", 0.1), ("unwhitened", 0.7))
+            for seed in range(2)
+        )
+    )
+    panel = Panel("sizes", "pol", "nll", methods("joint_log_dlm"), "reg-log")
+    for how, nll in (("whitened", 0.1), ("unwhitened", 0.7)):
+        assert panel_series(panel, found, how)[0].points["mean"].tolist() == pytest.approx([nll])
