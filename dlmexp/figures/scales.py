@@ -1,6 +1,5 @@
 """Scales, ticks and frames of axes, chosen by what has to be seen."""
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -85,12 +84,10 @@ def round_numbers(low: float, high: float, steps: Iterable[float]) -> list[float
 
 
 def few_ticks(low: float, high: float) -> list[float]:
-    """At most three multiples of a round number, for a narrow axis."""
-    for step in round_numbers((high - low) / 10, high - low, (1, 2, 2.5, 5)):
-        first, last = math.ceil(low / step), math.floor(high / step)
-        if last - first < 3:
-            return [k * step for k in range(first, last + 1)]
-    return [0.0]
+    """0, and a round number on each side that has room for it: for a narrow axis with 0 on it."""
+    widest = max(abs(low), abs(high))
+    step = max(round_numbers(widest / 10, widest, (1, 2, 5)), default=0.0)
+    return [tick for tick in dict.fromkeys((-step, 0.0, step)) if low <= tick <= high]
 
 
 def log_ticks(low: float, high: float, enough: int = 3) -> list[float]:

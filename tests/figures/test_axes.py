@@ -120,12 +120,7 @@ def test_dashes_of_airline_are_betas_and_its_elbo_is_black() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "ticks"),
-    [
-        (-0.4, 0.33, [-0.25, 0, 0.25]),
-        (-0.022, 0.001, [-0.02, -0.01, 0]),
-        (-0.19, 0.61, [0, 0.25, 0.5]),
-        (-1, 1, [-1, 0, 1]),
-    ],
+    [(-0.4, 0.33, [-0.2, 0, 0.2]), (-0.022, 0.001, [-0.02, 0]), (-0.06, 0.61, [0, 0.5]), (-1, 1, [-1, 0, 1])],
 )
 def test_a_narrow_axis_has_few_ticks(low: float, high: float, ticks: list[float]) -> None:
     assert few_ticks(low, high) == pytest.approx(ticks)
