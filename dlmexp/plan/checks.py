@@ -30,7 +30,8 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 METHOD = ("objective", "variant", "select")  # what a method is
 NUMBERS = (  # of TrainingConfig, all > 0 where they are given
-    "lr", "final_lr", "decay", "minibatch", "minibatch_lr", "window", "max_iterations", "epochs", "noise_floor",
+    "lr", "final_lr", "decay", "epsilon", "resolution", "minibatch", "minibatch_lr", "window", "max_iterations",
+    "epochs", "noise_floor",
 )  # fmt: skip
 LARGEST_SEED = 2**31 - 1
 
