@@ -1,5 +1,6 @@
 """Draws a whole figure: panels in a grid, one legend above them, notes below."""
 
+import shlex
 import textwrap
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,15 +10,18 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from dlmexp import catalogue
+from dlmexp.console import counted
 from dlmexp.figures import axes, style
 from dlmexp.figures.effect_axes import effect_legend
-from dlmexp.figures.effects import panel_effects
+from dlmexp.figures.effects import effect_records, panel_effects
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.series import Series, panel_series
+from dlmexp.figures.series import Series, drawing_protocol, panel_kind, panel_records, panel_setting, series_of
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, Setting, options, run_words
+from dlmexp.records.wanted import ANY, Settled, Wanted
 
 PANEL_HEIGHT = 1.55  # inches
 DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
@@ -30,7 +34,23 @@ ABOUT_EFFECTS = [
     "of changing β and objective, which the markers show.",
     "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
 ]
+MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells of another setting than the one that is drawn."""
+
+    setting: Setting
+    cells: int
+    options: str  # of `dlmexp plot`, that draw them
+    command: str
+
+    @property
+    def words(self) -> str:
+        of = f"other settings ({self.setting.label})" if self.setting.changes else f"protocol {self.setting.protocol}"
+        return f"{counted(self.cells, 'cell')} {'with' if self.setting.changes else 'of'} {of}"
 
 
 @dataclass
@@ -43,6 +63,9 @@ class Drawn:
     caveats: list[str]
     error: str = "std"
     folders: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)  # per panel: what computes it
+    settings: dict[str, str] = field(default_factory=dict)  # panel -> its setting, where it is not the paper's protocol
+    left_out: list[LeftOut] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -59,29 +82,82 @@ class Drawn:
                 about: dict[str, Any] = {
                     "dataset": panel.dataset, "metric": panel.metric, "against": _against(panel), "n": one.n,
                     "method": one.line.method, "estimator": one.line.estimator, "samples": one.line.samples,
-                    "beta": one.line.beta, "parameterisation": self.drawing.parameterisation, "folder": one.folder,
+                    "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
+                    "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
                 tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 
-def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Drawn:
+def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:
     """The numbers of a drawing from one or more results folders."""
-    series: list[list[Series]] = []
+    series: list[list[Series]] = [[] for _ in drawing.panels]
+    commands = [""] * len(drawing.panels)
     missing: dict[Gap, None] = {}
     warnings: dict[str, None] = {}
-    for panel in drawing.panels:
-        found: list[Series] = []
-        for results in several:
-            effects = panel.kind == "effects"
-            one = panel_effects(panel, results) if effects else panel_series(panel, results, drawing.parameterisation)
-            where = f" [{results.label}]" if results.label else ""
-            missing |= {Gap(gap.dataset + where, gap.what, gap.command): None for gap in gaps(panel, one)}
-            warnings |= dict.fromkeys(f"{panel.dataset}{where}: {text}" for text in caveats(one))
-            found += one
-        series.append(found)
+    settings: dict[str, str] = {}
+    left_out: list[LeftOut] = []
+    for results in several:
+        protocol = drawing_protocol(drawing.panels, results, drawing.parameterisation, wanted)
+        settled = []
+        for index, panel in enumerate(drawing.panels):
+            here = Wanted(drawing.protocols[index] if drawing.protocols else protocol, wanted.where)
+            if panel.kind == "effects":
+                records = effect_records(panel, results, here)
+                one = panel_effects(panel, results, records)
+            else:
+                records = panel_records(panel, results, drawing.parameterisation, here)
+                one = series_of(panel, results, drawing.parameterisation, records)
+            words = [*drawing.protocols[index : index + 1], *([results.label] if results.label else [])]
+            where = f"{panel.dataset} [{', '.join(words)}]" if words else panel.dataset
+            kind = panel_kind(panel, results)
+            asked = records.setting or Setting(here.protocol or PAPER)
+            commands[index] = commands[index] or (
+                catalogue.run_command(panel.experiment, panel.dataset)
+                + run_words(asked, panel.experiment, panel.dataset, kind)
+            )
+            missing |= {Gap(where, gap.what, commands[index]): None for gap in gaps(panel, one)}
+            warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
+            if said := _said(panel, kind, one, drawing):
+                settings[where] = said
+            series[index] += one
+            settled.append(records)
+        left_out += _left_out(drawing, results, settled)
     folders = [results.label for results in several if results.label]
-    return Drawn(drawing, series, list(missing), list(warnings), error, folders)
+    return Drawn(drawing, series, list(missing), list(warnings), error, folders, commands, settings, left_out)
+
+
+def _said(panel: Panel, kind: str, series: list[Series], drawing: Drawing) -> str:
+    """What to say of a panel's setting; '' for what its experiment asks for under the paper's protocol."""
+    setting, how = series[0].setting, series[0].parameterisation
+    if setting is None:
+        return ""
+    said = setting.protocol if setting == panel_setting(panel, setting.protocol, kind) else setting.label
+    if how != drawing.parameterisation:
+        return f"{said} with q {how}"
+    titled = said == setting.protocol and drawing.protocols  # side by side, the panel's title says it
+    return "" if said == PAPER or titled else said
+
+
+def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> list[LeftOut]:
+    """The cells on these datasets that no panel shows because of their setting, with the command that draws them."""
+    shown = {record.key for records in settled for one in records.kept for record in one.records}
+    keys: dict[tuple[Setting, str], set[str]] = {}
+    for panel, records in zip(drawing.panels, settled, strict=True):
+        kind = panel_kind(panel, results)
+        for setting, several in records.left_out.items():
+            usual = panel_setting(panel, setting.protocol, kind)
+            selects = any(results.settings.value(one, setting, "beta") for one in records.at_hand[setting])
+            words = shlex.join([*drawing.options, *options(setting, usual, kind, selects)])
+            said = Setting(setting.protocol) if setting == usual else setting
+            keys.setdefault((said, words), set()).update(several - shown)
+    root = results.store.root.as_posix()
+    folder = "" if root == "results" else f" --results {shlex.quote(root)}"
+    return [
+        LeftOut(setting, len(several), words, f"dlmexp plot {drawing.figure.id} {words}".rstrip() + folder)
+        for (setting, words), several in keys.items()
+        if several
+    ]
 
 
 def _against(panel: Panel) -> str:
@@ -92,24 +168,29 @@ def _against(panel: Panel) -> str:
 def render(drawn: Drawn) -> Canvas:
     """Draws the figure at its printed size; call within `style.use()`. Panels without records are left out, unless
     there are no others; the rest keep their letters."""
-    everything = list(enumerate(zip(drawn.drawing.panels, drawn.series, strict=True)))
-    panels = [one for one in everything if not all(series.empty for series in one[1][1])] or everything
-    columns = min(drawn.drawing.figure.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
+    panels = _shown(drawn)
+    columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
     legend = _legend(drawn)
     per_row = 4 if columns == 1 else 7
     lines = -(-len(legend) // per_row)
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
-    notes = textwrap.wrap(" ".join(_notes(drawn)), width=80 if columns == 1 else 165)
+    notes = textwrap.wrap(" ".join(_notes(drawn)), width=80 if columns == 1 else 165, break_long_words=False)
     height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
     canvas = Canvas(figsize=(width, height), layout="constrained")
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
     grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
-    for index, (place, (panel, series)) in enumerate(panels):
-        row, column = divmod(index, columns)
+    drawn_axes: list[list[Any]] = [[] for _ in range(rows)]
+    for place, index in enumerate(panels):
+        row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
-        _panel(ax, panel, series, drawn, f"({chr(97 + place)}) " if len(everything) > 1 else "")
+        _panel(ax, index, drawn)
+        if not _empty(drawn.series[index]):
+            drawn_axes[row].append(ax)
+    if drawn.drawing.protocols:
+        for together in drawn_axes:
+            _same_heights(together)
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -133,17 +214,43 @@ def _row_height(drawn: Drawn, columns: int) -> float:
     return (PANEL_HEIGHT if columns > 1 else 2.0) + below
 
 
-def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: str) -> None:
+def _empty(series: list[Series]) -> bool:
+    return all(one.empty for one in series)
+
+
+def _shown(drawn: Drawn) -> list[int]:
+    """The panels that are drawn: those with records, or all if none has any. Side by side, a row stays whole."""
+    everything = list(range(len(drawn.series)))
+    width = drawn.drawing.columns if drawn.drawing.protocols else 1
+    rows = [everything[first : first + width] for first in everything[::width]]
+    return [i for row in rows if not all(_empty(drawn.series[i]) for i in row) for i in row] or everything
+
+
+def _same_heights(row: list[Any]) -> None:
+    """The same limits, so that panels side by side can be compared."""
+    if len({ax.get_yscale() for ax in row}) == 1:
+        limits = [ax.get_ylim() for ax in row]
+        for ax in row:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def _letter(index: int, drawing: Drawing) -> str:
+    place = index // drawing.columns if drawing.protocols else index
+    return f"({chr(97 + place)}) " if len(drawing.panels) > max(1, drawing.columns if drawing.protocols else 1) else ""
+
+
+def _panel(ax: Any, index: int, drawn: Drawn) -> None:
+    panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
     at_one_size = panel.kind in ("betas", "reliability", "effects")
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
-    of = drawn.drawing.stand_ins.get(panel.dataset)
+    protocol = drawing.protocols[index] if drawing.protocols else ""
+    of = drawing.stand_ins.get(panel.dataset)
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
-    about = (dataset, panel.title, f"n = {size}" if size else "")
+    about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
     separator = "\n" if panel.kind == "effects" else ", "  # narrow panels
-    ax.set_title(letter + separator.join(text for text in about if text), loc="left")
-    if all(one.empty for one in series):
-        command = next((gap.command for gap in drawn.gaps if gap.dataset.split(" [")[0] == panel.dataset), "")
-        axes.blank(ax, "not run", command)
+    ax.set_title(_letter(index, drawing) + separator.join(text for text in about if text), loc="left")
+    if _empty(series):
+        axes.blank(ax, "not run", drawn.commands[index])
         return
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
@@ -277,4 +384,21 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
+    notes += _about_settings(drawn)
+    return notes
+
+
+def _about_settings(drawn: Drawn) -> list[str]:
+    """The setting, where it is not the paper's protocol, and what is left out because of its setting."""
+    notes, said = [], drawn.settings
+    if len(set(said.values())) == 1 and len(said) == len({panel.dataset for panel in drawn.drawing.panels}):
+        notes.append(f"Protocol: {next(iter(said.values()))}.")
+    elif said:
+        notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
+    notes += [
+        f"Left out: {one.words}; dlmexp plot {drawn.drawing.figure.id} {one.options} draws them."
+        for one in drawn.left_out[:MOST_LEFT_OUT]
+    ]
+    if (more := len(drawn.left_out) - MOST_LEFT_OUT) > 0:
+        notes.append(f"Left out as well: cells of {counted(more, 'more setting')}.")
     return notes

@@ -6,18 +6,17 @@ change both; an effect is the mean over them, so that both effects add up to the
 that: by how much the whole changes if q is trained in unwhitened coordinates, or with a floor under the noise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from dlmexp import catalogue
 from dlmexp.figures.paired import Values, contrast, interval
-from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.series import STATISTICS, Series, summary
+from dlmexp.figures.panels import Line, Panel, methods
+from dlmexp.figures.series import STATISTICS, Series, panel_records, summary
 from dlmexp.records.results import Results
 from dlmexp.records.selection import Choice, on_test
-from dlmexp.records.settings import same_settings
+from dlmexp.records.wanted import Settled, Wanted
 
 FLOOR = 0.01  # under the noise, in regression
 
@@ -63,6 +62,7 @@ def _of(method: str, q: str = "whitened", floor: float | None = None) -> tuple[t
 ELBO, BETA_ELBO, PPGPR, DLM = (Level(name) for name in ("elbo", "beta_elbo", "ppgpr", "joint_log_dlm"))
 BETA = (("elbo", _minus(BETA_ELBO, ELBO)), ("joint_log_dlm", _minus(DLM, PPGPR)))
 OBJECTIVE = (("ppgpr", _minus(PPGPR, ELBO)), ("beta_elbo", _minus(DLM, BETA_ELBO)))
+METHODS = ("elbo", "beta_elbo", "fitc", "ppgpr", "joint_log_dlm")
 EFFECTS = (
     Effect("whole", _gap()),
     Effect("beta", _half(*(weights for _, weights in BETA)), BETA),
@@ -81,48 +81,54 @@ EFFECTS = (
 )
 
 
-def panel_effects(panel: Panel, results: Results) -> list[Series]:
+def effect_records(panel: Panel, results: Results, wanted: Wanted) -> Settled:
+    """The choices that a panel of effects is drawn from: of one setting, without and with a floor under the noise."""
+    found = panel_records(replace(panel, kind="sizes", lines=methods(*METHODS)), results, "whitened", wanted)
+    if found.setting is None:
+        return found
+    settings = (found.setting, found.setting.changed({"training.noise_floor": FLOOR}))
+    several = [one for method in METHODS for one in results.line("fits", panel.dataset, method)]
+    kept = [one for one in several if any(results.settings.fits(one, setting) for setting in settings)]
+    shown = {record.key for one in kept for record in one.records}
+    left_out = {setting: rest for setting, keys in found.left_out.items() if (rest := keys - shown)}
+    return replace(found, kept=kept, left_out=left_out)
+
+
+def panel_effects(panel: Panel, results: Results, records: Settled) -> list[Series]:
     """One series per effect of the panel: the effect first, then its parts; nothing where a level has no records."""
-    wanted = {line.effect for line in panel.lines}
-    chosen = [effect for effect in EFFECTS if effect.name in wanted]
     lines = {line.effect: line for line in panel.lines}
-    n = _size(panel, results)
+    n = _size(records.kept)
     values: dict[Level, Values] = {}
-    notes: dict[str, list[str]] = {}
-    for effect in chosen:
-        for level in {level: None for _, level in effect.weights}:
-            if level not in values:
-                values[level], said = _values(panel, level, n, results)
-                notes.setdefault(effect.name, []).extend(said)
     found = []
-    for effect in chosen:
+    for effect in EFFECTS:
+        if effect.name not in lines:
+            continue
+        for _, level in effect.weights:
+            values.setdefault(level, _values(panel, level, n, records.kept))
         points = _points(effect, values)
         table = pd.DataFrame(points, columns=None if points else list(STATISTICS))
-        found.append(Series(lines[effect.name], table, n=n, folder=results.label, notes=notes.get(effect.name, [])))
+        series = Series(lines[effect.name], table, n=n, folder=results.label, setting=records.setting)
+        found.append(series)
     return found
 
 
-def _size(panel: Panel, results: Results) -> int | None:
+def _size(several: list[Choice]) -> int | None:
     """The size with most records of PPGPR, which nothing but this experiment trains; the larger of equals."""
     counts: dict[int, int] = {}
-    for one in results.line("fits", panel.dataset, PPGPR.method):
-        counts[one.cell.n] = counts.get(one.cell.n, 0) + len(one.records)
+    for one in several:
+        if one.method == PPGPR.method:
+            counts[one.cell.n] = counts.get(one.cell.n, 0) + len(one.records)
     return max(counts, key=lambda n: (counts[n], n), default=None)
 
 
-def _values(panel: Panel, level: Level, n: int | None, results: Results) -> tuple[dict[int, float], list[str]]:
-    """Test metric by repetition at the selected beta (NaN where all candidates failed); notes on what is left out."""
-    several = [
-        one
-        for one in results.line("fits", panel.dataset, level.method)
-        if one.cell.n == n and not one.missing and _at(one, level)
-    ]
-    kept, notes = same_settings(several, catalogue.beta_rule(panel.experiment))
+def _values(panel: Panel, level: Level, n: int | None, several: list[Choice]) -> dict[int, float]:
+    """Test metric by repetition at the selected beta; NaN where all candidates failed."""
     found = {}
-    for one in kept:
-        record = one.selected(panel.metric)
-        found[one.cell.seed] = float("nan") if record is None else on_test(record, panel.metric)
-    return found, [f"{level.method}: {note}" for note in notes]
+    for one in several:
+        if one.method == level.method and one.cell.n == n and not one.missing and _at(one, level):
+            record = one.selected(panel.metric)
+            found[one.cell.seed] = float("nan") if record is None else on_test(record, panel.metric)
+    return found
 
 
 def _at(one: Choice, level: Level) -> bool:

@@ -11,14 +11,18 @@ from dlmexp.cli import main
 from dlmexp.figures import style
 from dlmexp.figures.compose import measure, render
 from dlmexp.figures.effect_axes import ROWS
-from dlmexp.figures.effects import EFFECTS, panel_effects
+from dlmexp.figures.effects import EFFECTS, effect_records
+from dlmexp.figures.effects import panel_effects as effects_of
 from dlmexp.figures.families.anatomy import DATASETS
+from dlmexp.figures.panels import Panel
 from dlmexp.figures.registry import FIGURES
+from dlmexp.figures.series import Series
 from dlmexp.figures.variants import Drawing
 from dlmexp.plan.compose import compose, parts
 from dlmexp.records.manifest import Asked, Manifest
 from dlmexp.records.results import Results, load
 from dlmexp.records.schema import Record
+from dlmexp.records.wanted import ANY
 from tests.support.made_up import failed, fill, fit, method_cell
 
 # What each step adds to the NLL. Choosing beta and the objective interact: together they give 0.1 more than the sum.
@@ -83,7 +87,11 @@ def read(folder: Path, *several: tuple[list[Record], list[Asked]]) -> Results:
     return load(folder)
 
 
-def panel(dataset: str):
+def panel_effects(one: Panel, results: Results) -> list[Series]:
+    return effects_of(one, results, effect_records(one, results, ANY))
+
+
+def panel(dataset: str) -> Panel:
     return next(panel for panel in FIGURES["anatomy"].panels if panel.dataset == dataset)
 
 

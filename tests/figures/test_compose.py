@@ -225,7 +225,7 @@ def test_folders_are_told_apart_by_dashes(results) -> None:
 
 def test_stand_ins_are_named_and_never_the_papers_name(results) -> None:
     found = results(*sweep("sarcos_test", ("elbo", "joint_log_dlm"), [149, 298], range(2), 2))
-    (drawing,) = choose([found], ["reg-log"], {})
+    (drawing,) = choose([found], ["reg-log"])
     with style.use():
         canvas = render(measure(drawing, [found]))
     titles = [ax.get_title(loc="left") for ax in canvas.axes]
@@ -251,9 +251,8 @@ def test_numbers_are_those_drawn(results) -> None:
 def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> None:
     """One drawing of each figure: no text leaves the canvas, no legend lies on a panel."""
     found = results(*paper(seeds=range(2), betas=2))
-    chosen = {
-        drawing.figure.id: drawing for drawing in choose([found], [], {}) if drawing.parameterisation == "whitened"
-    }
+    everything = choose([found], [])
+    chosen = {drawing.figure.id: drawing for drawing in everything if drawing.parameterisation == "whitened"}
     assert set(chosen) == set(FIGURES)
     for drawing in chosen.values():
         with style.use():
