@@ -10,8 +10,7 @@ from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.training import program as programs
 from dlmexp.training.parameters import Q, constrain, unconstrain, unsoftplus
 from dlmexp.training.settings import Settings
-from dlmexp.training.train import Training, train
-from tests.support.small_programs import program
+from tests.support.small_programs import program, trained
 
 FLOOR = 0.01
 KINDS = [("joint", "log_dlm"), ("joint", "elbo"), ("collapsed", "elbo"), ("collapsed", "fitc")]
@@ -69,8 +68,7 @@ def test_noise_that_would_fall_below_stays_above(kind, objective):
         made.split.y[:] = torch.sin(made.split.X[..., 0])  # nothing random in it
         made.__post_init__()
         steps = Settings(lr=0.1, iterations=150, window=None)
-        training = Training.start(made, steps)
-        return torch.tensor([float(one.hyperparameters["noise"]) for one in train(training, steps)])
+        return torch.tensor([float(one.hyperparameters["noise"]) for one in trained(made, steps).values()])
 
     floor = 0.08
     assert noise_of(None).min() < 0.8 * floor
@@ -87,9 +85,7 @@ def _as_before(raw, positive, floors=None):
 def test_without_a_floor_training_is_what_it_was_bit_for_bit(kind, objective, monkeypatch):
     def end():
         made, steps = with_floor(kind, objective, None), Settings(lr=0.1, iterations=40, window=None)
-        training = Training.start(made, steps)
-        history = {one.cell: one.objective for one in train(training, steps)}
-        return history, made.initial()
+        return {cell: one.objective for cell, one in trained(made, steps).items()}, made.initial()
 
     now, start = end()
     monkeypatch.setattr(programs, "constrain", _as_before)
