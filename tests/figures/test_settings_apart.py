@@ -15,13 +15,16 @@ from dlmexp.claims.evidence import selected
 from dlmexp.claims.judge import by_setting
 from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
+from dlmexp.figures import style
+from dlmexp.figures.compose import render
+from dlmexp.figures.plot import Request, measured
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import panel_records, series_of
 from dlmexp.plan import grid
 from dlmexp.plan.cell import Candidates
 from dlmexp.plan.compose import compose
 from dlmexp.records.manifest import manifest
-from dlmexp.records.results import Results
+from dlmexp.records.results import Results, load
 from dlmexp.records.store import Store
 from dlmexp.records.wanted import ANY, Wanted
 from dlmexp.report.rows import rows
@@ -118,8 +121,6 @@ def test_one_value_is_enough_to_say_which(story: Path, words: str, capsys) -> No
 
 
 def test_claims_judge_each_setting_apart(story: Path, capsys) -> None:
-    from dlmexp.records.results import load
-
     found = by_setting(load(story))
     assert list(found) == ["paper, experiment=default", "paper, lr=0.01, max_iterations=200"]
     both = [
@@ -134,12 +135,35 @@ def test_claims_judge_each_setting_apart(story: Path, capsys) -> None:
 
 
 def test_the_report_tells_the_two_elbos_apart(story: Path) -> None:
-    from dlmexp.records.results import load
-
     found = {
         (row.settings["lr"], row.settings["max_iterations"]): row for row in rows(load(story)) if row.method == "ELBO"
     }
     assert {key: row.repetitions for key, row in found.items()} == {("0.1", "1000"): 3, ("0.01", "200"): 5}
+
+
+def test_protocols_side_by_side(tmp_path: Path) -> None:
+    for protocol, level in (("paper", 0.1), ("released", 0.5)):
+        record_all(tmp_path, f"{FIRST} protocol={protocol}", **dict.fromkeys(FOUR, level))
+    (drawn,) = measured([load(tmp_path)], ["default"], Request(compare_protocols=True))
+    assert drawn.drawing.name == "default-protocols"
+    assert drawn.drawing.protocols == ("paper", "released")
+    means = [one.points["mean"].iloc[0] for several in drawn.series for one in several if one.line.method == "elbo"]
+    assert means == pytest.approx([0.11, 0.51])
+    assert drawn.left_out == []
+    assert drawn.settings == {"ringnorm_drawn [released]": "released with q unwhitened"}
+    assert set(drawn.numbers["parameterisation"]) == {"whitened", "unwhitened"}
+    with style.use():
+        left, right = render(drawn).axes
+    assert [ax.get_title(loc="left") for ax in (left, right)] == ["ringnorm_drawn, paper", "ringnorm_drawn, released"]
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_a_folder_of_another_protocol_alone_is_drawn_and_says_so(tmp_path: Path) -> None:
+    record_all(tmp_path, f"{FIRST} protocol=released", **dict.fromkeys(FOUR, 0.5))
+    (drawn,) = measured([load(tmp_path)], ["default"])
+    assert not drawn.empty
+    assert drawn.settings == {"ringnorm_drawn": "released with q unwhitened"}
+    assert drawn.commands == ["dlmexp run experiment=default protocol=released"]
 
 
 # Whatever lies in a folder. Each of these is a run that somebody may have made.
