@@ -97,6 +97,7 @@ class TrainingConfig:
     epochs: int | None = None  # train for so many passes instead of until convergence
     initial: dict[str, float] = field(default_factory=dict)  # hyperparameters by name; others: the model's own values
     inducing: str = "first"  # first | last rows of the training set
+    noise_floor: float | None = None  # which the noise variance stays above; null: it may fall towards 0
     parameterisation: list[str] = field(default_factory=lambda: ["whitened"])  # the first one, unless all are asked for
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 

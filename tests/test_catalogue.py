@@ -5,12 +5,13 @@ from dlmexp.data.splits import known_sizes
 from dlmexp.objectives import OBJECTIVES
 
 
-def test_methods_are_those_of_the_paper() -> None:
+def test_methods_are_those_of_the_paper_and_ppgpr() -> None:
     assert set(conf.methods()) == {
-        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm",
+        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm", "ppgpr",
     }  # fmt: skip
+    assert conf.methods()["ppgpr"] == {**conf.methods()["joint_log_dlm"], "select": False}
     assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
-    assert {name for name, method in conf.methods().items() if not method["select"]} == {"elbo", "fitc"}
+    assert {name for name, method in conf.methods().items() if not method["select"]} == {"elbo", "fitc", "ppgpr"}
     for name, method in conf.methods().items():
         assert method["objective"] in OBJECTIVES
         assert method["variant"] == ("fixed" if name.startswith("fixed") else "joint")

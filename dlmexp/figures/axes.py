@@ -5,40 +5,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from dlmexp.figures import style
+from dlmexp.figures.effect_axes import draw_effects
 from dlmexp.figures.families.gradients import STATISTICS
 from dlmexp.figures.panels import Panel
+from dlmexp.figures.scales import STEPS, compact, frame, frame_of_height, frame_of_optimum, log_x, scale_of, scale_y
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 
-WIDE = 12.0  # a range with max / min beyond this is drawn on a log axis
-FAR = 25.0  # values beyond so many times the middle half's spread need a compressed axis
-STEPS = [1, 2, 2.5, 5, 10]
 START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
-
-
-def scale_of(values: np.ndarray) -> str:
-    """`log` for positive values over a wide range, `symlog` where a few lie far off and some are negative, else
-    `linear`."""
-    finite = values[np.isfinite(values)]
-    if len(finite) < 2 or finite.max() == finite.min():
-        return "linear"
-    if finite.min() > 0:
-        return "log" if finite.max() / finite.min() > WIDE else "linear"
-    low, high = np.percentile(finite, [25, 75])
-    return "symlog" if finite.max() - finite.min() > FAR * max(high - low, 1e-3) else "linear"
-
-
-def compact(value: float, _position: Any = None) -> str:
-    """500, 1k, 11k, 2M: short tick labels."""
-    for unit, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= unit:
-            return f"{value / unit:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:
@@ -49,14 +28,17 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         "curve": _curves,
         "histogram": _histograms,
         "reliability": _reliability,
+        "effects": draw_effects,
     }[panel.kind]
     drawn = [(one, look) for one, look in zip(series, looks, strict=True) if not one.empty]
     kind(ax, panel, drawn, error)
+    if panel.kind == "effects":
+        return
     ax.autoscale_view()
     if panel.kind == "sizes":
-        _log_x(ax, "training rows n", compact)
+        log_x(ax, "training rows n", compact)
     elif panel.kind == "betas":
-        _log_x(ax, "β")
+        log_x(ax, "β")
         ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
     elif panel.kind == "curve":
         ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
@@ -69,9 +51,16 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
         if panel.kind == "curve":
             points = [some[some["x"] >= START * some["x"].max()] for some in points]
-        _scale_y(ax, np.concatenate([some["mean"].to_numpy(dtype=float) for some in points]), panel.kind != "curve")
-        if panel.kind == "curve":
-            _frame(ax, pd.concat(points), error)
+        means = np.concatenate([some["mean"].to_numpy(dtype=float) for some in points])
+        if panel.kind == "betas" and frame_of_optimum(ax, points, error):
+            means = means[:0]  # the frame is linear
+        scale_y(ax, means, panel.kind != "curve", panel.log)
+        if panel.kind == "curve" and panel.height is not None:
+            frame_of_height(ax, points, panel.height)
+        elif panel.kind == "curve":
+            frame(ax, pd.concat(points), error)
+    if panel.has_differences and any("minus_elbo" in one.points for one, _ in drawn):
+        _differences(ax, drawn)
 
 
 def blank(ax: Axes, text: str, command: str) -> None:
@@ -88,12 +77,15 @@ def blank(ax: Axes, text: str, command: str) -> None:
     )  # fmt: skip
 
 
-def _line_style(look: Look) -> dict[str, Any]:
+def line_style(look: Look) -> dict[str, Any]:
+    """A look in matplotlib's words."""
     return {
         "color": look.colour,
         "marker": look.marker,
         "linestyle": look.dashes,
-        "markerfacecolor": look.colour if look.filled else "white",
+        "fillstyle": "bottom" if look.fill == "bottom" else "full",
+        "markerfacecolor": "white" if look.fill == "none" else look.colour,
+        "markerfacecoloralt": "white",
         "markeredgecolor": look.colour,
     }
 
@@ -117,7 +109,7 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
         if points["mean"].notna().any():
             ax.errorbar(
                 points["x"], points["mean"], yerr=points[error].fillna(0.0) if points[error].notna().any() else None,
-                elinewidth=0.7, transform=transform, label=look.label, **_line_style(look),
+                elinewidth=0.7, transform=transform, label=look.label, **line_style(look),
             )  # fmt: skip
             # What is drawn through an offset does not count towards the limits of its own accord.
             bar = points[error].fillna(0.0)
@@ -150,6 +142,41 @@ def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
             ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
 
 
+def _differences(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
+    """Axes below `ax`, which gives up the second line of its row: each line minus the ELBO of the same repetitions."""
+    assert ax.figure is not None
+    spec = ax.get_subplotspec()
+    assert spec is not None
+    grid, first, column = spec.get_gridspec(), spec.rowspan.start, spec.colspan.start
+    ax.set_subplotspec(grid[first, column])
+    below = ax.figure.add_subplot(grid[first + 1, column], sharex=ax)
+    below.set_xlabel(ax.get_xlabel())
+    ax.set_xlabel("")
+    ax.tick_params(labelbottom=False)
+    below.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
+    means, edges = [0.0], [0.0]
+    for position, (one, look) in enumerate(drawn):
+        if one.line.method == "elbo" or "minus_elbo" not in one.points:
+            continue
+        points = one.points[one.points["minus_elbo"].notna()].sort_values("x")
+        if points.empty:
+            continue
+        half = (points["high"] - points["minus_elbo"]).astype(float)
+        below.errorbar(
+            points["x"], points["minus_elbo"], yerr=half.fillna(0.0) if half.notna().any() else None, elinewidth=0.7,
+            transform=_dodged(below, position, len(drawn)), label=look.label, markersize=2.6, **line_style(look),
+        )  # fmt: skip
+        means += [*points["minus_elbo"]]
+        edges += [*(points["minus_elbo"] - half.fillna(0.0)), *(points["minus_elbo"] + half.fillna(0.0))]
+    # Intervals of two or three repetitions are huge: they may leave the frame, the differences may not.
+    span = max(means) - min(means)
+    low, high = max(min(edges), min(means) - span), min(max(edges), max(means) + span)
+    if low < high:
+        below.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
+    below.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    below.set_ylabel("− ELBO")
+
+
 def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
     """Means with a band; sparse markers, staggered so that lines that lie on each other can be told apart."""
     for position, (one, look) in enumerate(drawn):
@@ -157,11 +184,11 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
         lost = int(one.points["failed"].max())
         attempted = int((one.points["repetitions"] + one.points["failed"]).max())
         if points.empty:
-            ax.plot([], [], label=look.label, **_line_style(look))
+            ax.plot([], [], label=look.label, **line_style(look))
         else:
             every = max(len(points) // 6, 1)
             start = (position * every) // max(len(drawn), 1)
-            ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **_line_style(look))
+            ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **line_style(look))
             low, high = points["mean"] - points[error], points["mean"] + points[error]
             if points[error].notna().any():
                 ax.fill_between(points["x"], low, high, color=look.colour, alpha=0.15, linewidth=0)
@@ -190,7 +217,11 @@ def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error:
             ax.hist(one.draws, histtype="stepfilled", alpha=0.18, **shape)
             ax.hist(one.draws, histtype="step", linestyle=look.dashes, linewidth=1.0, label=look.label, **shape)
         if log:
-            _log_x(ax, "")
+            log_x(ax, "")
+    if panel.metric == "error":
+        for value in {float(one.points["error_of_G"].iloc[0]) for one, _ in drawn}:
+            if np.isfinite(value):
+                ax.axvline(value, color="#555555", linewidth=0.8, linestyle="-.", label="_error of G")
     ax.set_xlabel(STATISTICS[panel.metric])
     ax.set_ylabel("share of draws")
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
@@ -208,7 +239,7 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         ax.errorbar(
             points["x"], height, yerr=bar if points[error].notna().any() else None, elinewidth=0.5, label=look.label,
             transform=_dodged(ax, position, len(drawn)) if coverage else ax.transData, markersize=2.5,
-            **_line_style(look),
+            **line_style(look),
         )  # fmt: skip
         for edge in (height - bar, height + bar):
             ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
@@ -233,45 +264,3 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
             axis.set_major_formatter(FuncFormatter(compact))
-
-
-def _log_x(ax: Axes, label: str, formatter: Any = None) -> None:
-    ax.set_xscale("log")
-    ax.set_xlabel(label)
-    if formatter is not None:
-        if ax.dataLim.x0 == ax.dataLim.x1:  # a single size
-            ax.set_xlim(ax.dataLim.x0 / 2, ax.dataLim.x0 * 2)
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
-        ax.xaxis.set_major_formatter(FuncFormatter(formatter))
-        ax.xaxis.set_minor_locator(NullLocator())
-    else:
-        ax.xaxis.set_major_locator(LogLocator(numticks=6))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _frame(ax: Axes, points: pd.DataFrame, error: str) -> None:
-    """Just what these points and their bands need, so that small differences at the end can be seen."""
-    bar = points[error].fillna(0.0)
-    low, high = (points["mean"] - bar).min(), (points["mean"] + bar).max()
-    if low < high:
-        margin = 0.06 * (high - low)
-        ax.set_ylim(low - margin, high + margin)
-
-
-def _scale_y(ax: Axes, means: np.ndarray, may_be_log: bool) -> None:
-    """Linear, log or symlog. A curve that goes down towards 0, and perhaps below it, is never on a plain log axis."""
-    scale = scale_of(means)
-    if scale == "linear" or (scale == "log" and not may_be_log):
-        ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
-        return
-    if scale == "symlog":
-        middle = np.percentile(np.abs(means[np.isfinite(means)]), 75)
-        ax.set_yscale("symlog", linthresh=max(float(middle), 1e-3))
-        return
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    if high / low < 100:  # under two decades: the powers of ten alone would leave the axis nearly bare
-        ticks = [m * 10.0**e for e in range(-9, 10) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
-        ax.yaxis.set_major_locator(FixedLocator(ticks))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())

@@ -2,7 +2,7 @@
 
 import shlex
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,8 @@ from matplotlib.lines import Line2D
 from dlmexp import catalogue
 from dlmexp.console import counted
 from dlmexp.figures import axes, style
+from dlmexp.figures.effect_axes import effect_legend
+from dlmexp.figures.effects import effect_records, panel_effects
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.series import Series, drawing_protocol, panel_kind, panel_records, panel_setting, series_of
@@ -22,7 +24,16 @@ from dlmexp.records.settings import PAPER, Setting, options, run_words
 from dlmexp.records.wanted import ANY, Settled, Wanted
 
 PANEL_HEIGHT = 1.55  # inches
+DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
+EFFECTS_HEIGHT = 2.3
+MOST_BLANK = 4  # panels in a row, where they have nothing to show but the command that computes them
 NOT_RUN = "#cccccc"  # legend entries without any records
+ABOUT_EFFECTS = [
+    "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
+    "DLM − ELBO (β selected against β = 1) is the sum of the two rows below it: each is the mean over the two orders "
+    "of changing β and objective, which the markers show.",
+    "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
+]
 MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
@@ -91,8 +102,12 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
         settled = []
         for index, panel in enumerate(drawing.panels):
             here = Wanted(drawing.protocols[index] if drawing.protocols else protocol, wanted.where)
-            records = panel_records(panel, results, drawing.parameterisation, here)
-            one = series_of(panel, results, drawing.parameterisation, records)
+            if panel.kind == "effects":
+                records = effect_records(panel, results, here)
+                one = panel_effects(panel, results, records)
+            else:
+                records = panel_records(panel, results, drawing.parameterisation, here)
+                one = series_of(panel, results, drawing.parameterisation, records)
             words = [*drawing.protocols[index : index + 1], *([results.label] if results.label else [])]
             where = f"{panel.dataset} [{', '.join(words)}]" if words else panel.dataset
             kind = panel_kind(panel, results)
@@ -146,31 +161,36 @@ def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> lis
 
 
 def _against(panel: Panel) -> str:
-    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted"}
+    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
     return against.get(panel.kind, panel.x)
 
 
 def render(drawn: Drawn) -> Canvas:
-    """Draws the figure at its printed size; call within `style.use()`."""
-    panels, columns = drawn.drawing.panels, drawn.drawing.columns
+    """Draws the figure at its printed size; call within `style.use()`. Panels without records are left out, unless
+    there are no others; the rest keep their letters."""
+    panels = _shown(drawn)
+    columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
     legend = _legend(drawn)
     per_row = 4 if columns == 1 else 7
     lines = -(-len(legend) // per_row)
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
-    notes = _notes(drawn)
-    height = rows * (PANEL_HEIGHT if columns > 1 else 2.0) + 0.14 * lines + 0.11 * len(notes) + 0.1
+    notes = textwrap.wrap(" ".join(_notes(drawn)), width=80 if columns == 1 else 165, break_long_words=False)
+    height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
     canvas = Canvas(figsize=(width, height), layout="constrained")
-    grid = canvas.subplots(rows, columns, squeeze=False)
-    for index, ax in enumerate(grid.flat):
-        if index >= len(panels):
-            ax.set_axis_off()
-            continue
+    # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
+    grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
+    drawn_axes: list[list[Any]] = [[] for _ in range(rows)]
+    for place, index in enumerate(panels):
+        row, column = divmod(place, columns)
+        ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
         _panel(ax, index, drawn)
+        if not _empty(drawn.series[index]):
+            drawn_axes[row].append(ax)
     if drawn.drawing.protocols:
-        for row, first in zip(grid, range(0, len(panels), columns), strict=True):
-            _same_heights([ax for ax, several in zip(row, drawn.series[first:], strict=False) if not _empty(several)])
+        for together in drawn_axes:
+            _same_heights(together)
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -187,8 +207,23 @@ def render(drawn: Drawn) -> Canvas:
     return canvas
 
 
+def _row_height(drawn: Drawn, columns: int) -> float:
+    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
+        return EFFECTS_HEIGHT
+    below = DIFFERENCES_HEIGHT if any(panel.has_differences for panel in drawn.drawing.panels) else 0.0
+    return (PANEL_HEIGHT if columns > 1 else 2.0) + below
+
+
 def _empty(series: list[Series]) -> bool:
     return all(one.empty for one in series)
+
+
+def _shown(drawn: Drawn) -> list[int]:
+    """The panels that are drawn: those with records, or all if none has any. Side by side, a row stays whole."""
+    everything = list(range(len(drawn.series)))
+    width = drawn.drawing.columns if drawn.drawing.protocols else 1
+    rows = [everything[first : first + width] for first in everything[::width]]
+    return [i for row in rows if not all(_empty(drawn.series[i]) for i in row) for i in row] or everything
 
 
 def _same_heights(row: list[Any]) -> None:
@@ -206,17 +241,20 @@ def _letter(index: int, drawing: Drawing) -> str:
 
 def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
-    at_one_size = panel.kind in ("betas", "reliability")
+    at_one_size = panel.kind in ("betas", "reliability", "effects")
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
     protocol = drawing.protocols[index] if drawing.protocols else ""
-    about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "", protocol) if text)
-    ax.set_title(f"{_letter(index, drawing)}{about}", loc="left")
+    of = drawing.stand_ins.get(panel.dataset)
+    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
+    about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
+    separator = "\n" if panel.kind == "effects" else ", "  # narrow panels
+    ax.set_title(_letter(index, drawing) + separator.join(text for text in about if text), loc="left")
     if _empty(series):
         axes.blank(ax, "not run", drawn.commands[index])
         return
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
-    if text := _not_run(series, drawn.folders):
+    if panel.kind != "effects" and (text := _not_run(series, drawn.folders)):  # their rows say so themselves
         ax.text(0.98, 0.98, text, transform=ax.transAxes, ha="right", va="top", fontsize=5.5, color=style.MISSING)
 
 
@@ -238,6 +276,8 @@ def _look(one: Series, folders: list[str]) -> Look:
 
 def _legend(drawn: Drawn) -> list[Line2D]:
     """Entries of the legend: methods or estimators (grey if without records), then the dashes of betas or folders."""
+    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
+        return effect_legend()
     run = {entry for entry, several in _by_line(drawn).items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
     # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
@@ -250,7 +290,7 @@ def _legend(drawn: Drawn) -> list[Line2D]:
     )
     entries: dict[str, Line2D] = {}
     for line in ordered:
-        look = style.of_method(line.method) if line.names == "beta" else line.look
+        look = style.of_method_by_beta(line.method) if line.names == "beta" else line.look
         dashes = "-" if drawn.folders else look.dashes
         entries.setdefault(_entry(line), _handle(look, _entry(line) in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
@@ -271,15 +311,13 @@ def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
 
 
 def _entry(line: Line) -> str:
-    return style.of_method(line.method).label if line.names == "beta" else line.look.label
+    return style.of_method_by_beta(line.method).label if line.names == "beta" else line.look.label
 
 
 def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
-    colour = look.colour if run else NOT_RUN
-    return Line2D(
-        [], [], color=colour, marker=look.marker, linestyle=dashes, markerfacecolor=colour if look.filled else "white",
-        markeredgecolor=colour, label=look.label,
-    )  # fmt: skip
+    shown = look if run else replace(look, colour=NOT_RUN)
+    how: dict[str, Any] = axes.line_style(shown) | {"linestyle": dashes}
+    return Line2D([], [], label=look.label, **how)
 
 
 def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
@@ -287,6 +325,14 @@ def _by_line(drawn: Drawn) -> dict[str, list[Series]]:
     for one in (one for panel in drawn.series for one in panel):
         entries.setdefault(_entry(one.line), []).append(one)
     return entries
+
+
+def _about_histograms(points: list[Series]) -> list[str]:
+    """What the histograms of gradient draws are made of."""
+    seeds = sorted({int(one.points["seed"].iloc[0]) for one in points if one.draws is not None})
+    text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
+    drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
+    return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
 
 
 def _notes(drawn: Drawn) -> list[str]:
@@ -297,32 +343,49 @@ def _notes(drawn: Drawn) -> list[str]:
     notes = []
     kinds = {panel.kind for panel in drawn.drawing.panels}
     counts = sorted({int(c) for one in points for c in one.points["repetitions"] if c > 0})
-    if counts == [1]:
-        notes.append("A single repetition: no error bars." if kinds != {"histogram"} else "Draws of one repetition.")
+    if kinds == {"histogram"}:
+        pass
+    elif counts == [1]:
+        notes.append("A single repetition: no error bars.")
     elif counts:
         span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        what = f"Mean and {ERRORS[drawn.error]}" if kinds != {"histogram"} else "Draws pooled"
+        what = (
+            "Mean and 95 % interval of paired differences"
+            if kinds == {"effects"}
+            else f"Mean and {ERRORS[drawn.error]}"
+        )
         notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
+    both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
+    if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
+        notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
+    notes += _about_histograms(points) if "histogram" in kinds else []
+    notes += ABOUT_EFFECTS if "effects" in kinds else []
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
-    if any(all(one.empty for one in several) for several in _by_line(drawn).values()):
+    if kinds != {"effects"} and any(all(one.empty for one in several) for several in _by_line(drawn).values()):
         notes.append("Grey in the legend: not run.")
-    if "curve" in kinds:
+    if any(panel.height for panel in drawn.drawing.panels):
+        notes.append("Learning curves may leave the frame where they start, and in spikes.")
+    elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
-    metrics = {panel.metric for panel in drawn.drawing.panels if panel.kind == "reliability"}
-    if "reliability" in metrics:
+    shown = [panel for panel, several in both if not all(one.empty for one in several)]
+    if any(panel.metric == "reliability" for panel in shown):
         notes.append("Reliability in bins of equal numbers of test rows.")
-    if metrics:
+    if any(panel.kind == "reliability" for panel in shown):
         notes.append("Grey lines: perfect calibration.")
+    if any(panel.metric.startswith("coverage_") for panel in shown):
+        notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
     if "betas" in kinds:
-        notes.append("Circles: the β with the lowest mean validation NLL.")
+        notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
+    if absent := dict.fromkeys(panel.dataset for panel, several in both if all(one.empty for one in several)):
+        notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
     notes += _about_settings(drawn)
-    return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.columns == 1 else 175, break_long_words=False)
+    return notes
 
 
 def _about_settings(drawn: Drawn) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Literal
 from dlmexp.figures import style
 from dlmexp.figures.style import Look
 
-Kind = Literal["sizes", "betas", "curve", "histogram", "reliability"]
+Kind = Literal["sizes", "betas", "curve", "histogram", "reliability", "effects"]
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,18 @@ class Line:
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta"] = "method"  # what distinguishes the lines of the panel
+    names: Literal["method", "estimator", "beta", "effect"] = "method"  # what distinguishes the lines of the panel
+    effect: str = ""  # the effect that is shown, where the panel shows effects
 
     @property
     def look(self) -> Look:
+        if self.names == "effect":
+            return style.EFFECTS[self.effect]
         if self.names == "estimator":
             return style.of_estimator(self.estimator, self.samples)
-        look = style.of_method(self.method)
-        return style.at_beta(look, self.beta) if self.names == "beta" and self.beta is not None else look
+        if self.names == "beta" and self.beta is not None:
+            return style.at_beta(style.of_method_by_beta(self.method), self.beta)
+        return style.of_method(self.method)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Panel:
     sizes: metric against n, beta selected. betas: metric against beta at size `n`. curve: metric against `x`.
     histogram: a statistic of gradient draws, `metric` names the array. reliability: what was observed against what was
     predicted, beta selected, at size `n`: `coverage` of central intervals, or shares of class 1 in bins of probability
-    (`reliability`).
+    (`reliability`). effects: what makes up a difference between methods, beta selected (`dlmexp.figures.effects`).
     """
 
     kind: Kind
@@ -46,7 +50,14 @@ class Panel:
     n: str | None = None  # a share of the training pool such as '5%'; None: the size with the most records
     x: Literal["epochs", "iterations"] = "iterations"
     title: str = ""  # shown after the name of the dataset
+    log: bool = False  # the metric on a log axis, whatever its range
+    height: float | None = None  # of a curve's frame, in units of the metric; None: whatever the curves need
     both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
+
+    @property
+    def has_differences(self) -> bool:
+        """Whether axes below the panel show each line minus the ELBO: the NLL against n where there is an ELBO."""
+        return self.kind == "sizes" and self.metric == "nll" and any(line.method == "elbo" for line in self.lines)
 
     def on(self, dataset: str) -> "Panel":
         """The same panel for another dataset."""

@@ -15,6 +15,7 @@ import pandas as pd
 from dlmexp import catalogue
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.data.splits import known_pool, resolve_size
+from dlmexp.figures.paired import differences
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.plan.protocols import kind_of
 from dlmexp.records.results import Results, records_of
@@ -24,7 +25,10 @@ from dlmexp.records.settings import Setting, of_experiment
 from dlmexp.records.wanted import ANY, Settled, Wanted, has, settle, usual_protocol
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
-PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients", "reliability": "fits"}
+PARTS = {
+    "sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients", "reliability": "fits",
+    "effects": "fits",
+}  # fmt: skip
 LEVELS = (50, 90, 95)  # per cent, of the central intervals whose coverage is recorded
 
 
@@ -35,7 +39,8 @@ class Series:
     line: Line
     points: pd.DataFrame
     n: int | None = None  # the training size, where the whole panel has one
-    draws: np.ndarray | None = None  # histograms: the pooled draws
+    draws: np.ndarray | None = None  # histograms: the draws of one repetition
+    values: dict[tuple[int, int], float] = field(default_factory=dict)  # against n: by n and repetition
     folder: str = ""
     notes: list[str] = field(default_factory=list)
     setting: Setting | None = None  # of all lines of the panel; None where it has no records
@@ -114,7 +119,18 @@ def series_of(panel: Panel, results: Results, parameterisation: str, records: Se
         series = make(panel, line, chosen, results) if chosen else Series(line, pd.DataFrame(columns=list(STATISTICS)))
         series.n, series.folder, series.setting, series.parameterisation = n, results.label, records.setting, how
         found.append(series)
+    if panel.kind == "sizes":
+        _add_differences(found)
     return found
+
+
+def _add_differences(found: list[Series]) -> None:
+    """Where there is an ELBO: each line minus the ELBO of the same repetitions, with its 95 % interval."""
+    reference = next((one.values for one in found if one.line.method == "elbo" and one.values), None)
+    for one in found if reference else ():
+        if one.line.method != "elbo" and (by_size := differences(one.values, reference or {})):
+            for name, column in (("mean", "minus_elbo"), ("low", "low"), ("high", "high")):
+                one.points[column] = [by_size.get(n, {}).get(name, np.nan) for n in one.points["x"]]
 
 
 def panel_choices(panel: Panel, results: Results, parameterisation: str) -> list[Choice]:
@@ -128,12 +144,10 @@ def panel_choices(panel: Panel, results: Results, parameterisation: str) -> list
 
 def line_choices(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Choice]:
     """All that could be part of `line`, every size and seed."""
-    return [
-        one
-        for one in results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
-        # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
-        if one.cell.task == "regression" or one.cell.parameterisation == coordinates(one, parameterisation)
-    ]
+    several = results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
+    found = [one for one in several if one.cell.parameterisation == coordinates(one, parameterisation)]
+    # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
+    return found or [one for one in several if one.cell.task == "regression"]
 
 
 def coordinates(one: Choice, parameterisation: str) -> str:
@@ -176,7 +190,7 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
     sizes: dict[int, list[Choice]] = defaultdict(list)
     for one in sorted(several, key=lambda one: one.cell.seed):
         sizes[one.cell.n].append(one)
-    points, notes = [], []
+    points, notes, values = [], [], {}
     for n, attempts in sorted(sizes.items()):
         complete, note = _measured(panel, line, [one for one in attempts if not one.missing])
         notes += note
@@ -185,6 +199,7 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
         if not complete:
             continue
         chosen = [record for one in complete if (record := one.selected(panel.metric)) is not None]
+        values |= {(n, record.cell.seed): on_test(record, panel.metric) for record in chosen}
         point = summary(n, (on_test(record, panel.metric) for record in chosen), len(complete))
         points.append(
             point
@@ -195,7 +210,8 @@ def _sizes(panel: Panel, line: Line, several: list[Choice], results: Results) ->
                 "failed_candidates": sum(one.failed for one in attempts),
             }
         )
-    return Series(line, pd.DataFrame(points, columns=None if points else list(STATISTICS)), notes=notes)
+    table = pd.DataFrame(points, columns=None if points else list(STATISTICS))
+    return Series(line, table, notes=notes, values=values)
 
 
 def _measured(panel: Panel, line: Line, several: list[Choice]) -> tuple[list[Choice], list[str]]:
@@ -271,12 +287,43 @@ def _held(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _histogram(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
-    """The draws of all repetitions together, and their statistics; x is L."""
-    records = records_of(several)
-    draws = [np.asarray(results.arrays(record).get(panel.metric, []), dtype=float) for record in records]
-    usable = [values[np.isfinite(values)] for values in draws]
-    pooled = np.concatenate(usable)
-    empty = sum(len(values) == 0 for values in usable)
-    point = summary(line.samples or 0, pooled, len(pooled)) | {"repetitions": len(records) - empty, "failed": empty}
-    bias = summary(0, (record.result.bias or np.nan for record in records), len(records))["mean"]
-    return Series(line, pd.DataFrame([point | {"draws": len(pooled), "bias": bias}]), draws=pooled)
+    """The draws of the first repetition that has any, in units of |G|^2; x is L. Repetitions have gradients of
+    different size, so draws of several would show their differences."""
+    records = sorted(records_of(several), key=lambda record: record.cell.seed)
+    draws = {record.cell.seed: _finite_draws(panel, record, results) for record in records}
+    first = next((record for record in records if len(draws[record.cell.seed])), records[0])
+    shown = draws[first.cell.seed]
+    lost = sum(len(values) == 0 for values in draws.values())
+    point = summary(line.samples or 0, shown, len(shown)) | {"repetitions": len(records) - lost, "failed": lost}
+    size = first.result.norm2_G or np.nan
+    beside = {
+        "draws": len(shown), "seed": first.cell.seed, "bias": (first.result.bias or np.nan) / size,
+        "error_of_G": _error_of_truth(panel, first, results) / size,
+    }  # fmt: skip
+    return Series(line, pd.DataFrame([point | beside]), draws=shown)
+
+
+def _finite_draws(panel: Panel, record: Record, results: Results) -> np.ndarray:
+    values = np.asarray(results.arrays(record).get(panel.metric, []), dtype=float)
+    if panel.metric != "condition_i":  # that is relative to |G|^2 already
+        values = values / (record.result.norm2_G or np.nan)
+    return values[np.isfinite(values)]
+
+
+def _error_of_truth(panel: Panel, record: Record, results: Results) -> float:
+    """|G - exact gradient|^2: how far G, from 10 000 bMC samples, is off itself.
+
+    The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
+    quadrature is the error of G.
+    """
+    same = [
+        other
+        for one in results.choices
+        if one.cell.kind == "gradient" and one.cell.dataset == panel.dataset and one.cell.estimator == "ups"
+        for other in one.records
+        if (other.cell.seed, other.cell.n, other.cell.beta) == (record.cell.seed, record.cell.n, record.cell.beta)
+    ]
+    best = max(same, key=lambda other: other.cell.samples or 0, default=None)
+    if best is None or best.result.bias is None or best.result.bias_quadrature is None:
+        return np.nan
+    return best.result.bias - best.result.bias_quadrature

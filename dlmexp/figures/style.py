@@ -1,7 +1,8 @@
-"""Names, colours, markers and line styles: the same for a method wherever it appears.
+"""Names, colours, markers and line styles: the same for a method wherever it appears, and never those of another thing.
 
-Colours are Okabe and Ito's (distinguishable for colour-blind readers); each line also has its own marker or dashes, so
-that figures can be printed in grey. An estimator has one hue and marker; lightness, dashes and fill show its samples L.
+The methods' colours are Okabe and Ito's (distinguishable for colour-blind readers). Methods and estimators have markers
+of their own, so that figures can be printed in grey. An estimator has one hue and marker; lightness and fill show its
+samples L. Dashes show beta, or the folder where several are compared; smooth-bMC is dashed, as it often lies on bMC.
 """
 
 from contextlib import AbstractContextManager
@@ -16,6 +17,7 @@ STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
 
 
 Dashes = Literal["-", "--", "-.", ":"]
+Fill = Literal["full", "bottom", "none"]  # matplotlib's names for filled, half filled and open markers
 
 
 @dataclass(frozen=True)
@@ -25,24 +27,35 @@ class Look:
     label: str
     colour: str
     marker: str
-    dashes: Dashes
-    filled: bool = True
+    dashes: Dashes = "-"
+    fill: Fill = "full"
 
 
 METHODS = {
-    "elbo": Look("ELBO", "#000000", "o", "-"),
-    "beta_elbo": Look("β-ELBO", "#0072B2", "s", "--"),
-    "fitc": Look("FITC", "#CC79A7", "v", ":"),
-    "joint_log_dlm": Look("joint DLM", "#D55E00", "D", "-"),
-    "fixed_log_dlm": Look("fixed DLM", "#E69F00", "^", "--"),
-    "joint_sq_dlm": Look("joint sq-DLM", "#009E73", "P", "-."),
-    "fixed_sq_dlm": Look("fixed sq-DLM", "#56B4E9", "X", ":"),
+    "elbo": Look("ELBO", "#000000", "o"),
+    "beta_elbo": Look("β-ELBO", "#0072B2", "s"),
+    "fitc": Look("FITC", "#CC79A7", "v"),
+    "joint_log_dlm": Look("joint DLM", "#D55E00", "D"),
+    "fixed_log_dlm": Look("fixed DLM", "#E69F00", "^"),
+    "joint_sq_dlm": Look("joint sq-DLM", "#009E73", "P"),
+    "fixed_sq_dlm": Look("fixed sq-DLM", "#56B4E9", "X"),
+    "ppgpr": Look("PPGPR (joint DLM, β = 1)", "#8B1A1A", "*"),
 }
+EXACT = Look("exact", "#8C6239", "h")
 # Three shades per estimator: few, some, many samples.
-ESTIMATORS = {
-    "bmc": ("bMC", "s", ("#7CC4EE", "#0072B2", "#003554")),
-    "ups": ("uPS", "D", ("#F0B429", "#D55E00", "#6E2C00")),
-    "smooth_bmc": ("smooth-bMC", "^", ("#74D3B2", "#009E73", "#00503B")),
+ESTIMATORS: dict[str, tuple[str, str, Dashes, tuple[str, str, str]]] = {
+    "bmc": ("bMC", "<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
+    "ups": ("uPS", ">", "-", ("#CFCB55", "#8E8A00", "#474500")),
+    "smooth_bmc": ("smooth-bMC", "p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
+}
+FILLS: tuple[Fill, ...] = ("none", "bottom", "full")
+EFFECTS = {  # of the figure `anatomy`
+    "whole": Look("DLM − ELBO", "#6B6B6B", ""),
+    "beta": Look("choosing β", "#0072B2", ""),
+    "objective": Look("objective (log loss)", "#D55E00", ""),
+    "coordinates": Look("optimisation (q unwhitened)", "#009E73", ""),
+    "noise": Look("noise kept above 0.01", "#E69F00", ""),
+    "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
 BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
 FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
@@ -56,29 +69,33 @@ METRIC_LABELS = {
 
 def of_method(method: str) -> Look:
     """The look of a method; a method that is not in METHODS is dark grey, labelled with its name."""
-    return METHODS.get(method, Look(method.replace("_", " "), "#555555", "*", "-."))
+    return METHODS.get(method, Look(method.replace("_", " "), "#555555", "H", "-."))
+
+
+def of_method_by_beta(method: str) -> Look:
+    """The look of a method where each line has its own beta: there the β-ELBO is the ELBO, with a β like the others."""
+    return METHODS["elbo"] if method == "beta_elbo" else of_method(method)
 
 
 def of_estimator(estimator: str, samples: int | None) -> Look:
     """The look of an estimator at L samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
     if estimator not in ESTIMATORS or samples is None:
-        return Look(estimator, "#000000", "o", "-")
-    name, marker, shades = ESTIMATORS[estimator]
+        return replace(EXACT, label=estimator)
+    name, marker, dashes, shades = ESTIMATORS[estimator]
     level = 0 if samples < 10 else 1 if samples < 100 else 2
-    dashes: tuple[Dashes, ...] = (":", "--", "-")
-    return Look(f"{name}-{samples}", shades[level], marker, dashes[level], filled=level > 0)
+    return Look(f"{name}-{samples}", shades[level], marker, dashes, FILLS[level])
 
 
 def at_beta(look: Look, beta: float) -> Look:
     """The look of a method at one of several betas: colour and marker of the method, dashes of the beta."""
     label = f"{look.label}, β={beta:g}"
-    return replace(look, label=label, dashes=BETA_DASHES.get(beta, "-."), filled=beta == 1.0)
+    return replace(look, label=label, dashes=BETA_DASHES.get(beta, "-."))
 
 
 def in_folder(look: Look, position: int, folder: str) -> Look:
     """The look of a line from the `position`-th of several results folders."""
     dashes = FOLDER_DASHES[position % len(FOLDER_DASHES)]
-    return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, filled=position == 0)
+    return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, fill="full" if position == 0 else "none")
 
 
 def use() -> AbstractContextManager[None]:

@@ -122,43 +122,23 @@ def side_by_side(drawing: Drawing, protocols: Iterable[str]) -> Drawing:
 
 
 def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[str]) -> list[Drawing]:
-    """The drawings of a figure if the user does not choose any.
+    """The drawings of a figure if the user does not choose any: one for every parameterisation that was run.
 
-    The figure with the paper's datasets. If one of them has no records but a stand-in has, also the figure with
-    stand-ins, under another name. Each of them for every parameterisation that was run.
+    A dataset of the paper that has no records gives its panels to the first stand-in that has; panels that become equal
+    are drawn once.
     """
-    found = [Drawing(figure, figure.id, figure.panels)]
-    wanted: dict[str, list[str]] = {}
-    for dataset in dict.fromkeys(panel.dataset for panel in figure.panels):
-        if dataset not in present:
-            used = [
-                name for name in catalogue.stand_ins(dataset) if name in present and not drawn_from_definition(name)
-            ]
-            if used:
-                wanted.setdefault(catalogue.family(dataset), used)
-    if len(wanted) == 1:
-        for name in next(iter(wanted.values())):
-            found.append(_with_stand_ins(figure, {name}, present, f"{figure.id}-{name}"))
-    elif wanted:
-        found.append(
-            _with_stand_ins(figure, {several[0] for several in wanted.values()}, present, f"{figure.id}-standins")
-        )
-    if figure.both:
-        found += [
-            replace(drawing, name=f"{drawing.name}-{other}", parameterisation=other)
-            for drawing in found
-            for other in PARAMETERISATIONS[1:]
-            if other in parameterisations
-        ]
-    return found
+    panels = tuple(dict.fromkeys(panel.on(_at_hand(panel.dataset, present)) for panel in figure.panels))
+    plain = Drawing(figure, figure.id, panels)
+    if not figure.both:
+        return [plain]
+    others = [name for name in PARAMETERISATIONS[1:] if name in parameterisations]
+    return [plain, *(replace(plain, name=f"{figure.id}-{other}", parameterisation=other) for other in others)]
 
 
-def _with_stand_ins(figure: Figure, names: set[str], present: Mapping[str, str], title: str) -> Drawing:
-    """Datasets without records replaced by stand-ins; a dataset of the same family with records keeps its panel."""
-    stand_in_of = {catalogue.family(catalogue.stands_for(name) or ""): name for name in names}
-    panels = (
-        panel if panel.dataset in present or catalogue.family(panel.dataset) not in stand_in_of
-        else panel.on(stand_in_of[catalogue.family(panel.dataset)])
-        for panel in figure.panels
-    )  # fmt: skip
-    return Drawing(figure, title, tuple(dict.fromkeys(panels)))
+def _at_hand(dataset: str, present: Mapping[str, str]) -> str:
+    """The dataset itself if it has records, else a stand-in with records; one that is drawn from a definition does not
+    pose as the paper's data."""
+    if dataset in present:
+        return dataset
+    used = (name for name in catalogue.stand_ins(dataset) if name in present and not drawn_from_definition(name))
+    return next(used, dataset)

@@ -13,11 +13,12 @@ Hyper = Mapping[str, Tensor]
 class Parameter:
     """A learned hyperparameter, one of shape [*shape] per cell. `initial` is a number or a tensor of that shape.
 
-    A positive one is trained through softplus."""
+    A positive one is trained through softplus, and stays above `floor`."""
 
     initial: float | Tensor
     positive: bool = False
     shape: tuple[int, ...] = ()
+    floor: float = 0.0
 
     def start(self, like: Tensor, B: int, initial: float | None = None) -> Tensor:
         """The initial value of B cells [B, *shape], or `initial` in its place; dtype and device as `like`."""

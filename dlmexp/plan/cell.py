@@ -55,6 +55,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     decay: int | None = None  # ... within so many iterations
     epsilon: float = 1e-8  # of Adam
     resolution: float | None = None  # Adam's steps are multiples of lr * resolution
+    noise_floor: float | None = None  # which the noise variance stays above; of a fixed variant: that of its base fit
 
     @cached_property
     def key(self) -> str:
@@ -112,6 +113,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.estimator if self.samples is None else f"{self.estimator}-{self.samples}"
 
     @property
+    def floor_label(self) -> str:
+        """The floor of the noise as text to append: ` noise>0.01`, or nothing."""
+        return "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
+
+    @property
     def iterations_per_epoch(self) -> int:
         return self.n // self.minibatch if self.minibatch else 1
 
@@ -136,7 +142,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         """One line for people: what is trained on what."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        trained = f"{self.variant} {self.objective} {self.estimator_label}{q}{beta}"
+        trained = f"{self.variant} {self.objective} {self.estimator_label}{q}{self.floor_label}{beta}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 

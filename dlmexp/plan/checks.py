@@ -29,6 +29,10 @@ from dlmexp.objectives import OBJECTIVES
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 METHOD = ("objective", "variant", "select")  # what a method is
+NUMBERS = (  # of TrainingConfig, all > 0 where they are given
+    "lr", "final_lr", "decay", "epsilon", "resolution", "minibatch", "minibatch_lr", "window", "max_iterations",
+    "epochs", "noise_floor",
+)  # fmt: skip
 LARGEST_SEED = 2**31 - 1
 
 
@@ -83,10 +87,7 @@ def _positive(cfg: RunConfig) -> dict[str, float | None]:
     for name, dataset in cfg.dataset.items():
         found |= {f"dataset.{name}.M": dataset.M, f"dataset.{name}.test_cap": dataset.test_cap}
     for name, training in cfg.training.items():
-        for what in (
-            "lr", "final_lr", "decay", "epsilon", "resolution", "minibatch", "minibatch_lr", "window", "max_iterations",
-            "epochs",
-        ):  # fmt: skip
+        for what in NUMBERS:
             found[f"training.{name}.{what}"] = getattr(training, what)
         found |= {f"training.{name}.estimator_lr.{which}": lr for which, lr in training.estimator_lr.items()}
     return found

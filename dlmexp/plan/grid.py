@@ -90,6 +90,18 @@ def _initial(training: TrainingConfig, parameters: Mapping[str, Parameter], meth
     }
 
 
+def _check_floor(training: TrainingConfig, parameters: Mapping[str, Parameter], dataset: str, start: Cell) -> None:
+    """Refuse a floor of the noise on data without noise, and one that is not below where the noise starts."""
+    floor = training.noise_floor
+    if floor is None:
+        return
+    if "noise" not in parameters:
+        raise UserError(f"noise_floor={floor:g}: the likelihood of {dataset} has no noise; leave it out, or give null")
+    first = start.initial.get("noise", parameters["noise"].initial)
+    if not floor < first:
+        raise UserError(f"noise_floor={floor:g}: the noise starts at {first:g}, which must be above its floor")
+
+
 def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
     """With q in closed form: all rows at every step, and no choice of coordinates for q."""
     training = cfg.training["regression"]
@@ -105,6 +117,7 @@ def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Ite
     for parameterisation in _parameterisations(cfg, training):
         explicit = replace(plain, parameterisation=parameterisation)
         base = replace(explicit, initial=_initial(training, parameters, BASE))
+        _check_floor(training, parameters, dataset.name, base)
         if cfg.collapsed and OBJECTIVES[plain.objective].collapses(likelihood):
             base = _collapsed(base, cfg)
         if cfg.measure == "gradient":
@@ -116,6 +129,7 @@ def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Ite
             values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
             rule = (cfg.beta.rule if method.select else "1") if objective.has_beta else ""
             start = replace(explicit, initial=_initial(training, parameters, name))
+            _check_floor(training, parameters, dataset.name, start)
             collapsed = cfg.collapsed if by_method is None or by_method.collapsed is None else by_method.collapsed
             for cell in _settings(cfg, method, base, start, collapsed):
                 yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values), **about)

@@ -37,4 +37,5 @@ def trained(training: TrainingConfig, n: int) -> dict[str, Any]:
         "decay": training.decay,
         "epsilon": training.epsilon,
         "resolution": training.resolution,
+        "noise_floor": training.noise_floor,
     }

@@ -30,7 +30,7 @@ def show_plan(plan: Plan, sweep: Sweep, others: Iterable[Manifest] = ()) -> None
             str(first.n),
             ", ".join(methods[group]),
             first.estimator_label,
-            first.parameterisation if first.form == "explicit" else "collapsed",
+            (first.parameterisation if first.form == "explicit" else "collapsed") + first.floor_label,
             str(len({cell.seed for cell in cells})),
             str(len({cell.beta for cell in cells})),
             str(len(cells)),

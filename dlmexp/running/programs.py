@@ -60,6 +60,7 @@ def model(cell: Cell) -> Model:
         initial=cell.initial,
         inducing=cell.inducing,
         afresh=cell.minibatch_rows == "afresh",
+        noise_floor=cell.noise_floor,
     )
 
 

@@ -68,6 +68,7 @@ class Progress(ABC):
         name = f"{first.variant} {first.objective}"
         name += "" if first.samples is None else f" {first.estimator_label}"
         how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
+        how += first.floor_label
         seeds = len({cell.seed for cell in cells})
         self.current = (
             f"{first.dataset} n={first.n} {name}{how}: {counted(len(cells), 'cell')} "

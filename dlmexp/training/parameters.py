@@ -13,6 +13,7 @@ from dlmexp.gp.kernels import Kernel
 
 Tensors = dict[str, Tensor]
 
+NO_FLOORS: Mapping[str, float] = {}
 Q = ("m", "L")  # the names of q's own parameters; all others are hyperparameters
 
 
@@ -21,17 +22,24 @@ def unsoftplus(x: Tensor) -> Tensor:
     return x + torch.log(-torch.expm1(-x))
 
 
-def constrain(raw: Tensors, positive: Collection[str]) -> Tensors:
-    """Positive parameters through softplus, q's factor as a lower triangle; the rest as they are."""
+def constrain(raw: Tensors, positive: Collection[str], floors: Mapping[str, float] = NO_FLOORS) -> Tensors:
+    """Positive parameters through softplus, plus their floor; q's factor as a lower triangle; the rest as they are."""
     constrained = {name: softplus(value) if name in positive else value for name, value in raw.items()}
+    constrained |= {name: constrained[name] + floor for name, floor in floors.items() if name in constrained}
     if "L" in constrained:
         constrained["L"] = constrained["L"].tril()
     return constrained
 
 
-def unconstrain(constrained: Tensors, positive: Collection[str]) -> Tensors:
+def unconstrain(constrained: Tensors, positive: Collection[str], floors: Mapping[str, float] = NO_FLOORS) -> Tensors:
     """The inverse of `constrain`, for hyperparameters taken from another fit."""
-    return {name: unsoftplus(value) if name in positive else value for name, value in constrained.items()}
+    above = constrained | {name: constrained[name] - floor for name, floor in floors.items() if name in constrained}
+    return {name: unsoftplus(value) if name in positive else value for name, value in above.items()}
+
+
+def floors_of(parameters: Mapping[str, Parameter]) -> dict[str, float]:
+    """The floors of those parameters that have one."""
+    return {name: each.floor for name, each in parameters.items() if each.floor > 0}
 
 
 def initial_hyperparameters(
@@ -39,7 +47,8 @@ def initial_hyperparameters(
 ) -> Tensors:
     """Inducing inputs at Z, every parameter at its own initial value or at that in `initial`; unconstrained."""
     values = {name: each.start(Z, len(Z), initial.get(name)) for name, each in parameters.items()}
-    return unconstrain({"Z": Z} | values, {name for name, each in parameters.items() if each.positive})
+    positive = {name for name, each in parameters.items() if each.positive}
+    return unconstrain({"Z": Z} | values, positive, floors_of(parameters))
 
 
 def initial_q(hyper: Tensors, kernel: Kernel, whitened: bool) -> Tensors:

@@ -14,7 +14,7 @@ from dlmexp.gp.hyperparameters import Parameter
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.objectives import Objective
-from dlmexp.training.parameters import Q, Tensors, constrain, initial_hyperparameters
+from dlmexp.training.parameters import Q, Tensors, constrain, floors_of, initial_hyperparameters
 from dlmexp.training.rows import Minibatches, Split
 
 
@@ -51,11 +51,15 @@ class Model:
     initial: Mapping[str, float] = field(default_factory=dict)  # initial values other than the parameters' own
     inducing: str = "first"  # the training rows that the inducing inputs start from: first | last
     afresh: bool = False  # minibatches are drawn anew at every step, not epoch by epoch
+    noise_floor: float | None = None  # which the noise variance stays above; None: it may fall towards 0
 
     def parameters(self, D: int) -> dict[str, Parameter]:
         """The learned hyperparameters on D features, beside the inducing inputs."""
         mean = {"mean": Parameter(0.0)} if self.learns_mean else {}
-        return {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
+        found = {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
+        if self.noise_floor is not None:
+            found["noise"] = replace(found["noise"], floor=self.noise_floor)
+        return found
 
 
 @dataclass
@@ -70,6 +74,7 @@ class Program(ABC):
         self.n, size = self.split.X.shape[1], self.model.minibatch
         self.parameters = self.model.parameters(self.split.X.shape[-1])
         self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
+        self.floors = floors_of(self.parameters)
         self._minibatches = Minibatches(self.split, size, self.model.afresh) if size else None
         self._rows: Tensor | None = None
 
@@ -112,7 +117,8 @@ class Program(ABC):
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Constrained, one per cell."""
-        found = constrain({name: value for name, value in values.items() if name not in Q}, self.positive)
+        hyper = {name: value for name, value in values.items() if name not in Q}
+        found = constrain(hyper, self.positive, self.floors)
         found.setdefault("mean", torch.zeros_like(self.beta))
         return found
 

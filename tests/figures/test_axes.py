@@ -6,8 +6,10 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.figures import style
-from dlmexp.figures.axes import compact, draw, scale_of
+from dlmexp.figures.axes import draw
 from dlmexp.figures.panels import Line, Panel
+from dlmexp.figures.registry import FIGURES
+from dlmexp.figures.scales import compact, few_ticks, log_ticks, scale_of
 from dlmexp.figures.series import Series, summary
 
 
@@ -42,3 +44,83 @@ def test_a_curve_that_nears_zero_is_not_on_a_log_axis(kind, scale) -> None:
     ax = Canvas().subplots()
     draw(ax, panel, [Series(line, points)], [style.METHODS["joint_log_dlm"]], "std")
     assert ax.get_yscale() == scale
+
+
+def table(values: dict[float, float], deviation: float = 0.01) -> pd.DataFrame:
+    return pd.DataFrame(summary(x, [y - deviation, y + deviation], 2) | {"validation": y} for x, y in values.items())
+
+
+def axes_of(panel: Panel, *tables: pd.DataFrame):
+    canvas = Canvas()
+    ax = canvas.add_subplot(canvas.add_gridspec(2, 1)[0:2, 0])
+    series = [Series(line, points) for line, points in zip(panel.lines, tables, strict=True)]
+    draw(ax, panel, series, [line.look for line in panel.lines], "std")
+    return ax
+
+
+def test_nll_against_beta_is_framed_around_the_optimum() -> None:
+    line = Line("joint_log_dlm")
+    panel = Panel("betas", "cadata", "nll", (line, Line("fitc")), "reg-log")
+    steep = {0.01: 60.0, 0.1: 9.0, 0.5: 0.9, 2.0: 0.75, 8.0: 0.8, 100.0: 1.4}
+    ax = axes_of(panel, table(steep), table({np.nan: 0.83}))
+    low, high = ax.get_ylim()
+    assert low < 0.75 < 0.83 < 0.9 < high < 1.2
+    flat = axes_of(panel, table({0.1: 0.8, 1.0: 0.75, 10.0: 0.82}), table({np.nan: 0.83})).get_ylim()
+    assert flat[0] < 0.75 < 0.83 < flat[1], "nothing is cut where nothing is far off"
+
+
+def test_curves_on_a_given_height_show_where_they_end() -> None:
+    lines = (Line("joint_log_dlm", "bmc", 1, 0.1, names="estimator"), Line("joint_log_dlm", "ups", 1, 0.1, "estimator"))
+    panel = Panel("curve", "abalone", "nll", lines, "count-learning", height=0.05)
+    falling = {float(x): 2.2 + 0.8 * np.exp(-x / 20) for x in range(10, 600, 10)}
+    spiked = falling | {300.0: 2.9, 410.0: 3.3}
+    low, high = axes_of(panel, table(spiked), table({x: y + 0.02 for x, y in falling.items()})).get_ylim()
+    assert high - low == pytest.approx(0.05)
+    assert low < 2.2 < 2.22 < high
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.21, 0.38), (0.03, 0.31), (0.8, 1.3), (1e-4, 9e-3)])
+def test_a_log_axis_has_some_round_ticks(low: float, high: float) -> None:
+    ticks = log_ticks(low, high)
+    assert 3 <= len(ticks) <= 6
+    assert all(low <= tick <= high for tick in ticks)
+    assert all(float(f"{tick:.2g}") == pytest.approx(tick) for tick in ticks)
+
+
+def test_mse_is_on_a_log_axis_however_small_its_range() -> None:
+    panel = Panel("sizes", "pol", "mse", (Line("elbo"),), "reg-sq", log=True)
+    ax = axes_of(panel, table({100.0: 0.3, 1000.0: 0.2}))
+    assert ax.get_yscale() == "log"
+    assert len(ax.get_yticks()) >= 3
+
+
+def test_two_close_sizes_are_both_labelled() -> None:
+    panel = Panel("sizes", "pol", "mse", (Line("elbo"),), "reg-sq")
+    assert list(axes_of(panel, table({60.0: 0.3, 150.0: 0.2})).get_xticks()) == [60, 150]
+
+
+def test_both_of_two_lines_on_each_other_can_be_seen() -> None:
+    """smooth-bMC lies on bMC: it is dashed, drawn later, and in another colour."""
+    lines = FIGURES["count-smooth"].panels[0].lines
+    ax = axes_of(FIGURES["count-smooth"].panels[0], *(table({float(x): 2.2 for x in range(60)}) for _ in lines))
+    below, above = ax.lines
+    assert (below.get_label(), below.get_linestyle()) == ("bMC-1", "-")
+    assert (above.get_label(), above.get_linestyle()) == ("smooth-bMC-1", "--")
+    assert below.get_color() != above.get_color()
+
+
+def test_dashes_of_airline_are_betas_and_its_elbo_is_black() -> None:
+    lines = FIGURES["airline"].panels[0].lines
+    looks = [line.look for line in lines]
+    assert {look.dashes: {one.look.dashes for one in lines if one.beta == line.beta} for line, look in
+            zip(lines, looks, strict=True)} == {dash: {dash} for dash in (":", "-", "--")}  # fmt: skip
+    assert {look.colour for line, look in zip(lines, looks, strict=True) if line.method == "beta_elbo"} == {"#000000"}
+    assert {look.fill for look in looks} == {"full"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(-0.4, 0.33, [-0.2, 0, 0.2]), (-0.022, 0.001, [-0.02, 0]), (-0.06, 0.61, [0, 0.5]), (-1, 1, [-1, 0, 1])],
+)
+def test_a_narrow_axis_has_few_ticks(low: float, high: float, ticks: list[float]) -> None:
+    assert few_ticks(low, high) == pytest.approx(ticks)

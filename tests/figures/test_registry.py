@@ -6,7 +6,8 @@ from dlmexp.figures.registry import FIGURES
 IDS = [
     "selection", "reg-log", "reg-sq", "reg-learning", "class-log", "class-err", "count-log", "count-mre",
     "count-learning", "count-smooth", "airline", "airline-sampling-0.1", "airline-sampling-1", "airline-sampling-10",
-    "airline-smooth", "bias", "calibration", "calibration-reg", "calibration-class", "calibration-count", "default",
+    "airline-smooth", "bias", "calibration", "calibration-reg", "calibration-class", "calibration-count", "anatomy",
+    "default",
 ]  # fmt: skip
 
 

@@ -142,21 +142,58 @@ def test_curves_are_drawn_at_one_size(results) -> None:
     assert panel_series(LEARNING, found)[0].n == 2000
 
 
-def test_histogram_pools_the_draws(results) -> None:
+def test_histogram_has_the_draws_of_one_split_in_units_of_G(results) -> None:
     cells = [
         method_cell("fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator="bmc", samples=10, seed=s)
         for s in range(2)
     ]
     made = [plausible(one) for one in cells]
-    made[1][1]["error"][:3] = np.inf
+    made[0][1]["error"][:3] = np.inf
     series = by_label(panel_series(histogram("bmc", "error"), results(*made)))["bMC-10"]
     assert series.draws is not None
-    assert len(series.draws) == 197
-    assert series.points["repetitions"].iloc[0] == 2
-    assert series.points["bias"].iloc[0] == pytest.approx(np.mean([m[0].result.bias or 0.0 for m in made]))
+    first, arrays = made[0]
+    assert first.result.norm2_G == 40.0
+    assert series.draws.tolist() == pytest.approx((arrays["error"][3:] / 40.0).tolist())
+    (point,) = series.points.to_dict("records")
+    assert (point["repetitions"], point["seed"], point["draws"]) == (2, 0, 97)
+    assert point["bias"] == pytest.approx((first.result.bias or 0.0) / 40.0)
+    assert np.isnan(point["error_of_G"]), "there is no uPS here to tell it from"
+
+
+def test_the_error_of_G_is_what_unbiased_draws_are_off_from_it(results) -> None:
+    """Gradients g = exact + noise, and G = exact + error: 10 000 draws of uPS show the error."""
+    random = np.random.default_rng(0)
+    exact, off = random.normal(size=41), 0.01 * random.normal(size=41)
+    G = exact + off
+    made = []
+    for estimator, samples in (("ups", 100), ("ups", 1), ("bmc", 10)):
+        mean = exact + 1e-4 * random.normal(size=41) + (0.5 if estimator == "bmc" else 0.0)
+        cell = method_cell(
+            "fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator=estimator, samples=samples
+        )
+        one, arrays = plausible(cell)
+        one.result.norm2_G = float(G @ G)
+        one.result.bias = float(np.square(mean - G).sum())
+        one.result.bias_quadrature = float(np.square(mean - exact).sum())
+        made.append((one, arrays))
+    series = by_label(panel_series(histogram("bmc", "error"), results(*made)))["bMC-10"]
+    assert series.points["error_of_G"].iloc[0] == pytest.approx((off @ off) / (G @ G), rel=0.1)
 
 
 def test_lines_of_regression_do_not_depend_on_the_parameterisation(results) -> None:
     found = results(*sweep("pol", ("elbo",), [100], range(2), 1))
     panel = Panel("sizes", "pol", "nll", methods("elbo"), "reg-log")
     assert not panel_series(panel, found, "unwhitened")[0].empty
+
+
+def test_of_regression_in_both_coordinates_the_asked_for_ones_are_drawn(results) -> None:
+    found = results(
+        *(
+            fit(method_cell("joint_log_dlm", "pol", seed=seed, parameterisation=how), nll=nll, mse=1.0)
+            for how, nll in (("whitened", 0.1), ("unwhitened", 0.7))
+            for seed in range(2)
+        )
+    )
+    panel = Panel("sizes", "pol", "nll", methods("joint_log_dlm"), "reg-log")
+    for how, nll in (("whitened", 0.1), ("unwhitened", 0.7)):
+        assert panel_series(panel, found, how)[0].points["mean"].tolist() == pytest.approx([nll])

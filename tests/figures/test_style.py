@@ -13,6 +13,7 @@ def test_every_method_has_a_look_and_the_papers_name() -> None:
     assert set(style.METHODS) == set(conf.methods())
     assert [look.label for look in style.METHODS.values()] == [
         "ELBO", "β-ELBO", "FITC", "joint DLM", "fixed DLM", "joint sq-DLM", "fixed sq-DLM",
+        "PPGPR (joint DLM, β = 1)",
     ]  # fmt: skip
 
 
@@ -24,7 +25,27 @@ def test_methods_can_be_told_apart_without_colour() -> None:
 
 def test_estimators_can_be_told_apart_without_colour() -> None:
     looks = [style.of_estimator(name, samples) for name in style.ESTIMATORS for samples in (1, 10, 100)]
-    assert len({(look.marker, look.dashes, look.filled) for look in looks}) == len(looks)
+    assert len({(look.marker, look.fill) for look in looks}) == len(looks)
+
+
+def test_methods_and_estimators_share_neither_colour_nor_marker() -> None:
+    """A figure may show both: then a symbol must not mean two things."""
+    estimators = [style.of_estimator(name, samples) for name in style.ESTIMATORS for samples in (1, 10, 100)]
+    estimators.append(style.of_estimator("exact", None))
+    methods = [*style.METHODS.values(), style.of_method("my_objective")]
+    assert not {look.marker for look in estimators} & {look.marker for look in methods}
+    assert not {look.colour for look in estimators} & {look.colour for look in methods}
+
+
+def test_dashes_are_left_to_beta() -> None:
+    assert {look.dashes for look in style.METHODS.values()} == {"-"}
+    betas = [style.at_beta(style.of_method_by_beta("joint_log_dlm"), beta) for beta in (0.1, 1.0, 10.0)]
+    assert len({look.dashes for look in betas}) == 3
+    assert {look.fill for look in betas} == {"full"}, "an open marker would need an explanation"
+
+
+def test_the_elbo_is_black_also_where_it_has_a_beta() -> None:
+    assert style.of_method_by_beta("beta_elbo") == style.of_method("elbo")
 
 
 @pytest.mark.parametrize("estimator", style.ESTIMATORS)

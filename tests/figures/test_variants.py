@@ -12,10 +12,10 @@ def names(figure: str, present: dict[str, str], parameterisations: set[str] = fr
     return [drawing.name for drawing in drawings(FIGURES[figure], present, set(parameterisations))]
 
 
-def test_stand_ins_are_drawn_in_a_file_of_their_own() -> None:
+def test_a_stand_in_takes_the_panel_of_data_that_was_not_run() -> None:
     present = {"pol": "regression", "sarcos_test": "regression"}
-    assert names("reg-log", present) == ["reg-log", "reg-log-sarcos_test"]
-    on_stand_in = drawings(FIGURES["reg-log"], present, set())[1]
+    assert names("reg-log", present) == ["reg-log"]
+    (on_stand_in,) = drawings(FIGURES["reg-log"], present, set())
     shown = [panel.dataset for panel in on_stand_in.panels]
     assert "sarcos_test" in shown
     assert "sarcos" not in shown
@@ -23,21 +23,27 @@ def test_stand_ins_are_drawn_in_a_file_of_their_own() -> None:
 
 
 def test_no_stand_in_where_the_papers_data_was_run() -> None:
-    assert names("reg-log", {"sarcos": "regression", "sarcos_test": "regression"}) == ["reg-log"]
+    (drawing,) = drawings(FIGURES["reg-log"], {"sarcos": "regression", "sarcos_test": "regression"}, set())
+    assert drawing.stand_ins == {}
+    assert drawing.panels == FIGURES["reg-log"].panels
 
 
 def test_several_stand_ins_share_one_drawing() -> None:
-    present = {"sarcos_test": "regression", "peds1_left": "count", "flights": "binary"}
-    assert names("selection", present) == ["selection", "selection-standins"]
+    present = {"sarcos_test": "regression", "peds1_left": "count", "flights": "binary", "nycflights13": "binary"}
+    (drawing,) = drawings(FIGURES["selection"], present, set())
+    assert drawing.name == "selection"
+    assert drawing.stand_ins == {"sarcos_test": "sarcos", "peds1_left": "peds1_dir1", "flights": "airline"}
+    assert len(drawing.panels) == 9
 
 
 def test_peds1_directions_become_one_panel() -> None:
-    drawing = drawings(FIGURES["count-log"], {"abalone": "count", "peds1_left": "count"}, set())[1]
+    (drawing,) = drawings(FIGURES["count-log"], {"abalone": "count", "peds1_left": "count"}, set())
     assert [panel.dataset for panel in drawing.panels] == ["abalone", "peds1_left"]
 
 
 def test_the_default_jobs_data_does_not_pose_as_the_papers() -> None:
-    assert names("class-log", {"ringnorm_drawn": "binary"}) == ["class-log"]
+    (drawing,) = drawings(FIGURES["class-log"], {"ringnorm_drawn": "binary"}, set())
+    assert drawing.stand_ins == {}
 
 
 def test_both_parameterisations_where_both_were_run() -> None:

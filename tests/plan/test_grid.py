@@ -203,3 +203,35 @@ def test_keys_hold_the_data_and_the_split():
 def test_refused_in_a_sentence(word, said):
     with pytest.raises(UserError, match=said):
         _cells("dataset=banana", word)
+
+
+FLOOR = "training.regression.noise_floor=0.01"
+
+
+def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_it():
+    words = ["dataset=pol", "sizes=[60]", "seeds=[0]", "method=[elbo,fitc,joint_log_dlm,fixed_log_dlm]"]
+    free, floored = _cells(*words), _cells(*words, FLOOR)
+    assert {cell.noise_floor for cell in floored} == {0.01}
+    assert not {cell.key for cell in free} & {cell.key for cell in floored}
+    bases = {cell.key: cell for cell in floored if cell.objective == "elbo"}
+    assert {bases[cell.base].noise_floor for cell in floored if cell.base} == {0.01}
+    assert [replace(cell, noise_floor=None) for cell in floored if not cell.base] == [c for c in free if not c.base]
+    assert _cells(*words, "training.regression.noise_floor=null") == free
+    assert "noise>0.01" in floored[0].describe()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dataset=pol", "training.regression.noise_floor=-1"], "noise_floor=-1.0: give a number > 0"),
+        (["dataset=pol", "training.regression.noise_floor=0.1"], "the noise starts at 0.1, which must be above"),
+        (["dataset=banana", "training.binary.noise_floor=0.01"], "the likelihood of banana has no noise"),
+        (
+            ["dataset=pol", "training.regression.initial.noise=0.005", FLOOR],
+            "the noise starts at 0.005, which must be above",
+        ),
+    ],
+)
+def test_floors_that_make_no_sense(words, sentence):
+    with pytest.raises(UserError, match=sentence):
+        _cells("sizes=[60]", *words)

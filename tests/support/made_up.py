@@ -60,6 +60,8 @@ def asked(records: Iterable[Record], betas: str | None = None) -> list[Asked]:
         for name, spec in catalogue.methods().items():
             if (spec["objective"], spec["variant"]) != (one.cell.objective, one.cell.variant):
                 continue
+            if name == "ppgpr":
+                continue  # joint DLM at beta = 1: tests that mean PPGPR ask for it themselves
             if spec["select"] or one.cell.beta in (None, 1.0):
                 groups.setdefault((name, one.cell.identity), {})[one.key] = one.cell.beta or 0.0
     found = []

@@ -2,6 +2,7 @@
 
 from dlmexp.figures.families import (
     airline,
+    anatomy,
     calibration,
     classification,
     counts,
@@ -13,6 +14,6 @@ from dlmexp.figures.families import (
 from dlmexp.figures.registry import FIGURES
 
 # In the order in which the paper shows them.
-for family in (selection, regression, classification, counts, airline, gradients, calibration, default):
+for family in (selection, regression, classification, counts, airline, gradients, calibration, anatomy, default):
     for figure in family.FAMILY:
         FIGURES.add(figure.id, figure)

@@ -3,7 +3,7 @@
 from dlmexp.figures.panels import Figure, Panel, estimators
 from dlmexp.figures.style import ESTIMATORS
 
-STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²", "error": "|g − G|²"}
+STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²/|G|²", "error": "|g − G|²/|G|²"}
 SAMPLES = (1, 10, 100)
 
 

@@ -14,7 +14,7 @@ def nll_vs_n(dataset: str, experiment: str = "reg-log") -> Panel:
 
 
 def mse_vs_n(dataset: str) -> Panel:
-    return Panel("sizes", dataset, "mse", SQUARE, "reg-sq")
+    return Panel("sizes", dataset, "mse", SQUARE, "reg-sq", log=True)
 
 
 def nll_vs_beta(dataset: str, share: str) -> Panel:
