@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
-BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "__init__"}
+BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "reading", "__init__"}
 ALLOWED = {
     "errors": set(),
     "paths": set(),
+    "reading": {"errors"},
     "config": set(),
     "console": {"errors"},
     "registry": {"errors"},

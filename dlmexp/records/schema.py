@@ -12,7 +12,9 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
+from dlmexp.reading.json_text import typed_value
 
 FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
 
@@ -82,20 +84,16 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return "fits" if self.cell.evaluate == "end" else "curves"
 
 
-class Unreadable(Exception):
-    """Content that is no record of ours; the message says why."""
-
-
 class TooNew(Unreadable):
     """A record in a format that only a newer dlmexp can read."""
 
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    return json.dumps(msgspec.to_builtins(record, enc_hook=_plain), separators=(",", ":")).encode()
+    return json.dumps(msgspec.to_builtins(record, enc_hook=plain), separators=(",", ":")).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """NumPy's numbers as Python's."""
     if isinstance(value, np.generic):
         return value.item()
@@ -112,8 +110,8 @@ def decoded(values: Any) -> Record:
     try:
         for step in range(version, FORMAT):
             values = UPGRADES[step](values)
-        return msgspec.convert(values, Record)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        return typed_value(values, Record)
+    except (Unreadable, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it does not fit the schema of a record: {error}") from None
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
+from dlmexp.errors import Unreadable
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
+from dlmexp.reading.json_text import typed_value
 from dlmexp.records.provenance import provenance
 from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
@@ -146,7 +148,7 @@ class Engine:
         training, cells = resumed or (Training.start(self._program(pending), how), pending)
         path = checkpoint.path_of(self.store, cells)
         if not resumed:
-            checkpoint.save(path, cells, {"open": list(range(len(cells)))}, {})
+            checkpoint.save(path, cells, checkpoint.Notes(list(range(len(cells)))), {})
         saved, wanted = time.monotonic(), {cell.key for cell in pending}
 
         def between(training: Training) -> None:
@@ -165,13 +167,13 @@ class Engine:
         checkpoint.discard(path)
 
     def _save(self, path: Path, cells: Batch, training: Training) -> None:
-        notes = {
-            "open": [training.cells[i] for i in np.flatnonzero(training.unreported())],
-            "cells": training.cells,
-            "seconds": training.seconds,
-            "curves": [asdict(curve) for curve in training.curves],
-            "iteration": int(training.state.iteration),
-        }
+        notes = checkpoint.Notes(
+            open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
+            cells=training.cells,
+            seconds=training.seconds,
+            curves=[asdict(curve) for curve in training.curves],
+            iteration=int(training.state.iteration),
+        )
         checkpoint.save(path, cells, notes, training.state.arrays())
 
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
@@ -184,17 +186,18 @@ class Engine:
         if found is None:
             return None
         notes = found.notes
-        if "iteration" not in notes:
+        if notes.iteration is None:
             return Training.start(self._program(found.cells), how), found.cells
+        program = self._program(tuple(found.cells[i] for i in notes.cells))
         try:
             state = State.from_arrays(found.arrays(), self.target.device)
-        except Exception:  # a damaged archive can raise nearly anything
-            self.store.quarantine(path, "the checkpoint can't be read")
+            state.check(State.fresh(program.initial(), how))
+            curves = [typed_value(curve, Curve) for curve in notes.curves]
+        except (Unreadable, TypeError) as why:
+            self.store.quarantine(path, f"the checkpoint can't be read: {why}")
             return None
-        program = self._program(tuple(found.cells[i] for i in notes["cells"]))
-        curves = [Curve(**curve) for curve in notes["curves"]]
-        self.progress.resumed(notes["iteration"])
-        return Training(program, state, notes["cells"], notes["seconds"], curves), found.cells
+        self.progress.resumed(notes.iteration)
+        return Training(program, state, notes.cells, notes.seconds, curves), found.cells
 
     def _gradients(self, cells: Batch) -> None:
         """Measure bias and variance of the estimators' gradients; nothing is trained."""

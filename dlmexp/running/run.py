@@ -14,6 +14,7 @@ from dlmexp.records.manifest import check_same_data, manifest, read_manifests, w
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
+from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.plan_table import show_plan
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
@@ -37,6 +38,7 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     for message in sweep.missing:
         print(f"left out: {message}", flush=True)
     try:
+        remove_leftovers(store.root)
         for name, (_, data) in sweep.datasets.items():
             check_same_data(store.root, name, data.checksum)
         write_manifest(store.root, manifest(cfg.name, sweep.candidates))

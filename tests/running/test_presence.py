@@ -8,15 +8,16 @@ import time
 
 import pytest
 
+from dlmexp.records.owner import machine
 from dlmexp.running import presence
 from dlmexp.running.presence import Presence, active_processes
 
 
-def _other(root, keys, host="elsewhere", pid=1, announced=0):
+def _other(root, keys, host="elsewhere", pid=1, announced=0, machine=""):
     folder = root / "running"
     folder.mkdir(exist_ok=True)
     path = folder / f"{host}-{pid}-1.json"
-    about = {"host": host, "pid": pid, "job": None, "announced": announced, "keys": keys}
+    about = {"host": host, "pid": pid, "job": None, "announced": announced, "keys": keys, "machine": machine}
     path.write_text(json.dumps(about))
     return path
 
@@ -44,24 +45,20 @@ def test_who_was_first(tmp_path):
 
 
 def test_a_process_that_was_killed_is_gone_at_once(tmp_path):
-    import socket
-
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    path = _other(tmp_path, ["a"], host=socket.gethostname(), pid=ended.pid)
+    path = _other(tmp_path, ["a"], pid=ended.pid, machine=machine())
     assert active_processes(tmp_path) == []
     assert not path.exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this machine")
 def test_so_is_one_that_nobody_waited_for(tmp_path):
-    import socket
-
     unreaped = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     assert unreaped.stdout is not None
     unreaped.stdout.read()
     os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
-    _other(tmp_path, ["a"], host=socket.gethostname(), pid=unreaped.pid)
+    _other(tmp_path, ["a"], pid=unreaped.pid, machine=machine())
     assert active_processes(tmp_path) == []
     unreaped.wait()
     unreaped.stdout.close()
