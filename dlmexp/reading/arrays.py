@@ -96,6 +96,10 @@ def _array(stream: IO[bytes], size: int, label: str) -> np.ndarray:
         done += got
     if done < bytes_left or stream.read(1):  # reading to the end also verifies the checksum
         raise Unreadable(f"{label} is torn: refused")
+    if dtype.kind == "U":
+        codes = np.frombuffer(buffer, dtype=np.dtype("u4").newbyteorder(dtype.byteorder))
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+            raise Unreadable(f"{label} is text of letters that there are not: refused")
     array = np.frombuffer(buffer, dtype=dtype).reshape(shape, order="F" if fortran else "C")
     return _text(array, label) if dtype.kind in TEXT else array
 
@@ -105,10 +109,9 @@ def _shown(shape: tuple[int, ...]) -> str:
 
 
 def _text(array: np.ndarray, label: str) -> np.ndarray:
-    """Texts as Python's; those that are no text in UTF-8 (or no code points at all) are refused."""
+    """Texts as Python's; bytes that are no text in UTF-8 are refused."""
     try:
         texts = [value if isinstance(value, str) else value.decode() for value in array.ravel().tolist()]
-        "".join(texts).encode()
     except ValueError as error:
         raise Unreadable(f"{label} is not text in UTF-8: save it as such") from error
     return np.array(texts, dtype=object if not texts else np.str_).reshape(array.shape)

@@ -59,7 +59,7 @@ def _opened(asked: urllib.request.Request, url: str) -> http.client.HTTPResponse
         if urlsplit(response.url).scheme not in ("http", "https"):
             raise ValueError(f"it leads to {response.url}")
         return response
-    except ValueError as error:  # http.client.InvalidURL and UnicodeError among them
+    except (http.client.InvalidURL, ValueError) as error:
         raise Unreadable(f"'{url}' is no address of a file: {error}") from error
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the caller asked for a part that there is not

@@ -17,7 +17,10 @@ def json_value(text: bytes) -> Any:
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError:  # standard JSON has no NaN; Python's own reader, five times slower, takes it
-            return json.loads(text)
+            value = json.loads(text)
+            if b"\\ud" in text.lower():  # it would take half a letter, too, which nobody could write again
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
     except (ValueError, RecursionError):
         raise Unreadable(NOT_JSON) from None
 

@@ -7,7 +7,6 @@ candidates of one another.
 
 import hashlib
 import io
-import shlex
 import tarfile
 from collections.abc import Iterable
 from functools import cached_property
@@ -23,7 +22,7 @@ from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.records.files import is_sealed, sealed, write_atomically
 from dlmexp.records.manifest import Manifest, merged
-from dlmexp.records.provenance import portable
+from dlmexp.records.provenance import portable_command
 from dlmexp.records.schema import FORMAT, Record, decoded, encoded
 
 PATTERN = "records*.tar.xz"
@@ -126,7 +125,7 @@ def write_pack(
             kept.pop("objective", None)
         if light and record.part != "gradients":
             kept = {name: array for name, array in kept.items() if _for_figures(name)}
-        command = portable(shlex.split(record.made.command or ""))
+        command = portable_command(record.made.command)
         record = msgspec.structs.replace(
             record,
             format=FORMAT,

@@ -7,16 +7,18 @@ cell: there an unknown field changes what the record is about.
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.plan.cell import FIRST_OPTIONS, Cell
+from dlmexp.plan.cell import FIRST_OPTIONS, Cell, Count
 from dlmexp.reading.json_text import typed_value
 
 FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
+Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -25,7 +27,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
     trivial: dict[str, dict[str, float]] = {}  # by part: the metrics of a predictor that knows only training targets
-    iterations: int | None = None
+    iterations: Count | None = None
     converged: bool | None = None
     stopped: str | None = None
     seconds: float | None = None
@@ -36,7 +38,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     hyperparameters: dict[str, float] = {}
     reason: str | None = None  # of a failure
     note: str | None = None  # what a reader of the result must know
-    draws: int | None = None  # gradients: how many, and their bias against two estimates G of the true one
+    draws: Count | None = None  # gradients: how many, and their bias against two estimates G of the true one
     bias: float | None = None
     bias_quadrature: float | None = None
     norm2_G: float | None = None
@@ -63,14 +65,14 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `sha256` that of the record itself."""
 
-    key: str
+    key: Key
     status: Literal["done", "failed"]
     cell: Cell
     result: Result
     made: Made
     format: int = 0
-    arrays: str | None = None
-    sha256: str | None = None
+    arrays: Checksum | None = None
+    sha256: Checksum | None = None
 
     @property
     def done(self) -> bool:
@@ -110,7 +112,10 @@ def decoded(values: Any) -> Record:
     try:
         for step in range(version, FORMAT):
             values = UPGRADES[step](values)
-        return typed_value(values, Record)
+        record = typed_value(values, Record)
+        if (samples := record.cell.options.get("samples")) is not None and not isinstance(samples, int):
+            raise Unreadable(f"a number of samples is {samples!r}")
+        return record
     except (Unreadable, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it does not fit the schema of a record: {error}") from None
 

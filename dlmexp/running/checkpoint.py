@@ -95,6 +95,14 @@ def _read(store: Store, path: Path) -> Checkpoint:
     return Checkpoint(path, cells, [cells[i] for i in notes.open], notes)
 
 
+def discard_finished(store: Store) -> None:
+    """Delete the checkpoints of which every cell has its record: those of a process that was killed just before."""
+    done, _ = store.keys()
+    for found in find(store):
+        if all(cell.key in done for cell in found.open):
+            discard(found.path)
+
+
 def discard(path: Path) -> None:
     """Delete the checkpoint of a finished batch, if it is there."""
     with contextlib.suppress(FileNotFoundError):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import Unreadable
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.json_text import typed_value
@@ -20,7 +20,7 @@ from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
 from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
-from dlmexp.running.device import Target
+from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
@@ -35,6 +35,10 @@ from dlmexp.training.trivial import trivial_metrics
 POLL_SECONDS = 2.0
 
 Batch = tuple[Cell, ...]
+TOO_LARGE = (
+    "{cell} does not fit into memory, not even alone: free some, or leave it out with sizes= or dataset=; what is "
+    "finished is safe"
+)
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
@@ -82,9 +86,11 @@ class Engine:
                 continue
             try:
                 self._batch(batch, pending)
-            except torch.OutOfMemoryError:
-                if len(pending) == 1:
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
                     raise
+                if len(pending) == 1:
+                    raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
                 torch.cuda.empty_cache()
                 self.progress.halved(len(pending))
                 for cells in (batch, pending):

@@ -12,6 +12,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
 from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
+from dlmexp.running import checkpoint
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
 from dlmexp.running.leftovers import remove_leftovers
@@ -43,10 +44,13 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
             check_same_data(store.root, name, data.checksum)
         write_manifest(store.root, manifest(cfg.name, sweep.candidates))
         plan = plan_sweep(sweep, store, device, free)
-        return _train(sweep, plan, store, restart_arguments) if plan.batches else summary(sweep.candidates, store)
+        if plan.batches:
+            return _train(sweep, plan, store, restart_arguments)
+        checkpoint.discard_finished(store)
+        return summary(sweep.candidates, store)
     except OSError as error:
         print(
-            f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, "
+            f"\ncan't read or write in {store.root}: {error.strerror}; what is finished is safe, "
             "the same command goes on from there"
         )
         return 1

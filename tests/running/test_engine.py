@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from dlmexp.data.splits import prepare
 from dlmexp.plan.batches import plan
