@@ -21,7 +21,9 @@ from dlmexp.reading.archives import open_raw
 MAX_BYTES = 1 << 28  # unfolded
 MAX_DEPTH = 20  # of cells and structs in one another
 HEADER = 128
-COMPRESSED, MATRIX = 15, 14
+INT8, INT32, UINT32, MATRIX, COMPRESSED, UTF8 = 1, 5, 6, 14, 15, 16  # types of elements
+BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}  # of those with numbers
+COMPLEX = 0x800  # a flag
 CELL, STRUCT, CHAR, DOUBLE, UINT64 = 1, 2, 4, 6, 15  # classes of variables
 BAD_FILE = (
     ValueError,
@@ -43,7 +45,7 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> tuple[
 
     with open_raw(path, member, MAX_BYTES) as stream:
         data = stream.read(MAX_BYTES + 1)
-    sound = _checked(data, path)
+    sound = _checked(data, path, names)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about variables of the same name and the like
@@ -56,8 +58,8 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> tuple[
     return tuple(found[name] for name in names)
 
 
-def _checked(data: bytes, path: Path) -> bytes:
-    """The same file with its compressed elements unfolded; every element has been found sound."""
+def _checked(data: bytes, path: Path, names: tuple[str, ...]) -> bytes:
+    """A file of the named variables alone, unfolded; all their elements have been found sound."""
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     if len(data) < HEADER or order is None or len(data) > MAX_BYTES:
         raise Unreadable(f"{path} is not a MATLAB 5 file of at most {MAX_BYTES} bytes")
@@ -74,6 +76,8 @@ def _checked(data: bytes, path: Path) -> bytes:
                 element = element[start:end]
             if kind != MATRIX:
                 raise Unreadable(f"{path} has an element of type {kind} where a variable should be: refused")
+            if _name(element, order) not in names:
+                continue
             _check_matrix(element, order)
             tag = struct.pack(f"{order}II", kind, len(element))
             found += [tag, element]
@@ -104,6 +108,14 @@ def _elements(data: bytes, at: int, end: int, order: str) -> Iterator[tuple[int,
         at += step
 
 
+def _name(data: bytes, order: str) -> str:
+    """The name of a variable: the third of its elements."""
+    for number, (_, start, end) in enumerate(_elements(data, 0, len(data), order), 1):
+        if number == 3:
+            return data[start:end].decode("latin-1")
+    return ""
+
+
 def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
     """The content of a matrix element: flags, dimensions, name, then what its class says."""
     if not data:
@@ -111,7 +123,7 @@ def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
     if depth > MAX_DEPTH:
         raise _Wrong(f"cells or structs lie {depth} deep in one another")
     parts = list(_elements(data, 0, len(data), order))
-    if len(parts) < 3 or parts[0][2] - parts[0][1] != 8:
+    if [kind for kind, *_ in parts[:3]] != [UINT32, INT32, INT8] or parts[0][2] - parts[0][1] != 8:
         raise _Wrong("a variable without dimensions or name")
     flags = struct.unpack_from(f"{order}I", data, parts[0][1])[0]
     kind = flags & 0xFF
@@ -119,7 +131,6 @@ def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
     if len(shape) < 2 or len(shape) > 32 or min(shape) < 0:
         raise _Wrong(f"a variable of shape {shape[:8]}")
     count, rest = prod(shape), parts[3:]
-    room = sum(end - start for _, start, end in rest)
     if kind in (CELL, STRUCT):
         if kind == STRUCT:
             count *= _fields(data, rest[:2], order)
@@ -129,16 +140,22 @@ def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
         for _, start, end in rest:
             _check_matrix(data[start:end], order, depth + 1)
     elif kind == CHAR or DOUBLE <= kind <= UINT64:
-        if count > room:  # a number takes a byte at least
-            raise _Wrong(f"a variable of shape {shape[:8]} has {room} bytes")
+        if len(rest) != (2 if flags & COMPLEX else 1):
+            raise _Wrong(f"a variable of shape {shape[:8]} has {len(rest)} parts")
+        for stored, start, end in rest:
+            letters = kind == CHAR and stored == UTF8 and end - start >= count  # a letter may take several bytes
+            if not letters and end - start != count * BYTES.get(stored, -1):
+                raise _Wrong(f"a variable of shape {shape[:8]} has {end - start} bytes of type {stored}")
     else:
         raise _Wrong(f"a variable of class {kind}, which is neither numbers in full, text, cells nor a struct")
 
 
 def _fields(data: bytes, parts: list[tuple[int, int, int]], order: str) -> int:
     """How many fields a struct has: the length of a name, then all names, padded to it."""
+    if [kind for kind, *_ in parts] != [INT32, INT8]:
+        raise _Wrong("a struct without field names")
     (_, at, end), (_, first, last) = parts
     width = struct.unpack_from(f"{order}i", data, at)[0] if end - at == 4 else 0
-    if width < 1:
+    if width < 1 or (last - first) % width:
         raise _Wrong("a struct without field names")
     return (last - first) // width

@@ -51,8 +51,8 @@ SOUND = made_up.cell(seed=1)
 OTHER = made_up.cell(seed=2)
 RUN = [
     "run", "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3",
-    "sizes=[10]", "seeds=[0]", "method=[elbo]", "beta=list", "beta.values=[1]", "device=cpu", "training.binary.max_iterations=2",
-    "checkpoint_seconds=1e-9",
+    "sizes=[10]", "seeds=[0]", "method=[elbo]", "beta=list", "beta.values=[1]", "device=cpu",
+    "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
 ]  # fmt: skip
 
 
@@ -301,7 +301,7 @@ TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
 }
 DIRECT = {"mat", "npz", "csv", "parquet", "archive", "http"}  # no command, but what all commands read such files with
 IN_CI = {
-    "record": 120, "arrays": 60, "pack": 80, "manifest": 40, "processes": 60, "checkpoint": 40, "mat": 600, "npz": 400,
+    "record": 80, "arrays": 30, "pack": 60, "manifest": 20, "processes": 60, "checkpoint": 20, "mat": 600, "npz": 400,
     "csv": 200, "parquet": 150, "archive": 300, "http": 150,
 }  # fmt: skip
 OWN = {

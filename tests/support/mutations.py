@@ -166,8 +166,9 @@ def mat(chance: random.Random) -> bytes:
     def matrix(depth: int = 0) -> bytes:
         kind = chance.choice([1, 2, 4, 5, 6, 6, 7, 9, 12, 3, 16, 17, 255])
         shape = [chance.choice([0, 1, 1, 2, 3, -1, 2**31 - 1]) for _ in range(chance.choice([2, 2, 2, 1, 3, 33]))]
-        parts = [element(6, struct.pack("<II", kind | chance.choice([0, 0, 0x800, 0x200]), chance.choice([0, 9]))),
-                 element(5, struct.pack(f"<{len(shape)}i", *shape)), element(1, chance.choice([b"X", b"X", b"", b"\xff"]))]  # fmt: skip
+        flags = struct.pack("<II", kind | chance.choice([0, 0, 0x800, 0x200]), chance.choice([0, 9]))
+        name = chance.choice([b"X", b"X", b"", b"\xff"])
+        parts = [element(6, flags), element(5, struct.pack(f"<{len(shape)}i", *shape)), element(1, name)]
         count = min(int(np.prod(np.abs(np.array(shape, dtype=float)))), 9)
         if kind == 1:
             parts += [matrix(depth + 1) for _ in range(count)] if depth < 3 else []
