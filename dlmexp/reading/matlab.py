@@ -22,7 +22,8 @@ MAX_BYTES = 1 << 28  # unfolded
 MAX_DEPTH = 20  # of cells and structs in one another
 HEADER = 128
 INT8, INT32, UINT32, MATRIX, COMPRESSED, UTF8 = 1, 5, 6, 14, 15, 16  # types of elements
-BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}  # of those with numbers
+BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8, 16: 1, 17: 2, 18: 4}  # that each takes
+NUMBERS, LETTERS = (1, 2, 3, 4, 5, 6, 7, 9, 12, 13), (1, 2, 4, 16, 17, 18)
 COMPLEX = 0x800  # a flag
 CELL, STRUCT, CHAR, DOUBLE, UINT64 = 1, 2, 4, 6, 15  # classes of variables
 BAD_FILE = (
@@ -144,7 +145,8 @@ def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
             raise _Wrong(f"a variable of shape {shape[:8]} has {len(rest)} parts")
         for stored, start, end in rest:
             letters = kind == CHAR and stored == UTF8 and end - start >= count  # a letter may take several bytes
-            if not letters and end - start != count * BYTES.get(stored, -1):
+            known = stored in (LETTERS if kind == CHAR else NUMBERS)  # SciPy dies of others (segmentation fault)
+            if not known or not (letters or end - start == count * BYTES[stored]):
                 raise _Wrong(f"a variable of shape {shape[:8]} has {end - start} bytes of type {stored}")
     else:
         raise _Wrong(f"a variable of class {kind}, which is neither numbers in full, text, cells nor a struct")

@@ -224,6 +224,7 @@ BOMBS = {
     "text": matrix(4, [1, 1 << 30], element(16, b"x")), "an object": matrix(3, [1, 1]),
     "a struct": matrix(2, [1, 1 << 30], element(5, struct.pack("<i", 1)), element(1, b"a" * 64)),
     "a small element": struct.pack("<HH", 14, 9) + b"abcd", "another kind": element(9, bytes(8)),
+    "a type that is none": matrix(12, [1, 0], element(99, b"")),
 }  # fmt: skip
 
 

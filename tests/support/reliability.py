@@ -3,6 +3,8 @@
 python -m tests.support.reliability MINUTES [FILE]      (scripts/reliability)
 """
 
+# ruff: noqa: E501
+
 import os
 import platform
 import sys
