@@ -47,6 +47,7 @@ class Notes(msgspec.Struct, omit_defaults=True):
     cells: list[Place] = []  # those in the tensors
     seconds: list[float] = []
     curves: list[dict[str, Any]] = []
+    alone: bool = False  # whether no other batch trained beside it, so that the seconds are its own
     iteration: int | None = None  # None: nothing is trained yet, and there are no tensors
 
 

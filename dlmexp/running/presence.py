@@ -27,8 +27,7 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
-    announced: int  # when, in nanoseconds since the epoch
-    keys: frozenset[str]
+    keys: dict[str, int]  # and when they were announced, in nanoseconds since the epoch
     job: str | None = None  # SLURM job
     machine: str = ""  # that counts `pid`
     name: str = ""  # of the file, without its suffix
@@ -52,13 +51,13 @@ class Presence:
         self.name = f"{socket.gethostname()}-{machine()}-{os.getpid()}-{time.time_ns()}"
         self.path = self.folder / f"{self.name}.json"
         self._about = ActiveProcess(
-            host=socket.gethostname(), pid=os.getpid(), announced=0, keys=frozenset(), job=own_job(), machine=machine()
+            host=socket.gethostname(), pid=os.getpid(), keys={}, job=own_job(), machine=machine()
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Presence":
-        self.announce(())
+        self._write()
         self._thread.start()
         return self
 
@@ -69,18 +68,31 @@ class Presence:
             self.path.unlink()
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Write which cells this process trains from now on."""
-        self._about = msgspec.structs.replace(self._about, announced=time.time_ns(), keys=frozenset(keys))
-        write_atomically(self.path, msgspec.json.encode(self._about, order="deterministic"))
+        """Write that this process trains these cells as well from now on."""
+        moment = time.time_ns()
+        self._write(dict.fromkeys(keys, moment) | self._about.keys)
+
+    def withdraw(self, keys: Iterable[str]) -> None:
+        """Write that it does not train these cells any more."""
+        gone = frozenset(keys)
+        self._write({key: moment for key, moment in self._about.keys.items() if key not in gone})
 
     def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
         """Other live processes that announced some of these cells before this one did (names settle a tie)."""
-        wanted, own = frozenset(keys), (self._about.announced, self.name)
+        wanted, moment, own = frozenset(keys), time.time_ns(), self._about.keys
         return [
             process
             for process in active_processes(self.folder.parent, self._now())
-            if process.name != self.name and process.keys & wanted and (process.announced, process.name) < own
+            if process.name != self.name
+            and any(
+                (process.keys[key], process.name) < (own.get(key, moment), self.name)
+                for key in process.keys.keys() & wanted
+            )
         ]
+
+    def _write(self, keys: dict[str, int]) -> None:
+        self._about = msgspec.structs.replace(self._about, keys=keys)
+        write_atomically(self.path, msgspec.json.encode(self._about))
 
     def _now(self) -> float | None:
         """The time by the clock of the disk, which also dates the files of the others; that of this host may differ."""

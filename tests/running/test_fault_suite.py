@@ -4,6 +4,7 @@ files.
 `scripts/reliability` counts what is injected here, in docs/RELIABILITY.md.
 """
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -45,9 +46,9 @@ def test_a_clock_that_jumps(suite):
 
 def _presence(suite: Suite, root: Path, host: str = "gone", seconds: float = 0.0) -> Path:
     """The file of a process on another machine that has announced every cell, and was seen so many seconds ago."""
-    keys = ", ".join(f'"{key}"' for key in suite.records)
+    keys = dict.fromkeys(suite.records, 0)
     path = root / "running" / f"{host}-1-1.json"
-    write_atomically(path, f'{{"host": "{host}", "pid": 1, "announced": 0, "keys": [{keys}], "machine": "m"}}'.encode())
+    write_atomically(path, json.dumps({"host": host, "pid": 1, "keys": keys, "machine": "m"}).encode())
     os.utime(path, (time.time() - seconds,) * 2)
     return path
 

@@ -17,7 +17,7 @@ def _other(root, keys, host="elsewhere", pid=1, announced=0, machine=""):
     folder = root / "running"
     folder.mkdir(exist_ok=True)
     path = folder / f"{host}-{pid}-1.json"
-    about = {"host": host, "pid": pid, "job": None, "announced": announced, "keys": keys, "machine": machine}
+    about = {"host": host, "pid": pid, "job": None, "keys": dict.fromkeys(keys, announced), "machine": machine}
     path.write_text(json.dumps(about))
     return path
 
@@ -26,10 +26,10 @@ def test_announced_while_it_lives(tmp_path):
     with Presence(tmp_path) as mine:
         mine.announce(["b", "a"])
         (found,) = active_processes(tmp_path)
-        assert found.keys == {"a", "b"}
+        assert found.keys.keys() == {"a", "b"}
         assert str(os.getpid()) in found.description
-        mine.announce(())
-        assert active_processes(tmp_path)[0].keys == frozenset()
+        mine.withdraw(["a", "b"])
+        assert active_processes(tmp_path)[0].keys == {}
     assert active_processes(tmp_path) == []
     assert list((tmp_path / "running").iterdir()) == []
 
@@ -71,6 +71,26 @@ def test_a_silent_process_elsewhere_counts_as_gone(tmp_path):
     os.utime(path, (old, old))
     assert active_processes(tmp_path) == []
     assert path.exists(), "another machine's file is not ours to remove"
+
+
+def test_a_date_in_the_future_does_not_keep_a_file_fresh(tmp_path):
+    """The clock of a host that is gone was a day ahead."""
+    path = _other(tmp_path, ["a"])
+    os.utime(path, (time.time() + 86400,) * 2)
+    with Presence(tmp_path) as mine:
+        mine.announce(["a"])
+        assert mine.announced_earlier(["a"]) == []
+
+
+def test_processes_of_another_machine_with_the_same_name_are_not_taken_for_dead(tmp_path):
+    import socket
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    path = _other(tmp_path, ["a"], host=socket.gethostname(), pid=ended.pid, machine="0123456789ab")
+    (found,) = active_processes(tmp_path)
+    assert found.host == socket.gethostname()
+    assert path.exists()
 
 
 def test_a_live_process_keeps_its_file_fresh(tmp_path, monkeypatch):

@@ -120,7 +120,7 @@ def target_manifest(chance: random.Random, folder: Path) -> None:
 
 def target_processes(chance: random.Random, folder: Path) -> None:
     """Files of presence, and of jobs on a cluster."""
-    about = {"host": "h", "pid": 1, "announced": 5, "keys": [OTHER.key], "job": None, "machine": "m", "name": ""}
+    about = {"host": "h", "pid": 1, "keys": {OTHER.key: 5}, "job": None, "machine": "m", "name": ""}
     job = {"id": "7", "cluster": "c", "user": "u", "time": 1.0, "overrides": "a=b", "keys": [OTHER.key]}
     outcome = {"host": "h", "code": 1, "reason": "r"}
     folders = folder / "running", folder / "multirun" / "m" / "jobs" / "7"
