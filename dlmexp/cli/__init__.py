@@ -74,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"dlmexp: {_describe(error)}; fix that, or choose another file or folder", file=sys.stderr)
         return 2
+    except MemoryError:
+        print("dlmexp: there is not enough memory left for this command", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("dlmexp: interrupted", file=sys.stderr)
         return 130

@@ -19,7 +19,7 @@ def content(path: Path, limit: int = GIB) -> bytes:
             raise Unreadable(f"{path} is not a plain file: refused")
         if about.st_size > limit:
             raise Unreadable(f"{path} has {about.st_size} bytes, more than {limit}: refused")
-        return file.read(limit + 1)[: limit + 1]
+        return file.read(about.st_size)
 
 
 def lines(path: Path, limit: int = GIB) -> list[str]:

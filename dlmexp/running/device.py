@@ -42,7 +42,7 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether it says that memory ran out: a GPU's, NumPy's, or torch's on a CPU, which has no class of its own."""
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:

@@ -57,7 +57,7 @@ class Presence:
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Presence":
-        self._write()
+        self._write({})
         self._thread.start()
         return self
 

@@ -20,6 +20,7 @@ from dlmexp.running.plan_table import show_plan
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
+NO_MEMORY = "there is not enough memory left for this run; what is finished is safe, the same command goes on"
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
@@ -48,6 +49,8 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
             return _train(sweep, plan, store, restart_arguments)
         checkpoint.discard_finished(store)
         return summary(sweep.candidates, store)
+    except MemoryError:
+        raise UserError(NO_MEMORY) from None
     except OSError as error:
         print(
             f"\ncan't read or write in {store.root}: {error.strerror}; what is finished is safe, "
