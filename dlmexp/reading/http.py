@@ -28,7 +28,7 @@ class Answer:
     """What a server answers: its status, its headers, and how many bytes follow (None if it does not say)."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
     length: int | None
     body: IO[bytes]
 

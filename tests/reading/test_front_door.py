@@ -27,7 +27,7 @@ from dlmexp.records.files import sealed
 from tests.support import made_up
 from tests.support.http_server import Behaviour, serving
 
-COMMANDS = (["status", "--failed"], ["collect"], ["plot", "default"], ["claims"])
+COMMANDS = (["status", "--failed"], ["collect"], ["plot", "--list"], ["claims"])
 
 
 def pack(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

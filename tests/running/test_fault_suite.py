@@ -49,7 +49,8 @@ def _presence(suite: Suite, root: Path, host: str = "gone", seconds: float = 0.0
     keys = dict.fromkeys(suite.records, 0)
     path = root / "running" / f"{host}-1-1.json"
     write_atomically(path, json.dumps({"host": host, "pid": 1, "keys": keys, "machine": "m"}).encode())
-    os.utime(path, (time.time() - seconds,) * 2)
+    seen = time.time() - seconds
+    os.utime(path, (seen, seen))
     return path
 
 

@@ -76,7 +76,8 @@ def test_a_silent_process_elsewhere_counts_as_gone(tmp_path):
 def test_a_date_in_the_future_does_not_keep_a_file_fresh(tmp_path):
     """The clock of a host that is gone was a day ahead."""
     path = _other(tmp_path, ["a"])
-    os.utime(path, (time.time() + 86400,) * 2)
+    ahead = time.time() + 86400
+    os.utime(path, (ahead, ahead))
     with Presence(tmp_path) as mine:
         mine.announce(["a"])
         assert mine.announced_earlier(["a"]) == []

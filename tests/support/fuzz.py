@@ -21,7 +21,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from dlmexp.cli import main
 from dlmexp.data.dataset import parse
 from dlmexp.data.download import download
 from dlmexp.data.parsers.registry import loader_of
-from dlmexp.data.spec import DatasetSpec
+from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.matlab import read_variables
@@ -40,6 +40,7 @@ from dlmexp.records.store import Store
 from tests.support import made_up, mutations
 from tests.support.cells import candidates
 
+COMPRESSIONS: tuple[Literal["snappy", "zstd"] | None, ...] = ("snappy", "zstd", None)
 CODES = (0, 1, 2, 3, 130)
 MEMORY = 3 << 30  # bytes of address space on top of what the process has when it starts
 READERS = (
@@ -194,7 +195,7 @@ def target_mat(chance: random.Random, folder: Path) -> None:
 
 
 def _table(path: Path, chance: random.Random) -> None:
-    task = chance.choice(["regression", "binary", "count"])
+    task: Task = chance.choice(get_args(Task))
     spec = DatasetSpec("csv", "table", task, "regression", options={"target": chance.choice(["y", "x", "y", "nope"])})
     with contextlib.suppress(UserError):
         parse(spec, loader_of(spec), {path.name: path})
@@ -218,7 +219,7 @@ def target_parquet(chance: random.Random, folder: Path) -> None:
     rows = chance.choice([0, 3, 30])
     columns: dict[str, Any] = {"y": np.arange(rows), "x": chance.choice([["a"] * rows, [None] * rows, np.ones(rows)])}
     path, buffer = folder.parent / "a.parquet", io.BytesIO()
-    pd.DataFrame(columns).to_parquet(buffer, compression=chance.choice(["snappy", "zstd", "none"]))
+    pd.DataFrame(columns).to_parquet(buffer, compression=chance.choice(COMPRESSIONS))
     path.write_bytes(mutations.flipped(buffer.getvalue(), chance))
     _table(path, chance)
 

@@ -183,7 +183,8 @@ def mat(chance: random.Random) -> bytes:
             width = chance.choice([1, 2, 4, 8])
             code = chance.choice([1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18, 99])
             parts.append(element(code, chance.randbytes(count * width + chance.choice([0, 0, 1]))))
-        chance.random() < 0.05 and chance.shuffle(parts)
+        if chance.random() < 0.05:
+            chance.shuffle(parts)
         return element(14, b"".join(parts))
 
     content = b"".join(matrix() for _ in range(chance.choice([1, 1, 2, 0])))
