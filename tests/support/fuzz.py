@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -334,7 +335,8 @@ def case(target: str, seed: int, folder: Path) -> str | None:
     before, text = _snapshot(folder), sound.read_bytes() if sound.exists() else b""
     os.chdir(folder)
     try:
-        with _quiet():
+        with _quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning is no traceback
             TARGETS[target](chance, results)
         assert not text or sound.read_bytes() == text, "a sound record has changed"
         assert _snapshot(folder) == before, f"files outside the results folder: {_snapshot(folder) ^ before}"
