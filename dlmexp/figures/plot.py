@@ -1,28 +1,45 @@
 """The work of `dlmexp plot`: chooses which drawings to make, computes their numbers, draws and saves them."""
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
-from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
+from dlmexp.figures.series import coordinates
+from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, PROTOCOLS
+from dlmexp.records.wanted import ANY, Wanted, check_at_hand
 
 MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
 
 
-def choose(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
-) -> list[Drawing]:
-    """The drawings of the figures `ids` (empty: all figures). Without `by` and `parameterisation`: all variants."""
+@dataclass(frozen=True)
+class Request:
+    """What is asked of `dlmexp plot`, figures aside."""
+
+    by: Mapping[str, list[str]] = field(default_factory=dict)
+    parameterisation: str | None = None
+    wanted: Wanted = ANY
+    compare_protocols: bool = False
+
+
+AS_USUAL = Request()
+
+
+def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) -> list[Drawing]:
+    """The drawings of the figures `ids` (empty: all). Without a dataset and a parameterisation: all variants."""
+    by, parameterisation = request.by, request.parameterisation
     wanted = find(ids)
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     if datasets := by.get("dataset"):
@@ -34,10 +51,36 @@ def choose(
         plain = [drawings(figure, present, set()) for figure in wanted]
         chosen = [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
-        run = {how for results in several for how in results.parameterisations}
+        run = _other_coordinates(several, request.wanted.protocol)
         chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+    if request.compare_protocols:
+        chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
+    rest += [name for name in (request.wanted.protocol,) if name and name != PAPER]
+    rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
+    return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
+
+
+def _other_coordinates(several: list[Results], protocol: str | None) -> set[str]:
+    """The parameterisations of q that were run beside those that a protocol is drawn in anyway."""
+    choices = [one for results in several for one in results.choices if protocol in (None, one.protocol)]
+    others = [one for one in choices if one.cell.parameterisation != coordinates(one, PARAMETERISATIONS[0])]
+    return {one.cell.parameterisation for one in others}
+
+
+def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
+    return replace(drawing, name=re.sub(r"[^\w.=+-]+", "_", "-".join([drawing.name, *words])))
+
+
+def _protocols(several: list[Results]) -> list[str]:
+    """Those at hand, in the order in which they are shown."""
+    names = {one.protocol for results in several for one in results.choices}
+    if len(names) < 2:
+        (name,) = names or {PAPER}
+        raise UserError(
+            f"--compare-protocols: all records are of protocol {name}; protocol=NAME makes a run use another"
+        )
+    return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
 
 
 def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
@@ -48,7 +91,7 @@ def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
     name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
-    return replace(drawing, name=name, parameterisation=how)
+    return replace(drawing, name=name, parameterisation=how, options=(*drawing.options, "--parameterisation", how))
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
@@ -62,13 +105,15 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
 
 
 def measured(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
-) -> Iterator[Drawn]:
+    several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
+) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another."""
-    chosen = choose(several, ids, by, parameterisation)
-    kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in several]
+    for results in several:
+        check_at_hand(results.settings, results.choices, request.wanted)
+    chosen = choose(several, ids, request)
+    kept = [restrict(results, request.by) if set(request.by) - {"dataset"} else results for results in several]
     for drawing in chosen:
-        yield measure(drawing, kept, error)
+        yield measure(drawing, kept, error, request.wanted)
 
 
 def plot(
@@ -76,8 +121,7 @@ def plot(
     ids: list[str],
     out: Path,
     formats: list[str],
-    by: list[str] | None = None,
-    parameterisation: str | None = None,
+    request: Request = AS_USUAL,
     error: str = "std",
     jobs: int = 1,
 ) -> Iterator[tuple[Drawn, list[Path]]]:
@@ -85,7 +129,7 @@ def plot(
 
     With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
     """
-    everything = list(measured(several, ids, parse_by(by or []), parameterisation, error))
+    everything = list(measured(several, ids, request, error))
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
     if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:

@@ -53,6 +53,7 @@ class Presence:
         self._about = ActiveProcess(
             host=socket.gethostname(), pid=os.getpid(), keys={}, job=own_job(), machine=machine()
         )
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
@@ -70,12 +71,14 @@ class Presence:
     def announce(self, keys: Iterable[str]) -> None:
         """Write that this process trains these cells as well from now on."""
         moment = time.time_ns()
-        self._write(dict.fromkeys(keys, moment) | self._about.keys)
+        with self._lock:
+            self._write(dict.fromkeys(keys, moment) | self._about.keys)
 
     def withdraw(self, keys: Iterable[str]) -> None:
         """Write that it does not train these cells any more."""
         gone = frozenset(keys)
-        self._write({key: moment for key, moment in self._about.keys.items() if key not in gone})
+        with self._lock:
+            self._write({key: moment for key, moment in self._about.keys.items() if key not in gone})
 
     def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
         """Other live processes that announced some of these cells before this one did (names settle a tie)."""
