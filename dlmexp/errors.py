@@ -1,8 +1,12 @@
-"""The one exception that the command line turns into a sentence and exit code 2."""
+"""The exception that the command line turns into a sentence and exit code 2, and its kind for content from outside."""
 
 
 class UserError(Exception):
     """Something the user typed or supplied is wrong; the message says what it was and what to do instead."""
+
+
+class Unreadable(UserError):
+    """Content from outside that is damaged, not what it should be, or beyond a limit; the message says which."""
 
 
 def nearest(word: str, valid: list[str]) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
-BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "__init__"}
+BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "reading", "__init__"}
 ALLOWED = {
     "errors": set(),
     "paths": set(),
+    "reading": {"errors"},
     "config": set(),
     "console": {"errors"},
     "registry": {"errors"},
@@ -74,6 +75,39 @@ def test_packages_import_only_what_the_table_allows():
         for target in targets
         if room(target) not in ALLOWED[room(module)] | {room(module), "__init__"}
     ]
+    assert not wrong
+
+
+# What decodes bytes from outside, and who may import it besides `reading`: those that write such files, or only hash.
+DECODERS = {
+    "bz2": set(), "gzip": set(), "lzma": set(), "zlib": set(), "zipfile": set(), "urllib": set(), "http": set(),
+    "pickle": set(), "tarfile": {"records.pack"}, "scipy.io": set(), "socket": {"records.owner", "records.provenance",
+    "running.presence", "cluster.node"}, "ssl": set(),
+}  # fmt: skip
+# Functions of the same kind. What our own processes print to one another is not from outside.
+CALLS = {"loads": {"benchmark.data"}, "load": {"catalogue", "plan.compose"}, "loadtxt": set(), "read_csv": set(),
+         "loadmat": set(), "genfromtxt": set(), "fromfile": set()}  # fmt: skip
+
+
+def test_only_the_front_door_decodes_what_comes_from_outside():
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        if room(module) == "reading":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for decoder, allowed in DECODERS.items():
+                if any(name == decoder or name.startswith(f"{decoder}.") for name in names) and module not in allowed:
+                    wrong.append(f"{module} imports {decoder}")
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
+                of = node.func.value
+                decodes = isinstance(of, ast.Name) and of.id in ("json", "np", "yaml", "pickle", "torch", "pd", "csv")
+                if decodes and module not in CALLS[node.func.attr]:
+                    wrong.append(f"{module} calls {node.func.attr}")
+            if isinstance(node, ast.Attribute) and node.attr == "decode" and ast.unparse(node.value) == "msgspec.json":
+                wrong.append(f"{module} calls msgspec.json.decode")
     assert not wrong
 
 

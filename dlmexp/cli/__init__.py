@@ -12,7 +12,7 @@ from dlmexp import __version__
 from dlmexp.errors import UserError
 from dlmexp.plugins import extended
 
-COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "benchmark")
+COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "clean", "benchmark")
 
 
 class Parser(argparse.ArgumentParser):
@@ -73,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno is None:
             raise
         print(f"dlmexp: {_describe(error)}; fix that, or choose another file or folder", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print("dlmexp: there is not enough memory left for this command", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("dlmexp: interrupted", file=sys.stderr)

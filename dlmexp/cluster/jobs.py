@@ -8,6 +8,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
+import msgspec
+
+from dlmexp.errors import Unreadable
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
 
 SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
@@ -23,16 +28,22 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class SubmittedJob:
-    """A job and the block it was submitted for."""
+class Written:
+    """What is written down when a job is submitted."""
 
-    folder: Path
     id: str
     cluster: str
     user: str
     time: float
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmittedJob(Written):
+    """A job and the block it was submitted for."""
+
+    folder: Path
 
     @property
     def log(self) -> Path:
@@ -42,8 +53,8 @@ class SubmittedJob:
     @cached_property
     def outcome(self) -> Outcome | None:
         try:
-            return Outcome(**json.loads((self.folder / OUTCOME).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            return typed_json(content(self.folder / OUTCOME), Outcome)
+        except (OSError, Unreadable):
             return None
 
 
@@ -51,10 +62,9 @@ def write_submission(
     folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]
 ) -> SubmittedJob:
     """Record in the job's folder what it was submitted for."""
-    job = SubmittedJob(folder, job_id, cluster, getpass.getuser(), time.time(), " ".join(overrides), frozenset(keys))
-    content = {"id": job.id, "cluster": cluster, "user": job.user, "time": job.time, "overrides": job.overrides}
-    write_atomically(folder / SUBMITTED, json.dumps({**content, "keys": sorted(job.keys)}).encode())
-    return job
+    about = Written(job_id, cluster, getpass.getuser(), time.time(), " ".join(overrides), frozenset(keys))
+    write_atomically(folder / SUBMITTED, msgspec.json.encode(about, order="deterministic"))
+    return SubmittedJob(**asdict(about), folder=folder)
 
 
 def read_submissions(root: Path) -> list[SubmittedJob]:
@@ -62,9 +72,8 @@ def read_submissions(root: Path) -> list[SubmittedJob]:
     found = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         try:
-            content = json.loads(path.read_bytes())
-            found.append(SubmittedJob(path.parent, **{**content, "keys": frozenset(content["keys"])}))
-        except (OSError, ValueError, TypeError, KeyError):
+            found.append(SubmittedJob(**asdict(typed_json(content(path), Written)), folder=path.parent))
+        except (OSError, Unreadable):
             continue  # deleted just now, or not a file of ours
     return sorted(found, key=lambda job: (job.time, job.id))
 

@@ -8,14 +8,28 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from dlmexp.data.checksums import sha256, write_json
 from dlmexp.data.folders import is_writable
+from dlmexp.errors import Unreadable
+from dlmexp.reading.arrays import mapped_array
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
 
 log = logging.getLogger(__name__)
+
+
+class About(msgspec.Struct):
+    """What `about.json` says of the arrays beside it."""
+
+    shape: list[int]
+    arrays: dict[Literal["X.npy", "y.npy"], str]  # their checksums
+    checksum: str = ""
+    facts: dict[str, Any] = {}
 
 
 def content_checksum(task: str, X: np.ndarray, y: np.ndarray) -> str:
@@ -74,21 +88,24 @@ def find(folders: list[Path], entry: str) -> tuple[np.ndarray, np.ndarray, dict[
     """X and y of an entry, memory-mapped read-only, and its metadata; None if there is no valid entry."""
     for folder in folders:
         try:
-            metadata = json.loads((folder / entry / "about.json").read_text())
-            X = np.load(folder / entry / "X.npy", mmap_mode="r", allow_pickle=False)
-            y = np.load(folder / entry / "y.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError):
+            metadata = _about(folder / entry)
+            X, y = mapped_array(folder / entry / "X.npy"), mapped_array(folder / entry / "y.npy")
+        except (OSError, Unreadable):
             continue
-        if list(X.shape) == metadata.get("shape") and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
+        if list(X.shape) == metadata["shape"] and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
             return X, y, metadata
     return None
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    return msgspec.structs.asdict(typed_json(content(folder / "about.json"), About))
 
 
 def find_damage(folder: Path) -> str | None:
     """Compares an entry's arrays with the checksums stored with them; describes what is wrong, or None."""
     try:
-        metadata = json.loads((folder / "about.json").read_text())
+        metadata = _about(folder)
         wrong = [name for name, value in metadata["arrays"].items() if sha256(folder / name) != value]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, Unreadable) as error:
         return f"{folder}: unreadable ({error})"
     return f"{folder}: {', '.join(wrong)} changed after they were written" if wrong else None

@@ -9,6 +9,9 @@ from typing import Any
 
 from dlmexp.data.folders import cache_folders, is_writable
 from dlmexp.data.spec import FileSpec
+from dlmexp.errors import Unreadable
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
 
 CHUNK = 1 << 20
 
@@ -33,11 +36,11 @@ def cached_sha256(path: Path, root: Path, reread: bool = False) -> str:
     folders = cache_folders(path, root)
     for folder in [] if reread else folders:
         try:
-            cached = json.loads((folder / f"{path.name}.sha256.json").read_text())
-        except (OSError, ValueError):
+            cached = typed_json(content(folder / f"{path.name}.sha256.json"), dict[str, int | str])
+        except (OSError, Unreadable):
             continue
-        if isinstance(cached, dict) and {key: cached.get(key) for key in identity} == identity:
-            return cached["sha256"]
+        if {key: cached.get(key) for key in identity} == identity:
+            return str(cached.get("sha256"))
     value = sha256(path)
     for folder in filter(is_writable, folders):
         try:

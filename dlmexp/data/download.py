@@ -1,41 +1,24 @@
 """Downloads one file over HTTP: resumes interrupted downloads, retries transient errors, detects incomplete files."""
 
-import http.client
-import json
+import logging
 import os
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from dlmexp.data.checksums import write_json
-from dlmexp.errors import UserError
+from dlmexp.errors import Unreadable, UserError
+from dlmexp.reading import http
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
 
 CHUNK = 1 << 18
 ATTEMPTS = 5
-TIMEOUT = 30.0
-MAX_BYTES = 1 << 33
-TRANSIENT_STATUS = (408, 425, 429, 500, 502, 503, 504)
+log = logging.getLogger(__name__)
 
 ProgressCallback = Callable[[int, int | None], None]
 """Called with (bytes so far, bytes in total if known)."""
-
-
-class _Interrupted(Exception):
-    """The transfer ended early; the bytes received so far are kept."""
-
-
-TRANSIENT_ERRORS = (
-    _Interrupted,
-    urllib.error.URLError,
-    http.client.HTTPException,
-    ConnectionError,
-    TimeoutError,
-    ssl.SSLError,
-)
-"""Errors worth a retry; any other OSError is one of the local disk."""
 
 
 def download(
@@ -48,8 +31,8 @@ def download(
     """Downloads `url` to the file `part`, and resumes if `part` already holds the beginning.
 
     Resumes only if the server can confirm that its file has not changed, or if the caller will verify a checksum
-    (`will_verify`). Transient errors are retried after 1, 2, 4 ... seconds, until five attempts in a row have received
-    nothing. Raises UserError then, and at once for any other HTTP error.
+    (`will_verify`). Transient errors are retried after 1, 2, 4 ... seconds, each time with a message, until five
+    attempts in a row have received nothing. Raises UserError then, and at once for an error that is final.
     """
     part.parent.mkdir(parents=True, exist_ok=True)
     failures = 0
@@ -58,65 +41,62 @@ def download(
         try:
             _transfer(url, part, progress, will_verify)
             return
-        except TRANSIENT_ERRORS as error:
-            if isinstance(error, urllib.error.HTTPError) and error.code not in TRANSIENT_STATUS:
-                raise UserError(f"{url} answered {error.code} {error.reason}") from error
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error or type(error).__name__
+        except http.Interrupted as error:
+            reason = error
         except OSError as error:
             raise UserError(f"{part} could not be written: {error.strerror}") from error
         failures = 0 if _size(part) > before else failures + 1
         if failures == ATTEMPTS:
-            raise UserError(f"{url}: {reason}; {_size(part)} bytes are kept, the same command resumes from there")
-        sleep(2.0 ** max(failures - 1, 0))
+            kept = f"; {_size(part)} bytes are kept, the same command resumes from there" if _size(part) else ""
+            raise UserError(f"{url}: {reason}, {ATTEMPTS} times in a row{kept}")
+        pause = 2.0 ** max(failures - 1, 0)
+        log.warning("%s: %s; attempt %d of %d follows in %.0f s", url, reason, failures + 1, ATTEMPTS, pause)
+        sleep(pause)
 
 
 def _transfer(url: str, part: Path, progress: ProgressCallback, will_verify: bool) -> None:
     have, validator = _size(part), _read_validator(part)
-    request = urllib.request.Request(url, headers={"User-Agent": "dlmexp", "Accept-Encoding": "identity"})
+    headers = {}
     if have and (validator or will_verify):
-        request.add_header("Range", f"bytes={have}-")
+        headers["Range"] = f"bytes={have}-"
     if have and validator:
-        request.add_header("If-Range", validator)
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code != 416:
-                raise
-            if error.headers.get("Content-Range") == f"bytes */{have}":
+        headers["If-Range"] = validator
+    with http.request(url, headers) as answer:
+        there = answer.headers.get("Content-Range") or ""
+        if answer.status == 416:
+            if there == f"bytes */{have}":
                 return
-        part.unlink(missing_ok=True)
-        raise _Interrupted("the file on the server changed during the download") from None
-    with response:
-        resumed = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+            part.unlink(missing_ok=True)
+            raise http.Interrupted("the file on the server changed during the download")
+        resumed = answer.status == 206 and there.startswith(f"bytes {have}-")
         start = have if resumed else 0
-        length = response.headers.get("Content-Length")
-        total = start + int(length) if length and length.isdigit() else None
-        _write_validator(part, response.headers.get("ETag"), response.headers.get("Last-Modified"))
+        total = None if answer.length is None else start + answer.length
+        _write_validator(part, answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
         with part.open("ab" if resumed else "wb") as out:
-            _copy(response, out.write, start, total, progress)
+            _copy(url, answer.body, out.write, start, total, progress)
             out.flush()
             os.fsync(out.fileno())
 
 
 def _copy(
-    response: http.client.HTTPResponse,
+    url: str,
+    body: IO[bytes],
     write: Callable[[bytes], object],
     done: int,
     total: int | None,
     progress: ProgressCallback,
 ) -> None:
-    if total is not None and total > MAX_BYTES:
-        raise UserError(f"{response.url} would be {total} bytes, more than {MAX_BYTES}: refused")
+    if total is not None and total > http.MAX_BYTES:
+        raise Unreadable(f"{url} would be {total} bytes, more than {http.MAX_BYTES}: refused")
     progress(done, total)
-    while chunk := response.read(CHUNK):
+    while chunk := body.read(CHUNK):
         write(chunk)
         done += len(chunk)
         progress(done, total)
-        if done > MAX_BYTES:
-            raise UserError(f"{response.url} sent more than {MAX_BYTES} bytes: refused")
+        if done > http.MAX_BYTES:
+            raise Unreadable(f"{url} sent more than {http.MAX_BYTES} bytes: refused")
     if total is not None and done < total:
-        raise _Interrupted(f"the connection ended after {done} of {total} bytes")
+        raise http.Interrupted(f"the connection ended after {done} of {total} bytes")
 
 
 def _size(part: Path) -> int:
@@ -134,7 +114,9 @@ def _write_validator(part: Path, etag: str | None, modified: str | None) -> None
 
 
 def _read_validator(part: Path) -> str | None:
+    """What was noted of the server's file. One with a line break could not be sent back as a header."""
     try:
-        return json.loads(_validator_file(part).read_text())["validator"]
-    except (OSError, ValueError, KeyError, TypeError):
+        found = typed_json(content(_validator_file(part)), dict[str, str | None]).get("validator")
+    except (OSError, Unreadable):
         return None
+    return found if found and found.isprintable() and found.isascii() else None

@@ -4,12 +4,16 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
 Option = bool | int | float | str
+# What a record may say: a name is also that of a folder, and a number must fit into tables.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^(?!\.+$)[^/\\\x00-\x1f\x7f]{1,200}$")]
+Evaluate = Annotated[str, msgspec.Meta(pattern=r"^(end|epoch|[1-9]\d{0,15})$")]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -20,7 +24,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     """
 
     kind: str  # fit | gradient
-    dataset: str
+    dataset: Name
     data: str  # checksum of the data
     split: str  # kind and version of the split
     task: str
@@ -28,8 +32,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     kernel: str
     ard: bool
     mean: str
-    M: int
-    n: int
+    M: Count
+    n: Count
     objective: str
     variant: str
     form: str  # collapsed | explicit
@@ -37,14 +41,14 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     estimator: str
     options: dict[str, Option]  # of the estimator: samples, nu, ...
     lr: float
-    minibatch: int | None
-    window: int | None
+    minibatch: Count | None
+    window: Count | None
     tolerance: float | None
-    max_iterations: int | None
-    epochs: int | None
-    evaluate: str
+    max_iterations: Count | None
+    epochs: Count | None
+    evaluate: Evaluate
     dtype: str
-    seed: int
+    seed: Count
     beta: float | None
     base: str | None = None  # key of the ELBO fit whose hyperparameters a fixed variant takes
     initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
@@ -52,7 +56,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)
     criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
     final_lr: float | None = None  # of a learning rate that decays, ...
-    decay: int | None = None  # ... within so many iterations
+    decay: Count | None = None  # ... within so many iterations
     epsilon: float = 1e-8  # of Adam
     resolution: float | None = None  # Adam's steps are multiples of lr * resolution
     noise_floor: float | None = None  # which the noise variance stays above; of a fixed variant: that of its base fit

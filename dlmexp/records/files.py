@@ -9,6 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dlmexp.records.owner import owner
+
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # no file of that name
+TEMPORARY = ".tmp"
 SEAL = b',"sha256":"%s"'
 
 
@@ -26,7 +30,7 @@ def is_sealed(content: bytes, digest: str) -> bool:
 def write_atomically(path: Path, content: bytes) -> None:
     """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
+    temporary = path.parent / f".{path.name}.{owner()}.{uuid.uuid4().hex[:12]}{TEMPORARY}"
     try:
         with open(temporary, "wb") as file:
             file.write(content)
@@ -45,14 +49,14 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.close(folder)
 
 
+def writer_of(path: Path) -> str | None:
+    """The process that wrote a temporary file of `write_atomically`, as `owner()` names it; None for other files."""
+    parts = path.name.rsplit(".", 3)
+    return parts[1] if path.name.startswith(".") and path.suffix == TEMPORARY and len(parts) == 4 else None
+
+
 def pack_arrays(arrays: dict[str, np.ndarray]) -> bytes:
     """Arrays as the bytes of a compressed `.npz`."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
-
-
-def unpack_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of `pack_arrays`; pickles are refused."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from dlmexp.errors import UserError
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Candidates
-from dlmexp.records.files import write_atomically
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
+from dlmexp.records.files import ABSENT, write_atomically
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -55,25 +57,25 @@ def manifest(experiment: str, candidates: Iterable[Candidates]) -> Manifest:
 
 def write_manifest(root: Path, asked: Manifest) -> None:
     """Add it to the experiment's folder: one file per content, named by it, so that no two collide."""
-    content = msgspec.json.encode(asked)
-    path = root / asked.experiment / "cells" / _name(content)
-    if not path.exists() or path.read_bytes() != content:
-        write_atomically(path, content)
+    text = msgspec.json.encode(asked)
+    path = root / asked.experiment / "cells" / _name(text)
+    if not path.exists() or path.read_bytes() != text:
+        write_atomically(path, text)
 
 
-def _name(content: bytes) -> str:
-    return f"{hashlib.sha256(content).hexdigest()[:16]}.json"
+def _name(text: bytes) -> str:
+    return f"{hashlib.sha256(text).hexdigest()[:16]}.json"
 
 
 def read_manifests(root: Path) -> list[Manifest]:
     """All manifests in a results folder; a file that is not what its name says is torn or foreign, and skipped."""
     found = []
     for path in sorted(root.glob("*/cells/*.json")):
-        if not path.is_file() or _name(content := path.read_bytes()) != path.name:
-            continue
         try:
-            found.append(msgspec.json.decode(content, type=Manifest))
-        except (msgspec.DecodeError, RecursionError):
+            text = content(path)
+            if _name(text) == path.name:
+                found.append(typed_json(text, Manifest))
+        except (Unreadable, *ABSENT):
             continue
     return found
 
@@ -104,8 +106,8 @@ def check_same_data(root: Path, dataset: str, checksum: str) -> None:
 
 def _known_checksum(path: Path) -> str:
     try:
-        return str(json.loads(path.read_bytes())["checksum"])
-    except (ValueError, KeyError, TypeError):
+        return typed_json(content(path), dict[str, str])["checksum"]
+    except (Unreadable, KeyError):
         raise UserError(
             f"'{path}' is torn, so nobody can tell whether dataset '{path.stem}' is still the one these results were "
             "made from: delete that file if it is, or give another folder with results=DIR"

@@ -7,11 +7,8 @@ candidates of one another.
 
 import hashlib
 import io
-import json
-import lzma
-import shlex
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +16,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from dlmexp.errors import UserError
-from dlmexp.records.files import is_sealed, sealed, unpack_arrays, write_atomically
+from dlmexp.errors import Unreadable
+from dlmexp.reading.archives import pack_members
+from dlmexp.reading.arrays import unpack_arrays
+from dlmexp.reading.json_text import json_value, typed_json
+from dlmexp.records.files import is_sealed, sealed, write_atomically
 from dlmexp.records.manifest import Manifest, merged
-from dlmexp.records.provenance import portable
-from dlmexp.records.schema import FORMAT, Record, Unreadable, decoded, encoded
+from dlmexp.records.provenance import portable_command
+from dlmexp.records.schema import FORMAT, Record, decoded, encoded
 
 PATTERN = "records*.tar.xz"
 RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
@@ -31,14 +31,7 @@ RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
 
 def read_record(line: bytes) -> Record:
     """The record of a sealed JSON object; `Unreadable` says what is wrong with one that is not sound."""
-    try:
-        try:
-            values = msgspec.json.decode(line)
-        except msgspec.DecodeError:  # standard JSON has no NaN; Python's own reader, five times slower, takes it
-            values = json.loads(line)
-    except (ValueError, RecursionError):
-        raise Unreadable("it is torn or not JSON") from None
-    record = decoded(values)
+    record = decoded(json_value(line))
     if record.sha256 is None or not is_sealed(line, record.sha256):
         raise Unreadable("its checksum does not fit")
     return record
@@ -51,6 +44,13 @@ def hyperparameters(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def _for_figures(name: str) -> bool:
     return name in ("objective", "evaluated_at", "epochs") or name.startswith(("test_", "reliability_"))
+
+
+def checked_arrays(content: bytes, record: Record) -> dict[str, np.ndarray]:
+    """The arrays in `content`, if they are those that the record was written with."""
+    if hashlib.sha256(content).hexdigest() != record.arrays:
+        raise Unreadable("the arrays do not match the record")
+    return unpack_arrays(content, f"the arrays of {record.key}")
 
 
 class Content(NamedTuple):
@@ -72,11 +72,7 @@ class Packs:
     def _content(self) -> Content:
         found = Content({}, {}, [], [])
         for path in filter(Path.is_file, sorted(self.root.glob(PATTERN))):
-            try:
-                members = list(_members(path))
-            except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
-                raise UserError(f"'{path}' is torn ({error}): copy it here again, or move it away") from error
-            for name, content in members:
+            for name, content in pack_members(path):
                 if name == RECORDS:
                     for number, line in enumerate(content.splitlines(), 1):
                         try:
@@ -87,8 +83,8 @@ class Packs:
                 elif name == MANIFESTS:
                     for number, line in enumerate(content.splitlines(), 1):
                         try:
-                            found.manifests.append(msgspec.json.decode(line, type=Manifest))
-                        except (msgspec.DecodeError, UnicodeDecodeError) as why:
+                            found.manifests.append(typed_json(line, Manifest))
+                        except Unreadable as why:
                             found.skipped.append(f"{path}, {name}, line {number}: {why}")
                 else:
                     found.arrays[Path(name).stem] = content
@@ -108,18 +104,9 @@ class Packs:
         return self._content.skipped
 
     def arrays(self, record: Record) -> dict[str, np.ndarray] | None:
-        """The arrays of a packed record; None if they are not what the record says."""
+        """The arrays of a packed record; None if there are none. `Unreadable` if they are not what the record says."""
         content = self._content.arrays.get(record.key)
-        if content is None or hashlib.sha256(content).hexdigest() != record.arrays:
-            return None
-        return unpack_arrays(content)
-
-
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r:xz") as tar:
-        for member in tar:
-            if (content := tar.extractfile(member)) is not None:
-                yield member.name, content.read()
+        return None if content is None else checked_arrays(content, record)
 
 
 def write_pack(
@@ -138,7 +125,7 @@ def write_pack(
             kept.pop("objective", None)
         if light and record.part != "gradients":
             kept = {name: array for name, array in kept.items() if _for_figures(name)}
-        command = portable(shlex.split(record.made.command or ""))
+        command = portable_command(record.made.command)
         record = msgspec.structs.replace(
             record,
             format=FORMAT,

@@ -53,6 +53,14 @@ def own_job() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
+def portable_command(command: str | None) -> str:
+    """What `portable` makes of a command that is written down; one that no shell would take stays as it is."""
+    try:
+        return portable(shlex.split(command or ""))
+    except ValueError:
+        return command or ""
+
+
 def portable(words: Sequence[str]) -> str:
     """A command without what only concerns the machine it ran on, so that it means the same elsewhere."""
     keys = [word.lstrip("+").partition("=")[0] for word in words]

@@ -7,14 +7,18 @@ cell: there an unknown field changes what the record is about.
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
-from dlmexp.plan.cell import FIRST_OPTIONS, Cell
+from dlmexp.errors import Unreadable
+from dlmexp.plan.cell import FIRST_OPTIONS, Cell, Count
+from dlmexp.reading.json_text import typed_value
 
 FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
+Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -23,7 +27,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
     trivial: dict[str, dict[str, float]] = {}  # by part: the metrics of a predictor that knows only training targets
-    iterations: int | None = None
+    iterations: Count | None = None
     converged: bool | None = None
     stopped: str | None = None
     seconds: float | None = None
@@ -35,7 +39,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     hyperparameters: dict[str, float] = {}
     reason: str | None = None  # of a failure
     note: str | None = None  # what a reader of the result must know
-    draws: int | None = None  # gradients: how many, and their bias against two estimates G of the true one
+    draws: Count | None = None  # gradients: how many, and their bias against two estimates G of the true one
     bias: float | None = None
     bias_quadrature: float | None = None
     norm2_G: float | None = None
@@ -62,14 +66,14 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `sha256` that of the record itself."""
 
-    key: str
+    key: Key
     status: Literal["done", "failed"]
     cell: Cell
     result: Result
     made: Made
     format: int = 0
-    arrays: str | None = None
-    sha256: str | None = None
+    arrays: Checksum | None = None
+    sha256: Checksum | None = None
 
     @property
     def done(self) -> bool:
@@ -83,20 +87,16 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return "fits" if self.cell.evaluate == "end" else "curves"
 
 
-class Unreadable(Exception):
-    """Content that is no record of ours; the message says why."""
-
-
 class TooNew(Unreadable):
     """A record in a format that only a newer dlmexp can read."""
 
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    return json.dumps(msgspec.to_builtins(record, enc_hook=_plain), separators=(",", ":")).encode()
+    return json.dumps(msgspec.to_builtins(record, enc_hook=plain), separators=(",", ":")).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """NumPy's numbers as Python's."""
     if isinstance(value, np.generic):
         return value.item()
@@ -113,8 +113,11 @@ def decoded(values: Any) -> Record:
     try:
         for step in range(version, FORMAT):
             values = UPGRADES[step](values)
-        return msgspec.convert(values, Record)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
+        record = typed_value(values, Record)
+        if (samples := record.cell.options.get("samples")) is not None and not isinstance(samples, int):
+            raise Unreadable(f"a number of samples is {samples!r}")
+        return record
+    except (Unreadable, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"it does not fit the schema of a record: {error}") from None
 
 

@@ -10,7 +10,6 @@ import logging
 import os
 import time
 import uuid
-import zipfile
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +17,14 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from dlmexp.errors import UserError
-from dlmexp.records.files import pack_arrays, sealed, unpack_arrays, write_atomically
-from dlmexp.records.pack import Packs, hyperparameters, read_record
-from dlmexp.records.schema import FORMAT, Record, TooNew, Unreadable, encoded
+from dlmexp.errors import Unreadable, UserError
+from dlmexp.reading.files import MIB, content
+from dlmexp.records.files import ABSENT, pack_arrays, sealed, write_atomically
+from dlmexp.records.pack import Packs, checked_arrays, hyperparameters, read_record
+from dlmexp.records.schema import FORMAT, Record, TooNew, encoded
 
 FAILED = ".failed.json"
-ABSENT = (FileNotFoundError, NotADirectoryError)
+MAX_RECORD = 16 * MIB
 log = logging.getLogger(__name__)
 
 
@@ -49,9 +49,9 @@ class Store:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
         record = msgspec.structs.replace(record, format=FORMAT, arrays=None, sha256=None)
         if arrays:
-            content = pack_arrays(arrays)
-            record.arrays = hashlib.sha256(content).hexdigest()
-            write_atomically(self._arrays_path(record), content)
+            packed = pack_arrays(arrays)
+            record.arrays = hashlib.sha256(packed).hexdigest()
+            write_atomically(self._arrays_path(record), packed)
         write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
@@ -84,11 +84,11 @@ class Store:
 
     def _read(self, path: Path) -> Record | None:
         try:
-            record = read_record(path.read_bytes().removesuffix(b"\n"))
-        except ABSENT:
-            return None
+            record = read_record(content(path, MAX_RECORD).removesuffix(b"\n"))
         except IsADirectoryError:
             raise Unreadable("it is a folder") from None
+        except ABSENT:
+            return None
         if record.key != path.name.removesuffix(FAILED).removesuffix(".json"):
             raise Unreadable("its name is not its key")
         return record
@@ -133,15 +133,12 @@ class Store:
         if record.arrays is None:
             return {}
         try:
-            content = self._arrays_path(record).read_bytes()
-            if hashlib.sha256(content).hexdigest() == record.arrays:
-                return unpack_arrays(content)
+            return checked_arrays(content(self._arrays_path(record)), record)
         except ABSENT:
-            if (packed := self.packs.arrays(record)) is not None:
-                return packed
-        except (ValueError, zipfile.BadZipFile):
-            pass
-        raise Unreadable("the arrays do not match the record")
+            packed = self.packs.arrays(record)
+        if packed is None:
+            raise Unreadable("the arrays do not match the record: there are none")
+        return packed
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
         """The arrays beside a record; None once they have been quarantined, and the record with them."""

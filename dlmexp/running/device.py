@@ -38,6 +38,13 @@ def select_target(device: str, dtype: str) -> Target:
     return Target(torch.device(device), getattr(torch, dtype))
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether it says that memory ran out: a GPU's, NumPy's, or torch's on a CPU, which has no class of its own."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
     """`("cpu", None)`, or `("cuda", bytes)` with the free memory of the GPU. Does not load torch for `device=cpu`."""
     if cfg.device == "cpu":

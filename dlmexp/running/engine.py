@@ -13,14 +13,16 @@ import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
+from dlmexp.reading.json_text import typed_value
 from dlmexp.records.provenance import provenance
 from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
 from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
-from dlmexp.running.device import Target
+from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
@@ -38,6 +40,10 @@ POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
 
 Batch = tuple[Cell, ...]
+TOO_LARGE = (
+    "{cell} does not fit into memory, not even alone: free some, or leave it out with sizes= or dataset=; what is "
+    "finished is safe"
+)
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
@@ -115,7 +121,9 @@ class Engine:
         try:
             if flight.lane.go_on(flight.work):
                 return False
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             queue.extendleft(self._out_of_memory(flight, len(running)))
         except Stop:
             for other in running:
@@ -132,7 +140,7 @@ class Engine:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
         if running == 1 and len(pending) == 1:
-            raise
+            raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
         torch.cuda.empty_cache()
         if running > 1:
             self.lanes.fewer(running)
@@ -204,7 +212,7 @@ class Engine:
         training, cells = resumed or (Training.start(self._program(pending), how), pending)
         path = checkpoint.path_of(self.store, cells)
         if not resumed:
-            checkpoint.save(path, cells, {"open": list(range(len(cells)))}, {})
+            checkpoint.save(path, cells, checkpoint.Notes(list(range(len(cells)))), {})
         saved, wanted = time.monotonic(), {cell.key for cell in pending}
 
         def between(training: Training) -> None:
@@ -226,14 +234,14 @@ class Engine:
         self.progress.ended(training)
 
     def _save(self, path: Path, cells: Batch, training: Training) -> None:
-        notes = {
-            "open": [training.cells[i] for i in np.flatnonzero(training.unreported())],
-            "cells": training.cells,
-            "seconds": training.seconds,
-            "alone": training.alone,
-            "curves": [asdict(curve) for curve in training.curves],
-            "iteration": int(training.state.iteration),
-        }
+        notes = checkpoint.Notes(
+            open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
+            cells=training.cells,
+            seconds=training.seconds,
+            alone=training.alone,
+            curves=[asdict(curve) for curve in training.curves],
+            iteration=int(training.state.iteration),
+        )
         self.writer.do(partial(checkpoint.save, path, cells, notes, training.state.arrays()))
 
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
@@ -246,18 +254,18 @@ class Engine:
         if found is None:
             return None
         notes = found.notes
-        if "iteration" not in notes:
+        if notes.iteration is None:
             return Training.start(self._program(found.cells), how), found.cells
+        program = self._program(tuple(found.cells[i] for i in notes.cells))
         try:
             state = State.from_arrays(found.arrays(), self.target.device)
-        except Exception:  # a damaged archive can raise nearly anything
-            self.store.quarantine(path, "the checkpoint can't be read")
+            state.check(State.fresh(program.initial(), how))
+            curves = [typed_value(curve, Curve) for curve in notes.curves]
+        except (Unreadable, TypeError) as why:
+            self.store.quarantine(path, f"the checkpoint can't be read: {why}")
             return None
-        program = self._program(tuple(found.cells[i] for i in notes["cells"]))
-        curves = [Curve(**curve) for curve in notes["curves"]]
-        self.progress.resumed(notes["iteration"])
-        alone = notes.get("alone", False)
-        return Training(program, state, notes["cells"], notes["seconds"], curves, alone), found.cells
+        self.progress.resumed(notes.iteration)
+        return Training(program, state, notes.cells, notes.seconds, curves, notes.alone), found.cells
 
     def _gradients(self, cells: Batch) -> None:
         """Measure bias and variance of the estimators' gradients; nothing is trained."""

@@ -1,36 +1,46 @@
 """Which processes train in a results folder: each has a small file there that names its cells, and keeps it fresh."""
 
 import contextlib
-import json
 import os
 import socket
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import msgspec
+
+from dlmexp.errors import Unreadable
+from dlmexp.reading.files import content
+from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
+from dlmexp.records.owner import alive, machine
 from dlmexp.records.provenance import own_job
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # a process without a heartbeat for this long counts as dead; network disks delay some
 
 
-@dataclass(frozen=True)
-class ActiveProcess:
-    """A live process and the keys of the cells that it trains at the moment."""
+class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A live process and the keys of the cells that it trains at the moment: the content of its file."""
 
-    name: str
     host: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
     keys: dict[str, int]  # and when they were announced, in nanoseconds since the epoch
     job: str | None = None  # SLURM job
+    machine: str = ""  # that counts `pid`
+    name: str = ""  # of the file, without its suffix
 
     @property
     def description(self) -> str:
         """Host, process id and SLURM job, for messages."""
         return f"{self.host} pid {self.pid}" + (f" job {self.job}" if self.job else "")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is a process of this machine that does not run any more."""
+        return self.machine == machine() and not alive(self.pid)
 
 
 class Presence:
@@ -38,17 +48,17 @@ class Presence:
 
     def __init__(self, root: Path):
         self.folder = root / "running"
-        host, pid = socket.gethostname(), os.getpid()
-        self.name = f"{host}-{pid}-{time.time_ns()}"
+        self.name = f"{socket.gethostname()}-{machine()}-{os.getpid()}-{time.time_ns()}"
         self.path = self.folder / f"{self.name}.json"
-        self._about = {"host": host, "pid": pid, "job": own_job()}
-        self._keys: dict[str, int] = {}
+        self._about = ActiveProcess(
+            host=socket.gethostname(), pid=os.getpid(), keys={}, job=own_job(), machine=machine()
+        )
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Presence":
-        self._write()
+        self._write({})
         self._thread.start()
         return self
 
@@ -62,31 +72,37 @@ class Presence:
         """Write that this process trains these cells as well from now on."""
         moment = time.time_ns()
         with self._lock:
-            self._keys = dict.fromkeys(keys, moment) | self._keys
-            self._write()
+            self._write(dict.fromkeys(keys, moment) | self._about.keys)
 
     def withdraw(self, keys: Iterable[str]) -> None:
         """Write that it does not train these cells any more."""
-        gone = set(keys)
+        gone = frozenset(keys)
         with self._lock:
-            self._keys = {key: moment for key, moment in self._keys.items() if key not in gone}
-            self._write()
+            self._write({key: moment for key, moment in self._about.keys.items() if key not in gone})
 
     def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
         """Other live processes that announced some of these cells before this one did (names settle a tie)."""
-        wanted, moment = frozenset(keys), time.time_ns()
+        wanted, moment, own = frozenset(keys), time.time_ns(), self._about.keys
         return [
             process
-            for process in active_processes(self.folder.parent)
+            for process in active_processes(self.folder.parent, self._now())
             if process.name != self.name
             and any(
-                (process.keys[key], process.name) < (self._keys.get(key, moment), self.name)
+                (process.keys[key], process.name) < (own.get(key, moment), self.name)
                 for key in process.keys.keys() & wanted
             )
         ]
 
-    def _write(self) -> None:
-        write_atomically(self.path, json.dumps({**self._about, "keys": self._keys}).encode())
+    def _write(self, keys: dict[str, int]) -> None:
+        self._about = msgspec.structs.replace(self._about, keys=keys)
+        write_atomically(self.path, msgspec.json.encode(self._about))
+
+    def _now(self) -> float | None:
+        """The time by the clock of the disk, which also dates the files of the others; that of this host may differ."""
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+            return self.path.stat().st_mtime
+        return None
 
     def _heartbeat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
@@ -94,33 +110,33 @@ class Presence:
                 os.utime(self.path)
 
 
-def active_processes(root: Path) -> list[ActiveProcess]:
-    """The live processes of a results folder. Files of processes that have died on this host are removed."""
+def active_processes(root: Path, now: float | None = None) -> list[ActiveProcess]:
+    """The live processes of a results folder. Files of processes that have ended on this machine are removed."""
     found = []
     for path in sorted((root / "running").glob("*.json")):
-        try:
-            age = time.time() - path.stat().st_mtime
-            about = json.loads(path.read_bytes())
-            keys = {key: int(moment) for key, moment in about["keys"].items()}
-            process = ActiveProcess(path.stem, about["host"], about["pid"], keys, about["job"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        process = read_presence(path)
+        if process is None:
             continue
-        if process.host == socket.gethostname() and not _alive(process.pid):
+        if process.ended:
             with contextlib.suppress(OSError):
                 path.unlink()
-        elif age < STALE_SECONDS:
+        elif is_fresh(path, now):
             found.append(process)
     return found
 
 
-def _alive(pid: int) -> bool:
-    """Whether a process of this host runs. A zombie (ended, but its parent has not waited for it) does not; in
-    containers zombies may stay for good."""
+def read_presence(path: Path) -> ActiveProcess | None:
+    """The process of a presence file; None if the file is none, or has just been removed."""
     try:
-        os.kill(pid, 0)
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except ProcessLookupError:
+        return msgspec.structs.replace(typed_json(content(path), ActiveProcess), name=path.stem)
+    except (OSError, Unreadable):
+        return None
+
+
+def is_fresh(path: Path, now: float | None = None, seconds: float = STALE_SECONDS) -> bool:
+    """Whether a file was changed in the last minute. A date in the future, from a clock that was wrong, does not keep
+    it fresh: a live process corrects that with its next heartbeat."""
+    try:
+        return abs((time.time() if now is None else now) - path.stat().st_mtime) < seconds
+    except OSError:
         return False
-    except OSError:  # another user's, or no /proc here
-        return True
-    return status.rpartition(")")[2].split()[0] != "Z"

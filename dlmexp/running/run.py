@@ -12,12 +12,15 @@ from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
 from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
+from dlmexp.running import checkpoint
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
+from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.plan_table import show_plan
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
+NO_MEMORY = "there is not enough memory left for this run; what is finished is safe, the same command goes on"
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
@@ -37,14 +40,20 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     for message in sweep.missing:
         print(f"left out: {message}", flush=True)
     try:
+        remove_leftovers(store.root)
         for name, (_, data) in sweep.datasets.items():
             check_same_data(store.root, name, data.checksum)
         write_manifest(store.root, manifest(cfg.name, sweep.candidates))
         plan = plan_sweep(sweep, store, device, free)
-        return _train(sweep, plan, store, restart_arguments) if plan.batches else summary(sweep.candidates, store)
+        if plan.batches:
+            return _train(sweep, plan, store, restart_arguments)
+        checkpoint.discard_finished(store)
+        return summary(sweep.candidates, store)
+    except MemoryError:
+        raise UserError(NO_MEMORY) from None
     except OSError as error:
         print(
-            f"\ncan't write to {store.root}: {error.strerror}; what is finished is safe, "
+            f"\ncan't read or write in {store.root}: {error.strerror}; what is finished is safe, "
             "the same command goes on from there"
         )
         return 1

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dlmexp.errors import Unreadable
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.training.settings import Settings
 
@@ -85,6 +86,17 @@ class State:
         """The inverse of `arrays`."""
         return cls._unflatten({name: torch.as_tensor(array).to(device) for name, array in arrays.items()})
 
+    def check(self, fresh: "State") -> None:
+        """Raises `Unreadable` unless this state, of a checkpoint, can go on where a `fresh` one of the same cells
+        could begin."""
+        mine, theirs = self._tensors(), fresh._tensors()
+        if wrong := [n for n in mine.keys() | theirs.keys() if _kind(mine.get(n)) != _kind(theirs.get(n))]:
+            raise Unreadable(f"its tensors do not fit its cells: {', '.join(sorted(wrong))}")
+        most = self.history.shape[1]
+        for name, top in (("iteration", most), ("stopped_at", most), ("steps", most), ("outcome", REPORTED)):
+            if ((mine[name] < 0) | (mine[name] > top)).any():
+                raise Unreadable(f"its {name} is not within 0 and {top}")
+
     def _tensors(self) -> Tensors:
         flat: Tensors = {}
         for field in fields(self):
@@ -109,3 +121,7 @@ class State:
             else:
                 found[group] = tensor
         return cls(**found)
+
+
+def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
+    return None if tensor is None else (tensor.shape, tensor.dtype)

@@ -92,7 +92,9 @@ def test_cells_belong_to_a_job_in_the_queue_rather_than_to_a_later_one_that_ende
 
 def test_a_live_process_counts_more_than_the_queue(tmp_path: Path, slurm: dict[str, SlurmState]):
     submitted(tmp_path, "9", "k1")
-    (status,) = unfinished_jobs(tmp_path, set(), [ActiveProcess("w", "node3", 1, 0, frozenset({"k1"}), "9")])
+    (status,) = unfinished_jobs(
+        tmp_path, set(), [ActiveProcess(name="w", host="node3", pid=1, keys={"k1": 0}, job="9")]
+    )
     assert (status.description, status.node) == ("running", "node3")
 
 

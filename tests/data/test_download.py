@@ -7,6 +7,7 @@ import pytest
 from dlmexp.data import download as module
 from dlmexp.data.download import download
 from dlmexp.errors import UserError
+from dlmexp.reading import http
 from tests.support.http_server import BODY, Behaviour, serving
 
 
@@ -107,7 +108,7 @@ def test_an_unreachable_server_is_an_error(tmp_path):
 
 
 def test_endless_files_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    monkeypatch.setattr(http, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match="more than 1000: refused"):
         fetched(tmp_path, Behaviour())
 

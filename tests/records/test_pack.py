@@ -88,7 +88,7 @@ def test_a_name_that_nobody_would_find_is_refused(tmp_path):
 def test_a_torn_pack_is_named(packed):
     path = packed / "records.tar.xz"
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(UserError, match=r"records\.tar\.xz' is torn .*: copy it here again"):
+    with pytest.raises(UserError, match=r"records\.tar\.xz is damaged .*: copy or download it again"):
         Store(packed).keys()
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.cli import main
+from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import FIRST_OPTIONS
 from dlmexp.records.files import sealed
 from dlmexp.records.pack import read_record
-from dlmexp.records.schema import FORMAT, Made, Record, Result, Unreadable, decoded, encoded
+from dlmexp.records.schema import FORMAT, Made, Record, Result, decoded, encoded
 from dlmexp.records.store import Store
 from tests.support import made_up
 from tests.support.cells import PLAIN, scored

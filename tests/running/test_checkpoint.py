@@ -12,7 +12,7 @@ from tests.support.banana import PLAIN
 
 CELLS = tuple(replace(PLAIN, seed=seed) for seed in range(3))
 ARRAYS = {"values/m": np.linspace(0, 1, 40), "iteration": np.array(7)}
-NOTES = {"open": [0, 2], "cells": [0, 2], "iteration": 7}
+NOTES = checkpoint.Notes(open=[0, 2], cells=[0, 2], seconds=[1.0, 2.0], curves=[{}, {}], iteration=7)
 
 
 @pytest.fixture

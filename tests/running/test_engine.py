@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from dlmexp.data.splits import prepare
 from dlmexp.plan.batches import plan
@@ -288,7 +289,7 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
 
     sweep = Sweep(tmp_path, tiny, size=3)
     other = Presence(tmp_path)
-    other._about.update(host="elsewhere", pid=1)
+    other._about = replace(other._about, host="elsewhere", pid=1, machine="")
     other.name = "elsewhere-1-1"
     other.path = other.folder / "elsewhere-1-1.json"
     first = sweep.plan().batches[0]

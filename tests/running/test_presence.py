@@ -8,15 +8,16 @@ import time
 
 import pytest
 
+from dlmexp.records.owner import machine
 from dlmexp.running import presence
 from dlmexp.running.presence import Presence, active_processes
 
 
-def _other(root, keys, host="elsewhere", pid=1, announced=0):
+def _other(root, keys, host="elsewhere", pid=1, announced=0, machine=""):
     folder = root / "running"
     folder.mkdir(exist_ok=True)
     path = folder / f"{host}-{pid}-1.json"
-    about = {"host": host, "pid": pid, "job": None, "keys": dict.fromkeys(keys, announced)}
+    about = {"host": host, "pid": pid, "job": None, "keys": dict.fromkeys(keys, announced), "machine": machine}
     path.write_text(json.dumps(about))
     return path
 
@@ -44,24 +45,20 @@ def test_who_was_first(tmp_path):
 
 
 def test_a_process_that_was_killed_is_gone_at_once(tmp_path):
-    import socket
-
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    path = _other(tmp_path, ["a"], host=socket.gethostname(), pid=ended.pid)
+    path = _other(tmp_path, ["a"], pid=ended.pid, machine=machine())
     assert active_processes(tmp_path) == []
     assert not path.exists()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc on this machine")
 def test_so_is_one_that_nobody_waited_for(tmp_path):
-    import socket
-
     unreaped = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
     assert unreaped.stdout is not None
     unreaped.stdout.read()
     os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
-    _other(tmp_path, ["a"], host=socket.gethostname(), pid=unreaped.pid)
+    _other(tmp_path, ["a"], pid=unreaped.pid, machine=machine())
     assert active_processes(tmp_path) == []
     unreaped.wait()
     unreaped.stdout.close()
@@ -74,6 +71,27 @@ def test_a_silent_process_elsewhere_counts_as_gone(tmp_path):
     os.utime(path, (old, old))
     assert active_processes(tmp_path) == []
     assert path.exists(), "another machine's file is not ours to remove"
+
+
+def test_a_date_in_the_future_does_not_keep_a_file_fresh(tmp_path):
+    """The clock of a host that is gone was a day ahead."""
+    path = _other(tmp_path, ["a"])
+    ahead = time.time() + 86400
+    os.utime(path, (ahead, ahead))
+    with Presence(tmp_path) as mine:
+        mine.announce(["a"])
+        assert mine.announced_earlier(["a"]) == []
+
+
+def test_processes_of_another_machine_with_the_same_name_are_not_taken_for_dead(tmp_path):
+    import socket
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    path = _other(tmp_path, ["a"], host=socket.gethostname(), pid=ended.pid, machine="0123456789ab")
+    (found,) = active_processes(tmp_path)
+    assert found.host == socket.gethostname()
+    assert path.exists()
 
 
 def test_a_live_process_keeps_its_file_fresh(tmp_path, monkeypatch):

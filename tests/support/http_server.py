@@ -19,6 +19,7 @@ class Behaviour:
     modified: str | None = None
     status: list[int] = field(default_factory=list)
     cut: list[int] = field(default_factory=list)
+    redirect: str | None = None
     requested_ranges: list[str | None] = field(default_factory=list)
 
 
@@ -32,6 +33,11 @@ def serving(behaviour: Behaviour) -> Iterator[str]:
             behaviour.requested_ranges.append(wanted)
             if behaviour.status:
                 self.send_error(behaviour.status.pop(0))
+                return
+            if behaviour.redirect:
+                self.send_response(302)
+                self.send_header("Location", behaviour.redirect)
+                self.end_headers()
                 return
             if_range = self.headers.get("If-Range")
             start = 0

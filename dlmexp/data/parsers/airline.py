@@ -1,15 +1,14 @@
 """airline: late arrival of US flights, January to April 2008, from a CSV of the features or from Data Expo 2009."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlmexp.data.archives import open_raw
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
-from dlmexp.errors import UserError
+from dlmexp.reading.tables import csv_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +26,7 @@ def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         return data_expo(path, planes, year=2008, months=4)
     (path,) = by_name.values()
     columns = [*FEATURES, "ArrDelay"]
-    return with_late_labels([_to_array(chunk, columns) for chunk in read_csv_chunks(path, columns)])
+    return with_late_labels([_to_array(chunk, columns) for chunk in csv_chunks(path, columns)])
 
 
 def data_expo(path: Path, planes: Path, year: int, months: int) -> Parsed:
@@ -37,7 +36,7 @@ def data_expo(path: Path, planes: Path, year: int, months: int) -> Parsed:
     built = manufacture_years(planes)
     raw = [name for name in FEATURES if name != "plane_age"]
     kept = []
-    for chunk in read_csv_chunks(path, [*raw, "ArrDelay", "Cancelled", "Diverted", "TailNum"], text=["TailNum"]):
+    for chunk in csv_chunks(path, [*raw, "ArrDelay", "Cancelled", "Diverted", "TailNum"], text=["TailNum"]):
         values = _to_array(chunk, [*raw, "ArrDelay"])
         values = np.insert(values, len(raw), year - years_by_row(chunk["TailNum"], built), axis=1)
         flown = (_to_array(chunk, ["Cancelled", "Diverted"]) == 0.0).all(axis=1)
@@ -48,9 +47,9 @@ def data_expo(path: Path, planes: Path, year: int, months: int) -> Parsed:
 def manufacture_years(planes: Path) -> dict[str, float]:
     """Year of manufacture by tail number, for the planes that have one."""
     built: dict[str, float] = {}
-    for chunk in read_csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"]):
+    for chunk in csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"]):
         for tail, text in zip(chunk["tailnum"].to_pylist(), chunk["year"].to_pylist(), strict=True):
-            if tail and text and text.isdigit() and int(text) > 0:
+            if tail and text and text.isascii() and text.isdigit() and float(text) > 0:
                 built[tail] = float(text)
     return built
 
@@ -66,27 +65,6 @@ def with_late_labels(chunks: list[np.ndarray]) -> Parsed:
     """X and y from chunks of [rows, 8 features + ArrDelay]: y is 1 if the flight arrived late (ArrDelay > 0)."""
     table = np.concatenate([np.empty((0, len(FEATURES) + 1)), *chunks])
     return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FACTS)
-
-
-def read_csv_chunks(
-    path: Path, columns: list[str], text: list[str] | None = None, member: str | None = None
-) -> Iterator["pa.RecordBatch"]:
-    """The given columns of a large CSV with a header, in chunks of rows: as numbers, those in `text` as strings."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    types = {name: pa.string() if name in (text or []) else pa.float64() for name in columns}
-    with open_raw(path, member) as stream:
-        try:
-            yield from csv.open_csv(
-                stream,
-                read_options=csv.ReadOptions(block_size=1 << 24),
-                convert_options=csv.ConvertOptions(
-                    column_types=types, include_columns=columns, strings_can_be_null=True
-                ),
-            )
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise UserError(f"{path} is not a CSV with the columns {', '.join(columns)}: {error}") from error
 
 
 def _to_array(chunk: "pa.RecordBatch", columns: list[str]) -> np.ndarray:

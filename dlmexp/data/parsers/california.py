@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.parsers.delimited import read_numbers
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
+from dlmexp.reading.files import lines
+from dlmexp.reading.tables import read_numbers
 
 FEATURES = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
 # LIBSVM's file has income first and the position last.
@@ -32,22 +33,21 @@ def read_libsvm(path: Path, features: int) -> tuple[np.ndarray, np.ndarray]:
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
-    with path.open(encoding="ascii", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            fields = line.split("#", 1)[0].split()
-            if not fields:
-                continue
-            try:
-                pairs = [field.split(":") for field in fields[1:]]
-                found = [int(index) for index, _ in pairs]
-                values.extend(float(value) for _, value in pairs)
-                targets.append(float(fields[0]))
-            except ValueError:
-                raise UserError(f"{path}, line {number}: '{line.strip()[:60]}' is not in LIBSVM format") from None
-            if any(not 1 <= index <= features for index in found):
-                raise UserError(f"{path}, line {number}: an index is not in 1..{features}")
-            rows.extend([len(targets) - 1] * len(found))
-            columns.extend(index - 1 for index in found)
+    for number, line in enumerate(lines(path), start=1):
+        fields = line.split("#", 1)[0].split()
+        if not fields:
+            continue
+        try:
+            pairs = [field.split(":") for field in fields[1:]]
+            found = [int(index) for index, _ in pairs]
+            values.extend(float(value) for _, value in pairs)
+            targets.append(float(fields[0]))
+        except ValueError:
+            raise UserError(f"{path}, line {number}: '{line.strip()[:60]}' is not in LIBSVM format") from None
+        if any(not 1 <= index <= features for index in found):
+            raise UserError(f"{path}, line {number}: an index is not in 1..{features}")
+        rows.extend([len(targets) - 1] * len(found))
+        columns.extend(index - 1 for index in found)
     X = np.zeros((len(targets), features))
     X[rows, columns] = values
     return X, np.array(targets)

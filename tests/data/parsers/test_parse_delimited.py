@@ -5,9 +5,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from dlmexp.data.parsers.delimited import abalone, label_last, read_numbers, song
+from dlmexp.data.parsers.delimited import abalone, label_last, song
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
+from dlmexp.reading.tables import read_numbers
 
 
 def spec(loader: str, features: int | None) -> DatasetSpec:

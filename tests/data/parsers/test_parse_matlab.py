@@ -9,9 +9,9 @@ import pytest
 from scipy.io import savemat
 
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.matlab import read_variables
 from dlmexp.data.spec import DatasetSpec, FileSpec, Task
 from dlmexp.errors import UserError
+from dlmexp.reading.matlab import read_variables
 
 
 def spec(loader: str, *names: str, task: Task = "regression", **options) -> DatasetSpec:

@@ -10,8 +10,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from dlmexp.data.archives import open_raw, read_npz
 from dlmexp.errors import UserError
+from dlmexp.reading.archives import open_raw
+from dlmexp.reading.arrays import read_npz
 
 
 def make_zip(path, members, compression=zipfile.ZIP_DEFLATED):
@@ -29,7 +30,7 @@ def make_tgz(path, *infos):
     return path
 
 
-def read(path, member=None, limit=1000):
+def read(path, member=None, limit=30_000):
     with open_raw(path, member, limit) as stream:
         return stream.read()
 
@@ -53,7 +54,7 @@ def test_members_with_paths_outside_the_archive_are_refused(tmp_path, name):
 
 
 def test_decompression_stops_at_the_limit(tmp_path):
-    bomb = b"0" * 100_000
+    bomb = b"0" * 1_000_000
     (tmp_path / "f.bz2").write_bytes(bz2.compress(bomb))
     for path, member in [
         (make_zip(tmp_path / "a.zip", {"f.txt": bomb}), "f.txt"),
@@ -61,14 +62,14 @@ def test_decompression_stops_at_the_limit(tmp_path):
         (make_tgz(tmp_path / "b.tgz", (tarfile.TarInfo("big"), bomb), (tarfile.TarInfo("f.txt"), b"")), "f.txt"),
         (tmp_path / "f.bz2", None),
     ]:
-        with pytest.raises(UserError, match="more than 1000 bytes"):
+        with pytest.raises(UserError, match="more than 30000 bytes"):
             read(path, member)
 
 
 def test_links_are_refused(tmp_path):
     link = tarfile.TarInfo("f.txt")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    with pytest.raises(UserError, match="link or a device"):
+    with pytest.raises(UserError, match=r"member f\.txt is a link: refused"):
         read(make_tgz(tmp_path / "a.tgz", (link, b"")), "f.txt")
 
 
@@ -103,7 +104,7 @@ def test_truncated_archives_are_named(tmp_path):
     archive.write_bytes(data)
     for path in (tmp_path / "f.bz2", tgz, archive):
         with pytest.raises(UserError, match="is damaged"):
-            read(path, "f.txt", 10_000)
+            read(path, "f.txt")
 
 
 class Unpicklable:

@@ -1,0 +1,92 @@
+"""One request over HTTP: what the server says is checked, and every error is either final or worth another attempt."""
+
+import http.client
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+from urllib.parse import urlsplit
+
+from dlmexp.errors import Unreadable
+
+TIMEOUT = 30.0
+MAX_BYTES = 1 << 33
+TRANSIENT_STATUS = (408, 425, 429, 500, 502, 503, 504)
+FINAL_NAMES = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))  # there is no such host
+
+
+class Interrupted(Exception):
+    """The transfer ended early, for a reason that may pass."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server answers: its status, its headers, and how many bytes follow (None if it does not say)."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    length: int | None
+    body: IO[bytes]
+
+
+@contextmanager
+def request(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+    """The answer to a GET request. Raises `Unreadable` where another attempt could not help, else `Interrupted`."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("it should begin with https:// and a host")
+        parts.port  # noqa: B018 - raises ValueError if it is none
+        asked = urllib.request.Request(url, headers={"User-Agent": "dlmexp", "Accept-Encoding": "identity", **headers})
+    except ValueError as error:
+        raise Unreadable(f"'{url}' is no address of a file: {error}") from error
+    try:
+        with _opened(asked, url) as response:
+            yield Answer(response.status, response.headers, _length(response, url), response)
+    except ssl.SSLCertVerificationError as error:
+        raise Unreadable(f"{url}: the certificate of the server is not valid ({error.verify_message})") from error
+    except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
+        raise Interrupted(str(error) or type(error).__name__) from error
+
+
+def _opened(asked: urllib.request.Request, url: str) -> http.client.HTTPResponse:
+    try:
+        response = urllib.request.urlopen(asked, timeout=TIMEOUT)
+        if urlsplit(response.url).scheme not in ("http", "https"):
+            raise ValueError(f"it leads to {response.url}")
+        return response
+    except (http.client.InvalidURL, ValueError) as error:
+        raise Unreadable(f"'{url}' is no address of a file: {error}") from error
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # the caller asked for a part that there is not
+            return error  # pyright: ignore[reportReturnType]
+        with error:
+            if error.code in TRANSIENT_STATUS:
+                raise Interrupted(f"it answered {error.code} {error.reason}") from error
+            raise Unreadable(f"{url} answered {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        reason = error.reason
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise reason from error
+        final = isinstance(reason, socket.gaierror) and reason.errno in FINAL_NAMES
+        if final or isinstance(reason, ConnectionRefusedError | str):
+            raise Unreadable(f"{url}: {_words(reason)}; is the address right, and is there a network here?") from error
+        raise Interrupted(_words(reason)) from error
+
+
+def _words(reason: object) -> str:
+    return (reason.strerror if isinstance(reason, OSError) else None) or str(reason)
+
+
+def _length(response: http.client.HTTPResponse, url: str) -> int | None:
+    text = (response.headers.get("Content-Length") or "").strip()
+    if not (text.isascii() and text.isdigit()):
+        return None
+    if len(text) > 18 or int(text) > MAX_BYTES:
+        shown = text if len(text) < 30 else f"{text[:20]}... ({len(text)} digits)"
+        raise Unreadable(f"{url} would be {shown} bytes, more than {MAX_BYTES}: refused")
+    return int(text)

@@ -1,0 +1,130 @@
+"""Tables: CSV and Parquet through pyarrow, with a limit on columns and on bytes in memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dlmexp.errors import Unreadable
+from dlmexp.reading.archives import open_raw
+from dlmexp.reading.files import GIB, content
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_COLUMNS = 20_000
+MAX_TABLE_BYTES = 8 * GIB
+
+
+@contextmanager
+def _pyarrow(problem: str) -> Iterator[None]:
+    """What pyarrow raises about content becomes `Unreadable`; about memory, too, for the content claimed it."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
+        raise Unreadable(f"{problem}: {error}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise Unreadable(f"{problem}: {error}") from error
+
+
+def read_csv(path: Path) -> "pa.Table":
+    """A CSV file with a header, in UTF-8."""
+    from pyarrow import csv
+
+    with _pyarrow(f"{path} is not a CSV file with a header"):
+        with path.open("rb") as file:
+            _check_columns(path, file.readline().count(b",") + 1)
+        found = csv.read_csv(
+            path,
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        )
+    if not _is_utf8(found):
+        raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
+    return found
+
+
+def _is_utf8(table: "pa.Table") -> bool:
+    """pyarrow accepts column names in any encoding, and returns a column of text that is not UTF-8 as bytes."""
+    import pyarrow as pa
+
+    try:
+        "".join(table.column_names)
+    except UnicodeDecodeError:
+        return False
+    return not any(map(pa.types.is_binary, table.schema.types))
+
+
+def read_parquet(path: Path) -> "pa.Table":
+    """A Parquet file; what it claims to hold is checked before it is unfolded."""
+    from pyarrow import parquet
+
+    with _pyarrow(f"{path} is not a Parquet file"):
+        with parquet.ParquetFile(path) as file:
+            about = file.metadata
+            _check_columns(path, about.num_columns)
+            claimed = max(
+                8 * about.num_rows * about.num_columns,
+                sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups)),
+            )
+            if claimed > MAX_TABLE_BYTES:
+                raise Unreadable(f"{path} unfolds to {claimed} bytes, more than {MAX_TABLE_BYTES}: refused")
+            found = file.read()
+        found.validate(full=True)
+        "".join(found.column_names)
+    return found
+
+
+def _check_columns(path: Path, columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
+
+
+def csv_chunks(
+    path: Path, columns: list[str], text: list[str] | None = None, member: str | None = None
+) -> Iterator["pa.RecordBatch"]:
+    """The given columns of a large CSV with a header, in chunks of rows: as numbers, those in `text` as strings."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {name: pa.string() if name in (text or []) else pa.float64() for name in columns}
+    with open_raw(path, member) as stream, _pyarrow(f"{path} is not a CSV with the columns {', '.join(columns)}"):
+        yield from csv.open_csv(
+            stream,
+            read_options=csv.ReadOptions(block_size=1 << 24),
+            convert_options=csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=True),
+        )
+
+
+def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
+    """A comma-separated file without a header as float64 [rows, columns]; an empty field becomes NaN."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = [f"column {k + 1}" for k in range(columns)]
+    with open_raw(path, member) as stream, _pyarrow(f"{path} is not a table of {columns} numbers per line"):
+        reader = csv.open_csv(
+            stream,
+            read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),
+            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
+        )
+        chunks = [
+            np.column_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns])
+            for chunk in reader
+            if chunk.num_rows
+        ]
+    return np.concatenate([np.empty((0, columns)), *chunks])
+
+
+def read_whitespace_separated(path: Path) -> np.ndarray:
+    """A text file of numbers as float64 [rows, columns]."""
+    try:
+        return np.loadtxt(content(path).decode("ascii").splitlines(), dtype=np.float64, ndmin=2)
+    except ValueError as error:
+        raise Unreadable(f"{path} is not a table of numbers: {error}") from error

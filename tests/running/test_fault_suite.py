@@ -1,0 +1,120 @@
+"""Every operation on the results folder goes wrong once: the same command then finishes, with the same records and
+files.
+
+`scripts/reliability` counts what is injected here, in docs/RELIABILITY.md.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlmexp.cli import main
+from dlmexp.records.files import write_atomically
+from dlmexp.running import leftovers as module
+from dlmexp.running.leftovers import leftovers
+from tests.support.fault_suite import KINDS, Suite, fault_server, files, quick_folder
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def suite() -> Iterator[Suite]:
+    with fault_server() as server, quick_folder() as folder:
+        yield Suite(server, folder)
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_a_fault_at_every_operation(suite, what):
+    counts, wrong = suite.everywhere(what)
+    assert not wrong, "\n".join(wrong)
+    assert sum(counts.values()) == len(suite.operations) > 100
+    assert {"open wb", "write", "fsync", "replace", "unlink", "mkdir", "open rb"} <= counts.keys()
+
+
+def test_a_clock_that_jumps(suite):
+    root = suite.folder / "clock"
+    first = suite.server.run(root, clock=True, what="kill", at=len(suite.operations) // 2)
+    assert first.code == -9
+    second = suite.server.run(root, clock=True)
+    assert second.code == 0, second.said
+    assert suite.recovers(root, "a clock that jumps") is None
+
+
+def _presence(suite: Suite, root: Path, host: str = "gone", seconds: float = 0.0) -> Path:
+    """The file of a process on another machine that has announced every cell, and was seen so many seconds ago."""
+    keys = dict.fromkeys(suite.records, 0)
+    path = root / "running" / f"{host}-1-1.json"
+    write_atomically(path, json.dumps({"host": host, "pid": 1, "keys": keys, "machine": "m"}).encode())
+    seen = time.time() - seconds
+    os.utime(path, (seen, seen))
+    return path
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -86400.0])
+def test_the_presence_of_a_host_that_is_gone_is_no_obstacle(suite, seconds, capsys):
+    """Also not if the clock of that host was a day ahead."""
+    root = suite.folder / f"gone{seconds}"
+    path = _presence(suite, root, seconds=seconds)
+    outcome = suite.server.run(root)
+    assert outcome.code == 0, outcome.said
+    assert path.exists(), "it may be another's"
+    assert main(["clean", "--leftovers", "--results", str(root)]) == 0
+    assert "1 file removed" in capsys.readouterr().out
+    assert suite.recovers(root, "a host that is gone") is None
+
+
+def test_two_hosts_with_one_name_share_a_folder(suite):
+    root = suite.folder / "one-name"
+    with fault_server() as other:
+        for server, machine in ((suite.server, "first"), (other, "second")):
+            server.start(root, machine=machine)
+        for server in (suite.server, other):
+            outcome = server.result()
+            assert outcome.code == 0, outcome.said
+    assert suite.recovers(root, "two hosts with one name") is None
+
+
+def test_what_a_dead_host_left_is_removed_when_it_is_old(suite, monkeypatch, capsys):
+    root = suite.folder / "left"
+    assert suite.server.run(root).code == 0
+    folder = root / "records" / "ringnorm_drawn"
+    temporary = folder / ".abc.json.0123456789ab-77.0123456789ab.tmp"
+    lonely = folder / f"{'0' * 20}-12345678.npz"
+    for path in (temporary, lonely):
+        path.write_bytes(b"half")
+    assert leftovers(root, everywhere=True) == [], "they might be in writing just now"
+    assert suite.server.run(root).code == 0
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    assert leftovers(root) == [], "a run leaves alone what is another machine's"
+    assert leftovers(root, everywhere=True) == sorted([temporary, lonely])
+    assert main(["clean", "--leftovers", "--results", str(root)]) == 0
+    assert "2 files removed" in capsys.readouterr().out
+    assert files(root) == suite.files
+
+
+def test_clean_says_what_it_needs(suite, capsys):
+    assert main(["clean", "--results", str(suite.folder / "undisturbed")]) == 2
+    assert "dlmexp clean --leftovers" in capsys.readouterr().err
+    assert main(["clean", "--leftovers", "--results", "nowhere"]) == 2
+
+
+def test_memory_that_runs_out_on_a_cpu_halves_the_batch(suite):
+    """Thirty cells at once need more than the process gets, fifteen or eight do not."""
+    words = ["dataset=ringnorm_drawn", "device=cpu", "training.binary.max_iterations=2"]
+    words += ["dataset.ringnorm_drawn.options.rows=2600", "sizes=[1500]", "seeds=[0,1,2,3,4]", "batch_cells=30"]
+    words += ["method=[beta_elbo]", "beta=list", "beta.values=[32,16,8,4,2,1]", "dataset.ringnorm_drawn.M=80"]
+    with fault_server(words) as server:
+        plenty = server.run(suite.folder / "plenty")
+        assert plenty.code == 0, plenty.said
+        assert "out of memory" not in plenty.said
+        scarce = server.run(suite.folder / "scarce", memory=250 << 20)
+        assert scarce.code == 0, scarce.said
+        assert "out of memory with 30 cells at once: going on with half as many" in scarce.said
+        none = server.run(suite.folder / "none", memory=24 << 20)
+        assert none.code == 2, none.said
+        assert "does not fit into memory" in none.said or "not enough memory" in none.said
+        assert "Traceback" not in none.said

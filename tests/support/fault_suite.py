@@ -1,0 +1,141 @@
+"""The fault suite of the engine: a small sweep, and every operation on its results folder going wrong once."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dlmexp.cluster.status import read_status
+from dlmexp.records.store import Store
+from tests.support.processes import comparable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every iteration.
+SWEEP = [
+    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3", "sizes=[10]",
+    "seeds=[0]", "method=[elbo,fixed_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu",
+    "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
+]  # fmt: skip
+KINDS = ("kill", "ENOSPC", "EIO")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run of the sweep ended."""
+
+    code: int
+    said: str
+    operations: list[str]
+
+
+class FaultServer:
+    """A process that runs the sweep as often as it is asked to, in forks of itself."""
+
+    def __init__(self, words: list[str]):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "DLMEXP_COMMIT": "none", "PYTHONPATH": str(REPOSITORY)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.fault_server", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=REPOSITORY,
+        )
+        assert self._answer() == "ready\n"
+
+    def start(self, root: Path, **fault: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"root": str(root), **fault}) + "\n")
+        self._process.stdin.flush()
+
+    def result(self) -> Outcome:
+        return Outcome(**json.loads(self._answer()))
+
+    def run(self, root: Path, **fault: Any) -> Outcome:
+        self.start(root, **fault)
+        return self.result()
+
+    def close(self) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline()
+
+
+@contextmanager
+def fault_server(words: list[str] | None = None) -> Iterator[FaultServer]:
+    server = FaultServer(words or SWEEP)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: every run asks the disk thirty times to write at once."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+class Suite:
+    """The undisturbed run, and what every disturbed one is compared with."""
+
+    def __init__(self, server: FaultServer, folder: Path):
+        self.server, self.folder = server, folder
+        outcome = server.run(folder / "undisturbed")
+        assert outcome.code == 0, outcome.said
+        self.operations = outcome.operations
+        self.records, self.files = comparable(folder / "undisturbed"), files(folder / "undisturbed")
+        assert len(self.records) == 2
+
+    def inject(self, what: str, at: int) -> str | None:
+        """One fault at one operation, then the same command again; a sentence about what is wrong, or None."""
+        root = self.folder / f"{what}-{at}"
+        where = f"{what} at operation {at} ({self.operations[at - 1]})"
+        first = self.server.run(root, what=what, at=at)
+        if what == "kill" and first.code != -9:
+            return f"{where}: it was not killed: {first.code} {first.said}"
+        if first.code not in (-9, 0, 1, 2) or "Traceback" in first.said:
+            return f"{where}: exit code {first.code}: {first.said[-2000:]}"
+        if root.is_dir():
+            read_status(root, failure_reasons=True)
+            list(Store(root, read_only=True).all())
+        return self.recovers(root, where)
+
+    def recovers(self, root: Path, where: str) -> str | None:
+        """The same command again finishes with the same records, and leaves the same files."""
+        second = self.server.run(root)
+        if second.code != 0 or "Traceback" in second.said:
+            return f"{where}, then the same command: exit code {second.code}: {second.said[-2000:]}"
+        if comparable(root) != self.records:
+            return f"{where}: the records differ from an undisturbed run's"
+        if (found := files(root)) != self.files:
+            return f"{where}: left over {sorted(found - self.files)}, lacking {sorted(self.files - found)}"
+        return None
+
+    def everywhere(self, what: str) -> tuple[Counter[str], list[str]]:
+        """A fault of one kind at every operation: how often at each kind of operation, and what went wrong."""
+        counts, wrong = Counter[str](), []
+        for at, operation in enumerate(self.operations, 1):
+            counts[operation] += 1
+            if problem := self.inject(what, at):
+                wrong.append(problem)
+        return counts, wrong

@@ -1,0 +1,230 @@
+"""Sound values, files and archives, and ways to spoil them that leave most of their structure as it was."""
+
+import io
+import json
+import lzma
+import random
+import struct
+import tarfile
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+ODD: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2**31, 2**53 + 1, -(2**63), 10**25, 0.5, -0.0, 1e-320, 1e308, -1e308, float("nan"),
+    float("inf"), "", " ", "x", "1", "nan", "\0", "\n", "../..", "/etc/passwd", "a/b", "ü" * 300, "<b>", "{}", "\u202e",
+    "'", '"', "[red]", "%s", "end", "\ud800", [], [1], [[]], {}, {"": 0}, {"nll": "x"}, {"nll": 1e308, "mse": -1.0},
+    [None] * 40, {"a": {"b": {"c": []}}},
+)  # fmt: skip
+
+
+def spoiled(value: Any, chance: random.Random) -> Any:
+    """A JSON value with something in it replaced, removed, repeated or renamed."""
+    if isinstance(value, dict) and value and chance.random() < 0.85:
+        name = chance.choice(list(value))
+        kind = chance.random()
+        if kind < 0.7:
+            return {**value, name: spoiled(value[name], chance)}
+        if kind < 0.8:
+            return {key: inner for key, inner in value.items() if key != name}
+        return {**value, str(chance.choice(ODD)): chance.choice([value[name], *ODD])}
+    if isinstance(value, list) and value and chance.random() < 0.85:
+        k = chance.randrange(len(value))
+        inner = chance.choice([[], [value[k]] * 2, [spoiled(value[k], chance)], [chance.choice(ODD)]])
+        return [*value[:k], *inner, *value[k + 1 :]]
+    return nested(chance) if chance.random() < 0.03 else chance.choice(ODD)
+
+
+def nested(chance: random.Random) -> Any:
+    """A value within values, deeper than anybody needs."""
+    value: Any = 0
+    for _ in range(chance.choice([30, 200, 900])):
+        value = [value] if chance.random() < 0.5 else {"a": value}
+    return value
+
+
+def as_json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def flipped(data: bytes, chance: random.Random) -> bytes:
+    """Bytes with a few of them changed, cut off, repeated or taken away."""
+    content = bytearray(data)
+    for _ in range(chance.choice([1, 1, 1, 2, 8])):
+        if not content:
+            break
+        at = chance.randrange(len(content))
+        kind = chance.randrange(6)
+        if kind == 0:
+            content[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            content[at] = chance.choice([0, 255, 127, 128])
+        elif kind == 2:
+            del content[at:]
+        elif kind == 3:
+            del content[at : at + chance.randrange(1, 9)]
+        elif kind == 4:
+            content[at:at] = content[at : at + chance.randrange(1, 40)]
+        else:
+            size = chance.choice([2, 4, 8])
+            number = chance.choice([0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1, 4096])
+            content[at : at + size] = number.to_bytes(size, chance.choice(["little", "big"]))
+    return bytes(content)
+
+
+def npy(array: np.ndarray, chance: random.Random | None = None) -> bytes:
+    """An array as npy; with `chance`, under a header that may claim something else."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    data = buffer.getvalue()
+    if chance is None or chance.random() < 0.3:
+        return data
+    if chance.random() < 0.4:
+        return flipped(data, chance)
+    descr = chance.choice(
+        ["'<f8'", "'|O'", "'<U3'", "'|S7'", "'|S0'", "'<f16'", "'|V8'", "[('a', '<f8')]", "3", "'x'", "'<M8[s]'"]
+    )
+    shapes = [
+        "()",
+        "(0,)",
+        "(-1,)",
+        "(1,)",
+        "(10**12,)",
+        "(1000000000000,)",
+        "(2, 3)",
+        "3",
+        "(1.5,)",
+        "(True,)",
+        "(None,)",
+    ]
+    order, shape = chance.choice(["True", "False", "0"]), chance.choice(shapes)
+    header = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
+
+
+def npz(arrays: dict[str, np.ndarray], chance: random.Random) -> bytes:
+    """An npz file in which something may be wrong, in one array or in the zip file."""
+    buffer, victim = io.BytesIO(), chance.choice(list(arrays))
+    method = chance.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, array in arrays.items():
+            archive.writestr(f"{name}.npy", npy(array, chance if name == victim else None))
+        if chance.random() < 0.1:
+            archive.writestr(chance.choice(["../x.npy", "/etc/x", "x", "a/b.npy", ""]) or "e", b"odd")
+    data = buffer.getvalue()
+    return flipped(data, chance) if chance.random() < 0.3 else data
+
+
+def odd_arrays(chance: random.Random) -> dict[str, np.ndarray]:
+    """Arrays that a user may have saved, or nobody ever would."""
+    rows = chance.choice([0, 1, 7, 60])
+    kinds = [
+        np.arange(float(rows)), np.full(rows, np.nan), np.arange(rows), np.array(["a", "b", "é"] * rows)[:rows],
+        np.array([b"a", b"\xff"] * rows)[:rows], np.zeros((rows, 3)), np.zeros((rows, 0)), np.array(3.0), np.array("t"),
+        np.zeros(rows, dtype=bool), np.zeros(rows, dtype=complex), np.zeros(rows, dtype="M8[s]"), np.ones((rows, 2, 2)),
+        np.array([{}] * rows, dtype=object), np.full(rows, 1e300), np.zeros(rows, dtype=[("a", "f8")]),
+        np.float16(rows),
+    ]  # fmt: skip
+    names = chance.sample(["y", "x", "", "z.npy", "a/b", "ü", "target"], k=chance.randrange(1, 5))
+    return {name: np.asarray(chance.choice(kinds)) for name in names}
+
+
+def tar_xz(members: list[tuple[str, bytes]], chance: random.Random) -> bytes:
+    """A pack in which a header, a name, a kind of member or the compression may be wrong."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=chance.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])) as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            if chance.random() < 0.1:
+                info.type = chance.choice(
+                    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, b"Q", b"S"]
+                )
+                info.linkname, info.size = chance.choice([name, "..", "records.jsonl", "x" * 200]), 0
+            elif chance.random() < 0.1:
+                info.name = chance.choice(["../../x", "/x", "é" * 60, "x" * 300, "", "records.jsonl/a"])
+            tar.addfile(info, io.BytesIO(content) if info.size else None)
+    data = buffer.getvalue()
+    if chance.random() < 0.2:
+        data = flipped(data, chance)
+    packed = lzma.compress(data, preset=0)
+    return flipped(packed, chance) if chance.random() < 0.2 else packed
+
+
+def mat(chance: random.Random) -> bytes:
+    """A MATLAB 5 file of random elements, some of which fit together."""
+
+    def element(kind: int, data: bytes) -> bytes:
+        if len(data) <= 4 and chance.random() < 0.3:
+            return struct.pack("<HH", kind, len(data)) + data.ljust(4, b"\0")
+        size = len(data) if chance.random() < 0.95 else chance.choice([0, 1, 2**31 - 1, 2**32 - 1, len(data) + 8])
+        return struct.pack("<II", kind, size) + data + bytes(-len(data) % 8)
+
+    def matrix(depth: int = 0) -> bytes:
+        kind = chance.choice([1, 2, 4, 5, 6, 6, 7, 9, 12, 3, 16, 17, 255])
+        shape = [chance.choice([0, 1, 1, 2, 3, -1, 2**31 - 1]) for _ in range(chance.choice([2, 2, 2, 1, 3, 33]))]
+        flags = struct.pack("<II", kind | chance.choice([0, 0, 0x800, 0x200]), chance.choice([0, 9]))
+        name = chance.choice([b"X", b"X", b"", b"\xff"])
+        parts = [element(6, flags), element(5, struct.pack(f"<{len(shape)}i", *shape)), element(1, name)]
+        count = min(int(np.prod(np.abs(np.array(shape, dtype=float)))), 9)
+        if kind == 1:
+            parts += [matrix(depth + 1) for _ in range(count)] if depth < 3 else []
+        elif kind == 2:
+            fields = chance.choice([0, 1, 2])
+            parts += [
+                element(5, struct.pack("<i", chance.choice([32, 1, 0, -1]))),
+                element(1, b"abcdefgh".ljust(32, b"\0") * fields),
+            ]
+            parts += [matrix(depth + 1) for _ in range(count * fields)] if depth < 3 else []
+        else:
+            width = chance.choice([1, 2, 4, 8])
+            code = chance.choice([1, 2, 3, 4, 5, 6, 7, 9, 12, 13, 16, 17, 18, 99])
+            parts.append(element(code, chance.randbytes(count * width + chance.choice([0, 0, 1]))))
+        if chance.random() < 0.05:
+            chance.shuffle(parts)
+        return element(14, b"".join(parts))
+
+    content = b"".join(matrix() for _ in range(chance.choice([1, 1, 2, 0])))
+    if chance.random() < 0.5:
+        packed = zlib.compress(content)
+        content = struct.pack("<II", 15, len(packed)) + packed
+    header = b"MATLAB 5.0".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+    data = header + content
+    return flipped(data, chance) if chance.random() < 0.3 else data
+
+
+def csv(chance: random.Random) -> bytes:
+    """A table with odd fields, names, lines and letters."""
+    odd = [
+        "",
+        "NA",
+        "nan",
+        "inf",
+        "1e999",
+        '"',
+        '"a,b"',
+        '"x\ny"',
+        "é",
+        "\ufeff",
+        "0x1",
+        "1,2",
+        " 1",
+        "9" * 400,
+        "\0",
+        "true",
+    ]
+    names = [chance.choice(["x", "y", "z", "", "x", "ü", "a b"]) for _ in range(chance.choice([1, 2, 3, 60]))]
+    lines = [",".join(names)]
+    for _ in range(chance.choice([0, 1, 5, 40])):
+        fields = [str(chance.choice([1, 0, 2.5, "a", "b"])) for _ in names]
+        if chance.random() < 0.1:
+            fields[chance.randrange(len(fields))] = chance.choice(odd)
+        if chance.random() < 0.03:
+            fields = fields[:-1]
+        lines.append(",".join(fields))
+    text = chance.choice(["\n", "\n", "\r\n", "\r"]).join(lines)
+    data = text.encode(chance.choice(["utf-8", "utf-8", "utf-16", "latin-1"]), errors="replace")
+    return flipped(data, chance) if chance.random() < 0.2 else data

@@ -1,0 +1,127 @@
+"""Runs the fault suite and the fuzz suite, and writes what was injected how often, with what result, to a file.
+
+python -m tests.support.reliability MINUTES [FILE]      (scripts/reliability)
+"""
+
+# ruff: noqa: E501
+
+import os
+import platform
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from dlmexp import __version__
+from dlmexp.records.provenance import commit
+from tests.support import fuzz
+from tests.support.fault_suite import KINDS, Suite, fault_server, quick_folder
+
+TEXT = """# Reliability
+
+What was made to go wrong, how often, and what came of it. This page is written by
+
+    scripts/reliability {minutes:g}
+
+which runs the two suites below: here on {machine}, dlmexp {version}, commit {commit}, {date}. The same suites, with fixed
+seeds, are part of the tests (`tests/running/test_fault_suite.py`, `tests/test_fuzz.py`).
+
+## Faults of the disk and of processes
+
+A sweep of two cells (an ELBO fit, and a DLM fit that starts from it; a checkpoint after every iteration) does {operations}
+operations on the files of its results folder. Each of them went wrong once in each of {kinds} ways: the process was killed
+there (`kill -9`; a write after half of its bytes), the disk was full (ENOSPC), or it failed (EIO). Passed means: no
+traceback; `status` and all readers of records read what was left; the same command then finished with exit code 0; its
+records were those of an undisturbed run, bit for bit; and the folder held the same files, no more and no less.
+
+{faults}
+
+{total} faults, {failed} not passed; {seconds:.0f} s.
+
+Also injected, one test each (`tests/running/test_fault_suite.py`):
+
+| what | test |
+|---|---|
+| a wall clock that jumps by a day, forwards and backwards, at every look | `test_a_clock_that_jumps` |
+| the presence file of a host that is gone, an hour old or dated a day ahead | `test_the_presence_of_a_host_that_is_gone_is_no_obstacle` |
+| two hosts with one name in one folder | `test_two_hosts_with_one_name_share_a_folder` |
+| unfinished files and arrays of a host that died | `test_what_a_dead_host_left_is_removed_when_it_is_old` |
+| memory that runs out in a batch on a CPU | `test_memory_that_runs_out_on_a_cpu_halves_the_batch` |
+
+## Spoiled files
+
+Sound files of every kind that dlmexp reads, spoiled in a way that leaves most of their structure as it was: a value of
+another type, kind or size in a sealed record; a header that claims another shape; a member that is a link; flipped, cut
+and repeated bytes. Passed means: exit code 0, 1, 2, 3 or 130; no exception; less than {memory:.0f} GiB of memory more than at
+the start; no file outside the results folder changed; sound records as they were. `scripts/fuzz MINUTES` runs more of
+them, with other seeds; `tests/test_fuzz.py` a fixed number.
+
+{cases}
+
+{case_total} cases from seed {seed}, {case_failed} not passed.
+
+## What was seen once
+
+Each of these ended in a traceback, in a long silence or in all of the memory, and ends in one sentence now
+(`tests/reading/test_front_door.py`, unless another file is named):
+
+| what | test |
+|---|---|
+| a pack with symbolic links, hard links, devices | `test_a_pack_with_links_is_refused_by_every_reader` |
+| a pack that unfolds to gigabytes | `test_a_pack_that_unfolds_without_end_is_refused_on_the_way`, `test_a_size_that_is_only_claimed_allocates_nothing` |
+| a pack of 200 000 members | `test_many_members_are_read_without_a_pause_and_more_are_refused` |
+| records and packs with a forged seal | `test_a_forged_seal_never_ends_in_a_traceback`, `test_json_that_is_too_deep_or_none_is_unreadable` |
+| a truncated or bit-flipped MATLAB file, one that claims or unfolds to more than it has | `test_a_matlab_file_*` |
+| an encrypted zip file, or one of an unknown method | `test_zip_files_that_are_encrypted_or_of_another_method_are_refused` |
+| npz files with byte strings, a header that claims 7 TiB, a broken header | `test_arrays_are_refused_from_their_header_before_allocating`, `test_byte_strings_are_text` |
+| a CSV file of 10 000 columns | `test_a_table_of_ten_thousand_columns_is_read_and_more_are_refused` |
+| a Content-Length that is no number or beyond all, an address that is none | `test_a_length_*`, `test_an_address_that_is_none_is_refused_at_once` |
+| a refused connection, an unknown host | `test_a_refused_connection_and_an_unknown_host_are_final`, `test_what_may_pass_is_tried_again_and_said` |
+| memory that runs out on a CPU | `tests/running/test_fault_suite.py` |
+| a pipe in a results folder | `test_a_pipe_in_a_results_folder_is_not_waited_for` |
+"""
+
+
+def faults() -> tuple[str, int, list[str], int]:
+    """The table of faults, how many there were, what was wrong, and the operations of the sweep."""
+    wrong: list[str] = []
+    with fault_server() as server, quick_folder() as folder:
+        suite = Suite(server, folder)
+        counts = {}
+        for what in KINDS:
+            counts[what], problems = suite.everywhere(what)
+            wrong += problems
+    rows = [f"| operation | {' | '.join(KINDS)} |", f"|---|{'---:|' * len(KINDS)}"]
+    rows += [f"| {name} | " + " | ".join(str(counts[what][name]) for what in KINDS) + " |" for name in counts["kill"]]
+    total = sum(sum(each.values()) for each in counts.values())
+    return "\n".join(rows), total, wrong, len(suite.operations)
+
+
+def spoiled(minutes: float, seed: int) -> tuple[str, Counter[str], list[str]]:
+    fuzz.warm_up()
+    counts, wrong = fuzz.until(minutes, list(fuzz.TARGETS), seed)
+    failed = Counter(problem.split(" ")[0] for problem in wrong)
+    rows = ["| target | cases | not passed |", "|---|---:|---:|"]
+    rows += [f"| {name} | {count} | {failed[name]} |" for name, count in counts.items()]
+    return "\n".join(rows), counts, wrong
+
+
+def main() -> int:
+    minutes, seed, began = float(sys.argv[1]), int(os.environ.get("SEED", "100000")), time.monotonic()
+    table, total, wrong, operations = faults()
+    seconds = time.monotonic() - began
+    cases, counts, case_wrong = spoiled(minutes, seed)
+    page = TEXT.format(
+        minutes=minutes, machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        version=__version__, commit=commit(), date=time.strftime("%Y-%m-%d"), operations=operations, kinds="three",
+        faults=table, total=total, failed=len(wrong), seconds=seconds, memory=fuzz.MEMORY / 2**30, cases=cases,
+        case_total=sum(counts.values()), case_failed=len(case_wrong), seed=seed,
+    )  # fmt: skip
+    Path(sys.argv[2] if len(sys.argv) > 2 else "docs/RELIABILITY.md").write_text(page)
+    print("\n".join([*wrong, *case_wrong]))
+    print(f"{total} faults, {len(wrong)} not passed; {sum(counts.values())} cases, {len(case_wrong)} not passed")
+    return 1 if wrong or case_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
