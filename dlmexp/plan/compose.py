@@ -44,6 +44,8 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     except OmegaConfBaseException as error:
         raise UserError(sentence(error)) from error
     import_plugins(cfg.plugins)
+    if cfg.name == "custom" and list(cfg.dataset) == [USER_TABLE]:
+        cfg.name = cfg.dataset[USER_TABLE].name  # an experiment of its own, named after its data
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
     return cfg
