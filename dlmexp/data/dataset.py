@@ -78,6 +78,8 @@ def verified_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
         path = found.files.get(entry.name)
         if path is not None and entry.pinned and (problem := mismatch(entry, path, cached_sha256(path, root))):
             raise UserError(f"dataset '{spec.name}': {problem}; remove it and run 'dlmexp data fetch {spec.name}'")
+    if spec.loader == "table" and spec.options.get("test"):
+        return found.files | {TEST: _existing(root / str(spec.options["test"]), "test", spec.options["test"])}
     return found.files
 
 
@@ -115,15 +117,18 @@ def _user_table(spec: DatasetSpec) -> dict[str, Path]:
         given = spec.options.get(option)
         if not given:
             continue
-        path = Path(str(given)).expanduser()
-        try:
-            exists = path.is_file()
-        except (OSError, ValueError):  # a name that no file can have
-            exists = False
-        if not exists:
-            raise UserError(f"csv.{option}={given}: there is no such file")
-        found[name] = path
+        found[name] = _existing(Path(str(given)).expanduser(), option, given)
     return found
+
+
+def _existing(path: Path, option: str, given: Any) -> Path:
+    try:
+        exists = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        exists = False
+    if not exists:
+        raise UserError(f"csv.{option}={given}: there is no such file")
+    return path
 
 
 def _read_only(

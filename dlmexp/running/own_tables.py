@@ -57,7 +57,11 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
     if data.arrangement is not None and data.arrangement.by is not None:
         by = data.arrangement.column
         groups = len(np.unique(data.arrangement.by))
-        how = f"by time ({by}), the latest for testing" if data.arrangement.kind == "time" else f"by {groups} groups ({by})"
+        how = (
+            f"by time ({by}), the latest for testing"
+            if data.arrangement.kind == "time"
+            else f"by {groups} groups ({by})"
+        )
     own = " of your own" if data.arrangement is not None and data.arrangement.test else ""
     counts = f"{len(parts.train_pool)} rows for training, {len(parts.validation)} for validation"
     return f"divided {how}: {counts}, {len(parts.test)}{own} for testing"

@@ -90,7 +90,9 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
         if name in UNNAMED and name not in options.columns:
             if not counts_rows(columns.pop(name)):
                 where = f"{path.name}: column {found.column_names.index(name) + 1}"
-                raise UserError(f"{where} has no name ('{name}'): name it, or leave it out with \"csv.drop=['{name}']\"")
+                raise UserError(
+                    f"{where} has no name ('{name}'): name it, or leave it out with \"csv.drop=['{name}']\""
+                )
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     for what in ("drop", "columns", "categories", "dates"):
         for name in getattr(options, what):
