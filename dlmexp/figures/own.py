@@ -71,51 +71,56 @@ def _panels(dataset: str, choices: list[Choice], command: str) -> tuple[Panel, .
         if lines:
             panels.append(Panel(kind, dataset, metric, lines, "", x=x, title=title, command=command, part=part))
 
+    line_of = {_line_key(one): _line(one, choices) for one in choices}
+
+    def lines(several: list[Choice], metric: str) -> tuple[Line, ...]:
+        """One line for each method and estimator with this metric, in the usual order."""
+        return tuple(line for key, line in sorted(line_of.items(), key=lambda item: _order(item[0]))
+                     if any(_line_key(one) == key and _has(one, metric) for one in several))  # fmt: skip
+
     for metric in LOSSES.get(task, ("nll",)):
-        add("sizes", metric, _lines(ends, metric))
+        add("sizes", metric, lines(ends, metric))
     chosen = [one for one in ends if len({record.cell.beta for record in one.records}) > 1]
-    for metric in ("nll", "mse"):
-        if metric == "nll" or all(not _has(one, "nll") for one in chosen):
-            add("betas", metric, _lines(chosen, metric))
-    lines, title = _curves(curves, "nll")
+    against = "nll" if any(_has(one, "nll") for one in chosen) else "mse"
+    add("betas", against, lines(chosen, against))
+    at_one_beta, title = _curves(curves, lines(curves, "nll"))
     epochs = bool(curves) and all(one.cell.minibatch is not None for one in curves)
-    add("curve", "nll", lines, "epochs" if epochs else "iterations", title)
+    add("curve", "nll", at_one_beta, "epochs" if epochs else "iterations", title)
     if task in RELIABILITY:
         kind, told_by = RELIABILITY[task]
-        add("reliability", kind, _lines(ends, told_by))
+        add("reliability", kind, lines(ends, told_by))
     for metric in CALIBRATION.get(task, ()):
-        add("sizes", metric, _lines(ends, metric))
+        add("sizes", metric, lines(ends, metric))
     return tuple(panels)
+
+
+def _line_key(one: Choice) -> tuple[str, str, int | None]:
+    return one.method, one.cell.estimator, one.cell.samples
+
+
+def _line(one: Choice, choices: list[Choice]) -> Line:
+    """The estimator is named where it does not go without saying."""
+    alone = len({_line_key(other) for other in choices if other.method == one.method}) == 1
+    names = "method" if one.cell.estimator == "exact" and alone else "both"
+    return Line(one.method, one.cell.estimator, one.cell.samples, names=names)
+
+
+def _order(key: tuple[str, str, int | None]) -> tuple[int, str, str, int]:
+    method, estimator, samples = key
+    known = list(style.METHODS)
+    return (known.index(method) if method in known else len(known), method, estimator, samples or 0)
 
 
 def _has(one: Choice, metric: str) -> bool:
     return any(metric in record.result.test for record in one.records)
 
 
-def _lines(choices: list[Choice], metric: str) -> tuple[Line, ...]:
-    """One line for each method and estimator with this metric; the estimator is named where it does not go without
-    saying."""
-    found = dict.fromkeys((one.method, one.cell.estimator, one.cell.samples) for one in choices if _has(one, metric))
-    estimators = Counter(method for method, _, _ in found)
-    order = [*style.METHODS, *sorted({method for method, _, _ in found} - style.METHODS.keys())]
-    return tuple(
-        Line(method, estimator, samples,
-             names="both" if estimator != "exact" or estimators[method] > 1 else "method")
-        for method, estimator, samples in sorted(found, key=lambda line: (order.index(line[0]), line[1], line[2] or 0))
-    )  # fmt: skip
-
-
-def _curves(choices: list[Choice], metric: str) -> tuple[tuple[Line, ...], str]:
-    """One line for each method and estimator, at the beta that validation selects most often; and the size they are
-    drawn at, in words."""
+def _curves(choices: list[Choice], lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], str]:
+    """The lines at the beta that validation selects most often for each, and the size they are drawn at, in words."""
     found, counts = [], Counter[int]()
-    for line in _lines(choices, metric):
-        same = [
-            one
-            for one in choices
-            if (one.method, one.cell.estimator, one.cell.samples) == (line.method, line.estimator, line.samples)
-        ]
-        chosen = [record.cell.beta for one in same if (record := one.selected(metric)) is not None]
+    for line in lines:
+        same = [one for one in choices if _line_key(one) == (line.method, line.estimator, line.samples)]
+        chosen = [record.cell.beta for one in same if (record := one.selected("nll")) is not None]
         betas = Counter(beta for beta in chosen if beta is not None)
         if betas:
             beta = max(betas, key=lambda value: (betas[value], value))

@@ -97,8 +97,8 @@ def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) 
             made = f"the results in {root} were made from data with checksum {known[:16]}, it is now {checksum[:16]}"
             if own:
                 raise UserError(
-                    f"there are results of another table, or of other columns or rows of it, under the name '{dataset}' "
-                    f"({made}): name this one with csv.name=NAME"
+                    "there are results of another table, or of other rows or columns of it, under the name "
+                    f"'{dataset}' ({made}): name this one with csv.name=NAME"
                 )
             raise UserError(
                 f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
