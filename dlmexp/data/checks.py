@@ -38,7 +38,31 @@ def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec) -> Iterator[tuple
         yield "features", "expected at least one, found none"
     yield from _not_finite(np.nan_to_num(X) if spec.options.get("missing") == "mean" else X, y)
     yield from _wrong_targets(y, spec.task)
-    yield from _spec_checks(X, y, spec.options.get("checks") or {})
+    yield from _spec_checks(X, y, _expected(spec))
+
+
+def _expected(spec: DatasetSpec) -> Mapping[str, Any]:
+    """The `options.checks` of a spec, whose values have the form that they should have."""
+    given = spec.options.get("checks") or {}
+    forms = {"positives": _is_number, "y_mean": _is_number, "positive_share": _is_range, "y_range": _is_range,
+             "x_range": lambda value: isinstance(value, Mapping) and all(map(_is_range, value.values()))}  # fmt: skip
+    for name, value in given.items() if isinstance(given, Mapping) else [("", given)]:
+        if name not in forms or (value is not None and not forms[name](value)):
+            what = f"options.checks.{name}" if name else "options.checks"
+            raise UserError(f"dataset '{spec.name}': {what}={value}: checks are {', '.join(forms)}; ranges are [a,b]")
+    columns = (given.get("x_range") or {}) if isinstance(given, Mapping) else {}
+    for column in columns:
+        if not str(column).isdigit() or (spec.features is not None and not 1 <= int(column) <= spec.features):
+            raise UserError(f"dataset '{spec.name}': options.checks.x_range: there is no feature number '{column}'")
+    return given
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
 
 
 def _not_finite(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str]]:
