@@ -19,7 +19,8 @@ examples:
   dlmexp run                                             ringnorm, drawn from its definition; about a minute
   dlmexp run experiment=reg-log                          the cells of a figure (see conf/experiment)
   dlmexp run dataset=[pol,cadata] method=[elbo,joint_log_dlm] seeds=[0,1] sizes=['5%']
-  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression
+  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression csv.name=houses
+  dlmexp run experiment=class-log preset=quick           a small version, in minutes; preset=debug: in seconds
   dlmexp run experiment=class-log plan=true              only show what would be run, and what is done
   dlmexp run experiment=reg-log --cfg job                the composed config
   dlmexp run experiment=paper budget=25min               the whole paper, on the datasets you have, in 25 minutes
@@ -30,9 +31,11 @@ common settings (all settings: --cfg job):
   experiment=NAME          all cells of a figure
   dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
   protocol=paper | protocol=released | protocol=converged      how cells are trained (conf/protocol)
-  beta=grid | beta=short | beta=list beta.values=[0.1,1,10]
-  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2]
+  beta=grid | beta=short | beta=[0.1,1,10] | beta=0.1
+  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2], seeds=5 (five seeds), seeds=0-4
+  M=50 (inducing points), lengthscale=2 noise=0.5 (initial values), training.lr=0.01 (for all kinds of data)
   parameterisation=[whitened,unwhitened]
+  csv.columns= csv.drop= csv.missing= csv.test= csv.split= ...   of your own table (data/README.md)
   device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
   workers=4                number of processes (one rarely keeps a GPU busy)
   wait=false               exit once the jobs are in the cluster's queue
