@@ -72,7 +72,7 @@ def capped_sizes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str |
     """A sentence about sizes that are larger than the training pool, where all of it is used."""
     pool = _pool(dataset, data)
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
-    if not beyond:
+    if not beyond or pool not in _sizes(cfg, dataset, pool):
         return None
     return f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
 
