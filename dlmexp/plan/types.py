@@ -40,7 +40,7 @@ def _check(name: str, value: Any, kind: Any) -> None:
             if not isinstance(key, str):
                 raise UserError(f"{name}.{_short(key)}: a name is expected before the value")
             _check(f"{name}.{key}", one, inner[1])
-    elif is_dataclass(kind):
+    elif isinstance(kind, type) and is_dataclass(kind):
         if not isinstance(value, kind):
             raise UserError(f"{name}={_short(value)}: it has settings of its own, such as {name}.NAME=VALUE")
         check_types(value, f"{name}.")
