@@ -20,6 +20,7 @@ class Drawing:
     name: str
     panels: tuple[Panel, ...]
     parameterisation: str = "whitened"
+    preset: str = ""  # whose results it shows, if not those of whole experiments
 
     @property
     def stand_ins(self) -> dict[str, str]:
