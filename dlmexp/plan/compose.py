@@ -84,7 +84,7 @@ def _check_table(composed: DictConfig) -> None:
         if composed.csv.task not in get_args(Task):
             raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
         for what in ("path", "target"):
-            if not composed.csv[what]:
+            if not composed.csv[what] and not (what == "target" and composed.csv.arrays):  # which name the target
                 raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
 
 

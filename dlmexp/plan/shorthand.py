@@ -54,6 +54,8 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
         key, value = _renamed(key), value.strip()
         if key.startswith("training.") and key.count(".") == 1 and key.partition(".")[2] in TRAINING:
             general += _for_all_kinds(key.partition(".")[2], value)
+        elif key == "csv.arrays" or key.startswith("csv.arrays."):
+            found.append(f"++{key}={value}")  # names that the schema does not know
         elif key == "beta" and NUMBERS.fullmatch(value):
             found += ["beta=list", f"beta.values={_listed(value, multirun)}"]
         elif key == "seeds":

@@ -45,7 +45,8 @@ class Sweep:
 def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check the config, load its datasets and list its cells. Raises `UserError` for whatever can't be run."""
     if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
-        said = f"name={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
+        what = "csv.name" if cfg.name == cfg.csv.name else "name"  # an own table's experiment is named after it
+        said = f"{what}={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
         raise UserError(f"{said}, and none of {', '.join(RESERVED)}")
     parts = compose.parts(cfg)
     if not parts:

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,7 @@ TINY = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "me
         ("csv.sep=;", ["csv.sep=';'"]),
         ("csv.path=it's (1).csv", [r"csv.path='it\'s (1).csv'"]),
         ("csv.path=a.csv", ["csv.path=a.csv"]),
+        ("csv.arrays={X: A, y: b}", ["++csv.arrays={X: A, y: b}"]),
         ("lengthscale=2", ["init.lengthscale=2"]),
         ("M=50", ["M=50"]),
         ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
@@ -121,3 +123,16 @@ def test_sizes_beyond_the_data_are_said():
 def test_largest_leaves_out_sizes():
     assert {cell.n for cell in cells("sizes=[20,40,80]", "largest=50").values()} == {20, 40}
     assert {cell.n for cell in cells("sizes=[40,80]", "largest=30").values()} == {30}
+
+
+def test_arrays_of_an_npz_file_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "two.npz", X_extra=rng.normal(size=(80, 3)), y_extra=rng.normal(size=80), other=np.ones(7))
+    words = [
+        "dataset=csv",
+        f"csv.path={tmp_path / 'two.npz'}",
+        "csv.arrays={X: X_extra, y: y_extra}",
+        "csv.task=regression",
+    ]
+    sweep = prepare_sweep(compose(spelled_out([*words, "method=elbo", "seeds=1", "sizes=20"])))
+    assert [cell.n for cell in sweep.cells] == [20]
