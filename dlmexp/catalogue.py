@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from dlmexp.config import BetaConfig
+from dlmexp.config import BetaConfig, MethodTrainingConfig, TrainingConfig
 from dlmexp.paths import conf_dir, conf_dirs
 
 REGRESSION = ("pol", "cadata", "sarcos", "song")
@@ -98,11 +98,45 @@ def protocols() -> list[str]:
     return list(entries("protocol"))
 
 
+def training(protocol: str) -> dict[str, TrainingConfig]:
+    """How a protocol trains each kind of data; nothing for a protocol without a file here."""
+    return _training(protocol, tuple(conf_dirs()))
+
+
+@cache
+def _training(protocol: str, folders: tuple[Path, ...]) -> dict[str, TrainingConfig]:
+    found = {}
+    for kind, values in _entries("protocol", folders).get(protocol, {}).get("training", {}).items():
+        by_method = {name: MethodTrainingConfig(**own) for name, own in values.get("by_method", {}).items()}
+        found[kind] = TrainingConfig(**{**values, "by_method": by_method})
+    return found
+
+
 def beta_rule(experiment: str, protocol: str = "paper") -> str:
-    """The betas that an experiment selects from, in the words of `BetaConfig.rule`: its own, or the protocol's grid."""
+    """The betas that an experiment selects from, in the words of `BetaConfig.rule`: its own, or the protocol's grid.
+    '' where neither has a file here."""
     chosen = selected_in(experiment, "beta", None)
-    group: Mapping[str, Any] = entries("beta")[chosen] if chosen else entries("protocol")[protocol]["beta"]
-    return BetaConfig(**{**group, **experiments().get(experiment, {}).get("beta", {})}).rule
+    group: Mapping[str, Any] = (
+        entries("beta")[chosen] if chosen else entries("protocol").get(protocol, {}).get("beta", {})
+    )
+    own = experiments().get(experiment, {}).get("beta", {})
+    return BetaConfig(**{**group, **own}).rule if group or own else ""
+
+
+def beta_rule_of(group: str) -> str:
+    """The betas of a file of `conf/beta`, in words."""
+    return BetaConfig(**entries("beta")[group]).rule
+
+
+def own_training(experiment: str) -> dict[str, dict[str, Any]]:
+    """What an experiment changes in its protocol's training: kind of data -> setting -> value."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in experiments().get(experiment, {}).get("defaults", ()):
+        if isinstance(item, str):
+            found |= own_training(item)
+    for kind, values in experiments().get(experiment, {}).get("training", {}).items():
+        found[kind] = {**found.get(kind, {}), **values}
+    return found
 
 
 def run_command(experiment: str, dataset: str) -> str:

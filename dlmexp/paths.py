@@ -9,6 +9,7 @@ from pathlib import Path
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
 
 
+@cache
 def conf_dir() -> Path:
     """The folder of YAML groups: inside the installed package, or `conf/` beside it in a checkout."""
     package = Path(__file__).resolve().parent

@@ -142,21 +142,19 @@ def agreement(one: "Results", other: "Results") -> list[Measurement]:
 
 
 def _stopped(one: "Results", other: "Results") -> list[Measurement]:
-    """The share of cells that stopped by their rule, not at the limit: of deterministic objectives that have one. Cells
-    whose record says that they have no minimiser, or perhaps none, are left out."""
-    records = [
-        record
-        for results in (one, other)
-        for record in results.records.values()
-        if record.cell.has_stopping_rule and record.cell.samples is None and record.cell.minibatch is None
-    ]
-    counted = [bool(record.result.converged) for record in records if record.result.note is None]
-    if not counted:
-        return []
-    share = 100 * sum(counted) / len(counted)
+    """The share of cells that stopped by their rule, not at the limit: of deterministic objectives. Cells whose record
+    says that they have no minimiser, or may have none, are counted apart."""
+    fits: dict[bool, list[bool]] = {False: [], True: []}
+    for record in (*one.records.values(), *other.records.values()):
+        cell = record.cell
+        if cell.has_stopping_rule and cell.samples is None and cell.minibatch is None:
+            fits[record.result.note is not None].append(bool(record.result.converged))
+    names = {False: "stopped by the rule", True: "the same where there may be no minimiser"}
+    limits = {False: MIN_SHARE, True: None}
     return [
-        Measurement(f"stopped by the rule, of {len(counted)} fits", share, "%", MIN_SHARE, at_least=True),
-        Measurement("fits left out there, perhaps without a minimiser", len(records) - len(counted), ""),
+        Measurement(f"{names[noted]}, of {len(some)} fits", 100 * sum(some) / len(some), "%", limits[noted], True)
+        for noted, some in fits.items()
+        if some
     ]
 
 

@@ -52,7 +52,7 @@ def cost(results: Results) -> Iterator[Finding]:
     calls significantly slower; and ours, which does not reject.
 
     The seeds of a batch share its clock, so their times say nothing about scatter: only the ratio is judged."""
-    unshared = alone(list(results.records.values()))
+    unshared = alone(list(results.origin.records.values()))  # whatever their settings, they share a device
     timed: dict[Group, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in results.records.values():
         cell, result = record.cell, record.result

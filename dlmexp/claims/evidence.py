@@ -14,11 +14,9 @@ from dlmexp.claims.statistics import Comparison, Values, paired
 from dlmexp.claims.thresholds import MARGIN_SHARE, MIN_REPETITIONS
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.figures import style
-from dlmexp.records.manifest import Asked
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test
-from dlmexp.records.settings import same_settings
 
 NO_TRIVIAL = "records of version 0.1 have no trivial predictor, so there is no margin"
 NO_ELBO = "ELBO was not run at some of the sizes, or explains nothing there, so there is no margin"
@@ -44,11 +42,6 @@ class Evidence:
     lost: int = 0
 
 
-def protocol_of(asked: Asked) -> str:
-    """The protocol under which candidates were asked for; records from before there were several are the paper's."""
-    return getattr(asked, "protocol", "") or "paper"
-
-
 def trivial(record: Record, metric: str) -> float | None:
     """The test metric of the predictor that knows only the training targets of the record's split, where it has one."""
     return getattr(record.result, "trivial", {}).get("test", {}).get(metric)
@@ -62,8 +55,7 @@ def selected(
     """A method with its beta chosen on validation, at every size and seed. Where some candidates have no record yet,
     nothing has been selected, and nothing lost. `value` gives something else than the test metric of the selected."""
     found = [one for one in results.line("fits", dataset, method, estimator, samples) if _usable(one, parameterisation)]
-    kept, _ = same_settings(found, catalogue.beta_rule("paper"))
-    complete = [one for one in kept if not one.missing]
+    complete = [one for one in results.of_one_setting(found) if not one.missing]
     chosen = [record for one in complete if (record := one.selected(metric)) is not None]
     return _evidence(style.of_method(method).label, records_of(complete), metric, chosen, value)
 
@@ -76,14 +68,14 @@ def at_beta(
     several = results.line("curves", dataset, method, estimator, samples)
     found = [
         Choice(method, f"{beta:g}", (record,), 0)
-        for record in records_of(one for one in several if _usable(one, parameterisation))
+        for record in records_of(one for one in results.of_one_setting(several) if _usable(one, parameterisation))
         if record.cell.beta is not None and np.isclose(record.cell.beta, beta)
     ]
     if found:
         counts = Counter(one.cell.n for one in found)
         n = max(counts, key=lambda size: (counts[size], size))
         found = [one for one in found if one.cell.n == n]
-    records = records_of(same_settings(found, "")[0])
+    records = records_of(found)
     look = style.of_estimator(estimator, samples) if by_estimator else style.at_beta(style.of_method(method), beta)
     return _evidence(look.label, records, metric, records)
 

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from dlmexp import catalogue
-from dlmexp.claims.evidence import protocol_of
 from dlmexp.claims.finding import CLAIMS, Claim, Finding
 from dlmexp.claims.rules import Verdict, combine
 from dlmexp.config import PARAMETERISATIONS
-from dlmexp.errors import UserError, nearest
 from dlmexp.records.results import Results
+from dlmexp.records.selection import Choice
+from dlmexp.records.settings import PLAIN, PROTOCOLS, Setting, experiment_of, kind_of, run_words
+from dlmexp.records.wanted import ANY, Wanted, check_at_hand, has
 
 PAPER, STAND_IN = "the paper's data", "stand-in data"
 NO_DATA = "no data needed"
-PROTOCOLS = ("paper", "released", "converged")  # the order in which they are shown; others follow
 
 
 @dataclass
@@ -22,6 +22,7 @@ class Judgement:
     claim: Claim
     findings: list[Finding]
     by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation -> verdict
+    setting: Setting = PLAIN  # of the records it was judged by
 
     def on(self, basis: str) -> Verdict:
         """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
@@ -73,7 +74,9 @@ class Judgement:
 
     def _commands_for(self, dataset: str) -> list[str]:
         fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
-        return [catalogue.run_command(name, dataset) for name in fitting]
+        file = catalogue.datasets()[dataset]
+        kind = kind_of(file["task"], file["split"])
+        return [catalogue.run_command(name, dataset) + run_words(self.setting, name, dataset, kind) for name in fitting]
 
     @property
     def difference(self) -> str:
@@ -137,34 +140,47 @@ def claims() -> list[Claim]:
     return sorted((CLAIMS[name] for name in CLAIMS), key=lambda claim: claim.number)
 
 
-def judge(results: Results) -> list[Judgement]:
-    """Every claim with its verdict, on records of one protocol."""
-    return [judge_one(claim, results) for claim in claims()]
+def judge(results: Results, setting: Setting = PLAIN) -> list[Judgement]:
+    """Every claim with its verdict, on records of one setting."""
+    return [judge_one(claim, results, setting) for claim in claims()]
 
 
-def judge_protocols(results: Results, only: str | None = None) -> dict[str, list[Judgement]]:
-    """Every claim with its verdict under each protocol that was run (or `only` one of them), by protocol."""
-    found = by_protocol(results)
-    if only is not None and only not in found:
-        raise UserError(f"no record was made under protocol '{only}': {nearest(only, list(found))}")
-    return {name: judge(some) for name, some in found.items() if only in (None, name)}
+def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Judgement]]:
+    """Every claim with its verdict under each protocol that was run, or under those that are wanted. Where values of a
+    protocol were changed, that is a column of its own: `paper, lr=0.01`."""
+    check_at_hand(results.settings, results.choices, wanted)
+    return {name: judge(some, setting) for name, (setting, some) in by_setting(results, wanted).items()}
 
 
-def by_protocol(results: Results) -> dict[str, Results]:
-    """What was asked for under each protocol, with its records; a record may serve several protocols."""
-    names = {protocol_of(one) for one in results.asked} or {"paper"}
-    if len(names) == 1:
-        return {names.pop(): results}
-    found = {}
-    for name in [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]:
-        asked = [one for one in results.asked if protocol_of(one) == name]
-        keys = dict.fromkeys(key for one in asked for key in one.keys)
-        records = [results.records[key] for key in keys if key in results.records]
-        found[name] = Results(results.store, records, asked, name)
-    return found
+def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
+    """By name, each protocol and each changed one with its results; a record may serve several."""
+    columns: dict[str, Setting] = {}
+    choices: dict[str, list[Choice]] = {}
+    for at_hand in results.at_hand.values():
+        for setting, several in at_hand.items():
+            if has(results.settings, setting, several, wanted):
+                name = _column(setting, several[0])
+                columns.setdefault(name, Setting(name) if name == setting.protocol else setting)
+                choices.setdefault(name, []).extend(several)
+    if len(choices) < 2 and wanted == ANY:
+        return {name: (columns.get(name, PLAIN), results) for name in choices or (PROTOCOLS[0],)}
+    ranks = {name: rank for rank, name in enumerate(PROTOCOLS)}
+    ordered = sorted(choices, key=lambda name: (ranks.get(p := columns[name].protocol, len(ranks)), p, name))
+    return {name: (columns[name], results.keeping(choices[name])) for name in ordered}
 
 
-def judge_one(claim: Claim, results: Results) -> Judgement:
+def _column(setting: Setting, one: Choice) -> str:
+    """The protocol's name where the records are what it asks for, or what an experiment that some claim names makes of
+    it; otherwise what is different is in the name."""
+    if (experiment := experiment_of(setting, one)) is None:
+        return setting.label
+    named = {name for claim in claims() for name in claim.experiments}
+    return (
+        f"{setting.protocol}, experiment={experiment}" if experiment and experiment not in named else setting.protocol
+    )
+
+
+def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judgement:
     findings = list(claim.judge(results))
     by_basis = {}
     for basis in (PAPER, STAND_IN):
@@ -174,4 +190,4 @@ def judge_one(claim: Claim, results: Results) -> Judgement:
             for how in (PARAMETERISATIONS if claim.both else PARAMETERISATIONS[:1])
         }
         by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
-    return Judgement(claim, findings, by_basis)
+    return Judgement(claim, findings, by_basis, setting)

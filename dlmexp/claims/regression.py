@@ -15,7 +15,6 @@ from dlmexp.figures import style
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.selection import lowest as lowest_validation
 from dlmexp.records.selection import on_test
-from dlmexp.records.settings import same_settings
 
 LOG_METHODS = ["elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm"]
 ALL_METHODS = [*LOG_METHODS, "joint_sq_dlm", "fixed_sq_dlm"]
@@ -86,7 +85,7 @@ def _beta_side(results: Results, method: str, share: str, what: str) -> Finding:
     """On which side of 1 validation selects beta, and what that side gains over the other in test NLL."""
     side = SIDES[what]
     wanted = resolve_size(share, known_pool("cadata") or 1)
-    kept, _ = same_settings(results.line("fits", "cadata", method), catalogue.beta_rule("paper"))
+    kept = results.of_one_setting(results.line("fits", "cadata", method))
     near = sorted((one for one in kept if abs(one.cell.n - wanted) <= 0.02 * wanted), key=lambda one: one.cell.seed)
     label = style.of_method(method).label
     betas = [r.cell.beta for one in near if (r := lowest_validation(one.records, "nll")) and r.cell.beta is not None]

@@ -43,7 +43,9 @@ def gradient_statistics(results: Results) -> Iterator[Finding]:
         records: Gradients = {
             (name, samples): [
                 record
-                for record in records_of(results.line("gradients", "abalone", "fixed_log_dlm", name, samples))
+                for record in records_of(
+                    results.of_one_setting(results.line("gradients", "abalone", "fixed_log_dlm", name, samples))
+                )
                 if record.done and record.cell.parameterisation == how
             ]
             for name in style.ESTIMATORS

@@ -21,6 +21,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--protocol", metavar="NAME", help="judge under this protocol alone (default: all that were run)"
     )
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="SETTING=VALUE",
+        help="judge the records made with this value alone, such as training.lr=0.01",
+    )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--details", action="store_true", help="also the figures behind each verdict, and their commands")
     form.add_argument("--json", action="store_true", help="everything, for programs")
@@ -32,8 +36,10 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.claims.judge import judge_protocols
     from dlmexp.claims.render import after_table, as_json, as_markdown, as_table, as_text
     from dlmexp.records.results import load
+    from dlmexp.records.wanted import Wanted, parse_where
 
-    judged = judge_protocols(load(args.results), args.protocol)
+    wanted = Wanted(args.protocol, parse_where(args.where))
+    judged = judge_protocols(load(args.results), wanted)
     if args.json:
         import json
 

@@ -4,11 +4,17 @@ import argparse
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dlmexp.figures.plot import Request
 
 DESCRIPTION = """
 Draws figures from the records under --results, as PDF and PNG, with their numbers as CSV. Without an ID: all figures
 with any results. An incomplete figure shows the results there are; what is missing is listed, with the command that
-would compute it. Stand-ins for the paper's datasets are shown under their own names.
+would compute it. Stand-ins for the paper's datasets are shown under their own names. All lines of a panel are of one
+setting: a protocol as it stands, or with the same changes. Records of other settings are left out and counted, with the
+command that draws them.
 """
 
 
@@ -23,8 +29,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--list", action="store_true", help="list the figures, and how much of each has results")
     parser.add_argument(
         "--by", action="append", default=[], metavar="FIELD=VALUE",
-        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method=NAME, or another field of a cell: "
-        "use only records with this value",
+        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method, n, seed, beta and other fields "
+        "that cells are enumerated by: use only records with this value",
+    )  # fmt: skip
+    protocols = parser.add_mutually_exclusive_group()
+    protocols.add_argument(
+        "--protocol", metavar="NAME", help="draw the records of this protocol (default: paper, if there are any)"
+    )
+    protocols.add_argument(
+        "--compare-protocols", action="store_true", help="draw the panels of all protocols that were run side by side"
+    )
+    parser.add_argument(
+        "--where", action="append", default=[], metavar="SETTING=VALUE",
+        help="draw the records made with another value than the protocol's, such as training.lr=0.01",
     )  # fmt: skip
     parser.add_argument(
         "--compare", nargs="+", default=[], metavar="DIR", help="more results folders to show in the same figures"
@@ -44,22 +61,24 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
-    from dlmexp.figures.plot import datasets_not_drawn, plot
+    from dlmexp.figures.plot import Request, datasets_not_drawn, plot
     from dlmexp.figures.registry import find
     from dlmexp.figures.save import parse_formats
     from dlmexp.figures.variants import parse_by
     from dlmexp.records.results import load, load_several
+    from dlmexp.records.wanted import Wanted, parse_where
 
     find([name for name in args.ids if not name.startswith("own-")])
-    formats, _ = parse_formats(args.format), parse_by(args.by)
+    formats, wanted = parse_formats(args.format), Wanted(args.protocol, parse_where(args.where))
+    request = Request(parse_by(args.by), args.parameterisation, wanted, args.compare_protocols)
     if args.list:
-        return _list(args)
+        return _list(args, request)
     several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
     out = Path(args.out) if args.out else Path(args.results) / "figures"
     check_writable(out, out, "--out")
     shown, not_run = [], []
     jobs = os.cpu_count() or 1
-    for drawn, paths in plot(several, args.ids, out, formats, args.by, args.parameterisation, args.error, jobs):
+    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs):
         shown.append(drawn.drawing)
         if not paths:
             not_run.append(drawn.drawing.name)
@@ -69,8 +88,12 @@ def run(args: argparse.Namespace) -> int:
         )
         for gap in drawn.gaps:
             print(f"  missing: {gap.dataset}: {gap.what}  ->  {gap.command}")
+        for where, setting in drawn.settings.items():
+            print(f"  setting: {where}: {setting}")
         for text in drawn.caveats:
             print(f"  note: {text}")
+        for left in drawn.left_out:
+            print(f"  left out: {left.words}  ->  {left.command}")
     if not_run:
         print(f"no results yet for: {', '.join(not_run)}  (dlmexp run experiment=ID computes those of a figure)")
     if not args.by and (others := datasets_not_drawn(several, args.ids, shown)):
@@ -86,7 +109,7 @@ def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:
     return shlex.join(["dlmexp", "plot", *args.ids, "--by", f"dataset={','.join(datasets)}", *folder])
 
 
-def _list(args: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace, request: "Request") -> int:
     """Lists the figures; without any results, all as `not run`."""
     from dlmexp.figures.plot import measured
     from dlmexp.figures.registry import find
@@ -97,7 +120,7 @@ def _list(args: argparse.Namespace) -> int:
         for figure in find([]):
             print(f"{figure.id:28} not run       {figure.caption}")
         return 0
-    for drawn in measured([results], args.ids, {}, args.parameterisation):
+    for drawn in measured([results], args.ids, request):
         lines = [one for panel in drawn.series for one in panel]
         present = sum(not one.empty for one in lines)
         state = "not run" if not present else "complete" if not drawn.gaps else f"{present} of {len(lines)} lines"

@@ -1,5 +1,6 @@
 """Draws a whole figure: panels in a grid, one legend above them, notes below."""
 
+import shlex
 import textwrap
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,17 +10,36 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from dlmexp import catalogue
+from dlmexp.console import counted
 from dlmexp.figures import axes, style
 from dlmexp.figures.gaps import Gap, caveats, gaps, missing_lines
 from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.series import Series, panel_series
+from dlmexp.figures.series import Series, drawing_protocol, panel_kind, panel_records, panel_setting, series_of
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, Setting, options, run_words
+from dlmexp.records.wanted import ANY, Settled, Wanted
 
 PANEL_HEIGHT = 1.55  # inches
 NOT_RUN = "#cccccc"  # legend entries without any records
+MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells of another setting than the one that is drawn."""
+
+    setting: Setting
+    cells: int
+    options: str  # of `dlmexp plot`, that draw them
+    command: str
+
+    @property
+    def words(self) -> str:
+        of = f"other settings ({self.setting.label})" if self.setting.changes else f"protocol {self.setting.protocol}"
+        return f"{counted(self.cells, 'cell')} {'with' if self.setting.changes else 'of'} {of}"
 
 
 @dataclass
@@ -32,6 +52,9 @@ class Drawn:
     caveats: list[str]
     error: str = "std"
     folders: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)  # per panel: what computes it
+    settings: dict[str, str] = field(default_factory=dict)  # panel -> its setting, where it is not the paper's protocol
+    left_out: list[LeftOut] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -48,28 +71,82 @@ class Drawn:
                 about: dict[str, Any] = {
                     "dataset": panel.dataset, "metric": panel.metric, "against": _against(panel), "n": one.n,
                     "method": one.line.method, "estimator": one.line.estimator, "samples": one.line.samples,
-                    "beta": one.line.beta, "parameterisation": self.drawing.parameterisation, "folder": one.folder,
+                    "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
+                    "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
                 tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 
-def measure(drawing: Drawing, several: list[Results], error: str = "std") -> Drawn:
+def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:
     """The numbers of a drawing from one or more results folders."""
-    series: list[list[Series]] = []
+    series: list[list[Series]] = [[] for _ in drawing.panels]
+    commands = [""] * len(drawing.panels)
     missing: dict[Gap, None] = {}
     warnings: dict[str, None] = {}
-    for panel in drawing.panels:
-        found: list[Series] = []
-        for results in several:
-            one = panel_series(panel, results, drawing.parameterisation)
-            where = f" [{results.label}]" if results.label else ""
-            missing |= {Gap(gap.dataset + where, gap.what, gap.command): None for gap in gaps(panel, one)}
-            warnings |= dict.fromkeys(f"{panel.dataset}{where}: {text}" for text in caveats(one))
-            found += one
-        series.append(found)
+    settings: dict[str, str] = {}
+    left_out: list[LeftOut] = []
+    for results in several:
+        protocol = drawing_protocol(drawing.panels, results, drawing.parameterisation, wanted)
+        settled = []
+        for index, panel in enumerate(drawing.panels):
+            here = Wanted(drawing.protocols[index] if drawing.protocols else protocol, wanted.where)
+            records = panel_records(panel, results, drawing.parameterisation, here)
+            one = series_of(panel, results, drawing.parameterisation, records)
+            words = [*drawing.protocols[index : index + 1], *([results.label] if results.label else [])]
+            where = f"{panel.dataset} [{', '.join(words)}]" if words else panel.dataset
+            kind = panel_kind(panel, results)
+            asked = records.setting or Setting(here.protocol or PAPER)
+            commands[index] = (
+                commands[index]
+                or panel.command
+                or (
+                    catalogue.run_command(panel.experiment, panel.dataset)
+                    + run_words(asked, panel.experiment, panel.dataset, kind)
+                )
+            )
+            missing |= {Gap(where, gap.what, commands[index]): None for gap in gaps(panel, one)}
+            warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
+            if said := _said(panel, kind, one, drawing):
+                settings[where] = said
+            series[index] += one
+            settled.append(records)
+        left_out += _left_out(drawing, results, settled)
     folders = [results.label for results in several if results.label]
-    return Drawn(drawing, series, list(missing), list(warnings), error, folders)
+    return Drawn(drawing, series, list(missing), list(warnings), error, folders, commands, settings, left_out)
+
+
+def _said(panel: Panel, kind: str, series: list[Series], drawing: Drawing) -> str:
+    """What to say of a panel's setting; '' for what its experiment asks for under the paper's protocol."""
+    setting, how = series[0].setting, series[0].parameterisation
+    if setting is None:
+        return ""
+    said = setting.protocol if setting == panel_setting(panel, setting.protocol, kind) else setting.label
+    if how != drawing.parameterisation:
+        return f"{said} with q {how}"
+    titled = said == setting.protocol and drawing.protocols  # side by side, the panel's title says it
+    return "" if said == PAPER or titled else said
+
+
+def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> list[LeftOut]:
+    """The cells on these datasets that no panel shows because of their setting, with the command that draws them."""
+    shown = {record.key for records in settled for one in records.kept for record in one.records}
+    keys: dict[tuple[Setting, str], set[str]] = {}
+    for panel, records in zip(drawing.panels, settled, strict=True):
+        kind = panel_kind(panel, results)
+        for setting, several in records.left_out.items():
+            usual = panel_setting(panel, setting.protocol, kind)
+            selects = any(results.settings.value(one, setting, "beta") for one in records.at_hand[setting])
+            words = shlex.join([*drawing.options, *options(setting, usual, kind, selects)])
+            said = Setting(setting.protocol) if setting == usual else setting
+            keys.setdefault((said, words), set()).update(several - shown)
+    root = results.store.root.as_posix()
+    folder = "" if root == "results" else f" --results {shlex.quote(root)}"
+    return [
+        LeftOut(setting, len(several), words, f"dlmexp plot {drawing.figure.id} {words}".rstrip() + folder)
+        for (setting, words), several in keys.items()
+        if several
+    ]
 
 
 def _against(panel: Panel) -> str:
@@ -79,7 +156,7 @@ def _against(panel: Panel) -> str:
 
 def render(drawn: Drawn) -> Canvas:
     """Draws the figure at its printed size; call within `style.use()`."""
-    panels, columns = drawn.drawing.panels, min(drawn.drawing.figure.columns, len(drawn.drawing.panels))
+    panels, columns = drawn.drawing.panels, drawn.drawing.columns
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
     legend = _legend(drawn)
@@ -94,7 +171,10 @@ def render(drawn: Drawn) -> Canvas:
         if index >= len(panels):
             ax.set_axis_off()
             continue
-        _panel(ax, panels[index], drawn.series[index], drawn, f"({chr(97 + index)}) " if len(panels) > 1 else "")
+        _panel(ax, index, drawn)
+    if drawn.drawing.protocols:
+        for row, first in zip(grid, range(0, len(panels), columns), strict=True):
+            _same_heights([ax for ax, several in zip(row, drawn.series[first:], strict=False) if not _empty(several)])
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -111,14 +191,32 @@ def render(drawn: Drawn) -> Canvas:
     return canvas
 
 
-def _panel(ax: Any, panel: Panel, series: list[Series], drawn: Drawn, letter: str) -> None:
+def _empty(series: list[Series]) -> bool:
+    return all(one.empty for one in series)
+
+
+def _same_heights(row: list[Any]) -> None:
+    """The same limits, so that panels side by side can be compared."""
+    if len({ax.get_yscale() for ax in row}) == 1:
+        limits = [ax.get_ylim() for ax in row]
+        for ax in row:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def _letter(index: int, drawing: Drawing) -> str:
+    place = index // drawing.columns if drawing.protocols else index
+    return f"({chr(97 + place)}) " if len(drawing.panels) > max(1, drawing.columns if drawing.protocols else 1) else ""
+
+
+def _panel(ax: Any, index: int, drawn: Drawn) -> None:
+    panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
     at_one_size = panel.kind in ("betas", "reliability")
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
-    about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "") if text)
-    ax.set_title(f"{letter}{about}", loc="left")
-    if all(one.empty for one in series):
-        command = next((gap.command for gap in drawn.gaps if gap.dataset.split(" [")[0] == panel.dataset), "")
-        axes.blank(ax, "not run", command)
+    protocol = drawing.protocols[index] if drawing.protocols else ""
+    about = ", ".join(text for text in (panel.dataset, panel.title, f"n = {size}" if size else "", protocol) if text)
+    ax.set_title(f"{_letter(index, drawing)}{about}", loc="left")
+    if _empty(series):
+        axes.blank(ax, "not run", drawn.commands[index])
         return
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
@@ -229,4 +327,21 @@ def _notes(drawn: Drawn) -> list[str]:
         notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
-    return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.figure.columns == 1 else 175)
+    notes += _about_settings(drawn)
+    return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.columns == 1 else 175, break_long_words=False)
+
+
+def _about_settings(drawn: Drawn) -> list[str]:
+    """The setting, where it is not the paper's protocol, and what is left out because of its setting."""
+    notes, said = [], drawn.settings
+    if len(set(said.values())) == 1 and len(said) == len({panel.dataset for panel in drawn.drawing.panels}):
+        notes.append(f"Protocol: {next(iter(said.values()))}.")
+    elif said:
+        notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
+    notes += [
+        f"Left out: {one.words}; dlmexp plot {drawn.drawing.figure.id} {one.options} draws them."
+        for one in drawn.left_out[:MOST_LEFT_OUT]
+    ]
+    if (more := len(drawn.left_out) - MOST_LEFT_OUT) > 0:
+        notes.append(f"Left out as well: cells of {counted(more, 'more setting')}.")
+    return notes

@@ -1,13 +1,15 @@
 """The work of `dlmexp plot`: chooses which drawings to make, computes their numbers, draws and saves them."""
 
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
@@ -15,16 +17,31 @@ from dlmexp.figures.panels import Figure
 from dlmexp.figures.presets import of_preset, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
-from dlmexp.figures.variants import Drawing, drawings, on_datasets, parse_by, restrict
+from dlmexp.figures.series import coordinates
+from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, PROTOCOLS
+from dlmexp.records.wanted import ANY, Wanted, check_at_hand
 
 MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
 
 
-def choose(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
-) -> list[Drawing]:
-    """The drawings of the figures `ids` (empty: all figures). Without `by` and `parameterisation`: all variants."""
+@dataclass(frozen=True)
+class Request:
+    """What is asked of `dlmexp plot`, figures aside."""
+
+    by: Mapping[str, list[str]] = field(default_factory=dict)
+    parameterisation: str | None = None
+    wanted: Wanted = ANY
+    compare_protocols: bool = False
+
+
+AS_USUAL = Request()
+
+
+def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) -> list[Drawing]:
+    """The drawings of the figures `ids` (empty: all). Without a dataset and a parameterisation: all variants."""
+    by, parameterisation = request.by, request.parameterisation
     named = [name for name in ids if name.startswith(OWN)]
     wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
@@ -43,12 +60,38 @@ def choose(
         plain = [drawings(figure, present, set()) for figure in wanted]
         chosen += [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
-        run = {how for results in several for how in results.parameterisations}
+        run = _other_coordinates(several, request.wanted.protocol)
         chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
     if not ids and not by.get("dataset"):
         chosen += own_drawings(several, own_datasets(several), parameterisation)
+    if request.compare_protocols:
+        chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
+    rest += [name for name in (request.wanted.protocol,) if name and name != PAPER]
+    rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
+    return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
+
+
+def _other_coordinates(several: list[Results], protocol: str | None) -> set[str]:
+    """The parameterisations of q that were run beside those that a protocol is drawn in anyway."""
+    choices = [one for results in several for one in results.choices if protocol in (None, one.protocol)]
+    others = [one for one in choices if one.cell.parameterisation != coordinates(one, PARAMETERISATIONS[0])]
+    return {one.cell.parameterisation for one in others}
+
+
+def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
+    return replace(drawing, name=re.sub(r"[^\w.=+-]+", "_", "-".join([drawing.name, *words])))
+
+
+def _protocols(several: list[Results]) -> list[str]:
+    """Those at hand, in the order in which they are shown."""
+    names = {one.protocol for results in several for one in results.choices}
+    if len(names) < 2:
+        (name,) = names or {PAPER}
+        raise UserError(
+            f"--compare-protocols: all records are of protocol {name}; protocol=NAME makes a run use another"
+        )
+    return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
 
 
 def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
@@ -61,7 +104,7 @@ def _parameterised(drawing: Drawing, how: str) -> Drawing:
     if drawing.figure.id.startswith(OWN):
         return drawing
     name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
-    return replace(drawing, name=name, parameterisation=how)
+    return replace(drawing, name=name, parameterisation=how, options=(*drawing.options, "--parameterisation", how))
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
@@ -75,9 +118,12 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
 
 
 def measured(
-    several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
-) -> Iterator[Drawn]:
+    several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
+) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another."""
+    by = request.by
+    for results in several:
+        check_at_hand(results.settings, results.choices, request.wanted)
     groups = {preset: [of_preset(results, preset) for results in several] for preset in (None, *presets(several))}
     named = by.get("dataset", [])
     having = {
@@ -90,8 +136,8 @@ def measured(
         having = {None: groups[None]} | having  # a figure that is named is drawn, with what is missing
     for preset, some in (having or {None: groups[None]}).items():
         kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
-        for drawing in choose(some, ids, by, parameterisation):
-            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error)
+        for drawing in choose(some, ids, request):
+            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
             if preset is None or not drawn.empty:
                 yield drawn
 
@@ -101,8 +147,7 @@ def plot(
     ids: list[str],
     out: Path,
     formats: list[str],
-    by: list[str] | None = None,
-    parameterisation: str | None = None,
+    request: Request = AS_USUAL,
     error: str = "std",
     jobs: int = 1,
 ) -> Iterator[tuple[Drawn, list[Path]]]:
@@ -110,7 +155,7 @@ def plot(
 
     With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
     """
-    everything = list(measured(several, ids, parse_by(by or []), parameterisation, error))
+    everything = list(measured(several, ids, request, error))
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
     if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:

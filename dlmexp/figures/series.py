@@ -13,12 +13,15 @@ import numpy as np
 import pandas as pd
 
 from dlmexp import catalogue
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.data.splits import known_pool, resolve_size
 from dlmexp.figures.panels import Line, Panel
+from dlmexp.plan.protocols import kind_of
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test, on_validation
-from dlmexp.records.settings import same_settings
+from dlmexp.records.settings import Setting, of_experiment
+from dlmexp.records.wanted import ANY, Settled, Wanted, has, settle, usual_protocol
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {"sizes": "fits", "betas": "fits", "curve": "curves", "histogram": "gradients", "reliability": "fits"}
@@ -35,6 +38,8 @@ class Series:
     draws: np.ndarray | None = None  # histograms: the pooled draws
     folder: str = ""
     notes: list[str] = field(default_factory=list)
+    setting: Setting | None = None  # of all lines of the panel; None where it has no records
+    parameterisation: str = "whitened"  # of q, where it matters
 
     @property
     def empty(self) -> bool:
@@ -51,41 +56,102 @@ def summary(x: float, values: Iterable[float], attempted: int) -> dict[str, Any]
     return {"x": x, "mean": mean, "std": std, "sem": sem, "repetitions": count, "failed": attempted - count}
 
 
-def panel_series(panel: Panel, results: Results, parameterisation: str = "whitened") -> list[Series]:
-    """The lines of a panel in their order; a line without records has no points."""
+def panel_series(
+    panel: Panel, results: Results, parameterisation: str = "whitened", wanted: Wanted = ANY
+) -> list[Series]:
+    """The lines of a panel in their order, all of one setting; a line without records has no points."""
+    return series_of(panel, results, parameterisation, panel_records(panel, results, parameterisation, wanted))
+
+
+def panel_records(panel: Panel, results: Results, parameterisation: str, wanted: Wanted) -> Settled:
+    """The choices that a panel is drawn from: of one setting, for all its lines."""
+    found = panel_choices(panel, results, parameterisation)
+    protocol = usual_protocol(found, wanted)
+    return settle(results.settings, found, panel_setting(panel, protocol, panel_kind(panel, results)), wanted)
+
+
+def panel_setting(panel: Panel, protocol: str, kind: str) -> Setting:
+    """What the panel's experiment asks for under a protocol."""
+    return of_experiment(panel.experiment, protocol, kind, selects=PARTS[panel.kind] == "fits")
+
+
+def panel_kind(panel: Panel, results: Results) -> str:
+    """The kind of data of a panel, as protocols name it."""
+    file = catalogue.datasets().get(panel.dataset, {})
+    task = results.tasks.get(panel.dataset) or file.get("task", "")
+    return kind_of(task, file.get("split", ""))
+
+
+def drawing_protocol(panels: Iterable[Panel], results: Results, parameterisation: str, wanted: Wanted) -> str:
+    """The protocol of all panels of a figure: the one asked for; else the paper's, or if nothing of it is there (or has
+    the settings that are wanted) another one."""
+    found = {id(one): one for panel in panels for one in panel_choices(panel, results, parameterisation)}
+    choices = list(found.values())
+    if wanted.where:
+        at_hand = results.settings.at_hand(choices)
+        choices = [
+            one for s, several in at_hand.items() if has(results.settings, s, several, wanted) for one in several
+        ]
+    return usual_protocol(choices, wanted)
+
+
+def series_of(panel: Panel, results: Results, parameterisation: str, records: Settled) -> list[Series]:
+    """The lines of a panel from the choices that `panel_records` gives."""
     make = {
         "sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability
     }[panel.kind]  # fmt: skip
-    candidates = [line_choices(panel, line, results, parameterisation) for line in panel.lines]
+    kept = {id(one) for one in records.kept}
+    had = {one.cell.parameterisation for one in records.kept if one.cell.task != "regression"}
+    how = had.pop() if len(had) == 1 else parameterisation
+    candidates = [
+        _at_beta(line, [one for one in line_choices(panel, line, results, parameterisation) if id(one) in kept])
+        for line in panel.lines
+    ]
     n = None if panel.kind == "sizes" else _one_size(panel, [one for several in candidates for one in several])
-    preferred = catalogue.beta_rule(panel.experiment)
     found = []
     for line, several in zip(panel.lines, candidates, strict=True):
-        at_size = [one for one in several if panel.kind == "sizes" or one.cell.n == n]
-        chosen, notes = same_settings(at_size, preferred)
+        chosen = [one for one in several if panel.kind == "sizes" or one.cell.n == n]
         series = make(panel, line, chosen, results) if chosen else Series(line, pd.DataFrame(columns=list(STATISTICS)))
-        series.n, series.folder = n, results.label
-        series.notes += [f"{line.look.label}: {note}" for note in notes]
+        series.n, series.folder, series.setting, series.parameterisation = n, results.label, records.setting, how
         found.append(series)
     return found
 
 
+def panel_choices(panel: Panel, results: Results, parameterisation: str) -> list[Choice]:
+    """All that could be part of a panel, whatever the settings."""
+    found = {
+        id(one): one for line in panel.lines for one in line_choices(panel, line, results, parameterisation)
+        if _at_beta(line, [one])
+    }  # fmt: skip
+    return list(found.values())
+
+
 def line_choices(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Choice]:
-    """All that could be part of `line`, every size and seed: candidates of a selection, or single records at the line's
-    own beta."""
-    found = [
+    """All that could be part of `line`, every size and seed."""
+    return [
         one
         for one in results.line(
             panel.part or PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples
         )
         # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
-        if one.cell.parameterisation == parameterisation or one.cell.task == "regression"
+        if one.cell.task == "regression" or one.cell.parameterisation == coordinates(one, parameterisation)
     ]
+
+
+def coordinates(one: Choice, parameterisation: str) -> str:
+    """Of q: a protocol without the whitened ones is drawn in those that it has."""
+    training = catalogue.training(one.protocol).get(kind_of(one.cell.task, one.cell.split))
+    asked = training.parameterisation if training else [parameterisation]
+    return asked[0] if parameterisation == PARAMETERISATIONS[0] and parameterisation not in asked else parameterisation
+
+
+def _at_beta(line: Line, several: list[Choice]) -> list[Choice]:
+    """Single records at the line's own beta; for a line without one, the choices themselves."""
     if line.beta is None:
-        return found
+        return several
     return [
         Choice(line.method, f"{line.beta:g}", (record,), 0)
-        for record in records_of(found)
+        for record in records_of(several)
         if record.cell.beta is not None and np.isclose(record.cell.beta, line.beta)
     ]
 

@@ -10,6 +10,22 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure, Panel
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
 from dlmexp.records.results import Results
+from dlmexp.records.wanted import same
+
+COORDINATES = (
+    "dataset",
+    "method",
+    "task",
+    "n",
+    "seed",
+    "beta",
+    "objective",
+    "variant",
+    "estimator",
+    "samples",
+    "parameterisation",
+)
+SETTINGS = {*FIELDS, *FIRST_OPTIONS} - {*COORDINATES, "kind", "base", "options"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +37,12 @@ class Drawing:
     panels: tuple[Panel, ...]
     parameterisation: str = "whitened"
     preset: str = ""  # whose results it shows, if not those of whole experiments
+    protocols: tuple[str, ...] = ()  # where protocols stand side by side: that of each panel
+    options: tuple[str, ...] = ()  # of `dlmexp plot`, that lead to this drawing
+
+    @property
+    def columns(self) -> int:
+        return len(dict.fromkeys(self.protocols)) if self.protocols else min(self.figure.columns, len(self.panels))
 
     @property
     def stand_ins(self) -> dict[str, str]:
@@ -32,19 +54,20 @@ class Drawing:
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`field=value[,value...]` terms as a dictionary; UserError for a field that cells do not have."""
-    valid = ["method", *(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options")]
     wanted: dict[str, list[str]] = {}
     for term in terms:
         name, equals, values = term.partition("=")
         if not equals or not values:
             raise UserError(f"--by {term}: write field=value, for instance dataset=flights")
-        if name not in valid:
-            raise UserError(f"--by {term}: a cell has no field '{name}': {nearest(name, valid)}")
+        if name in SETTINGS:
+            raise UserError(f"--by {term}: {name} is a setting of training; say --where {name}={values}")
+        if name not in COORDINATES:
+            raise UserError(f"--by {term}: a cell has no field '{name}': {nearest(name, list(COORDINATES))}")
         wanted.setdefault(name, []).extend(values.split(","))
     return wanted
 
 
-def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
+def restrict(results: Results, wanted: Mapping[str, list[str]]) -> Results:
     """The results with only the records that have one of the wanted values in each field, and what was asked for under
     the wanted methods. `dataset` is ignored here: it selects panels."""
     if methods := wanted.get("method"):
@@ -59,22 +82,11 @@ def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
             continue
         of = {record.key: record.cell.flat().get(name) for record in kept}
         present = {str(value) for value in of.values()}
-        kept = [record for record in kept if any(_same(of[record.key], text) for text in values)]
+        kept = [record for record in kept if any(same(of[record.key], text) for text in values)]
         if not kept:
             known = ", ".join(sorted(present)[:12])
             raise UserError(f"--by {name}={','.join(values)}: no record has this value; there are {known}")
     return results.restricted(kept)
-
-
-def _same(value: object, text: str) -> bool:
-    if value is None:
-        return text.lower() in ("none", "null")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(text) == float(value)
-        except ValueError:
-            return False
-    return str(value).lower() == text.lower()
 
 
 def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) -> Drawing | None:
@@ -106,7 +118,15 @@ def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) ->
         else:
             panels.append(panel)
     unique = tuple(dict.fromkeys(panels))
-    return Drawing(figure, f"{figure.id}-{'+'.join(given)}", unique) if changed else None
+    name, options = f"{figure.id}-{'+'.join(given)}", ("--by", f"dataset={','.join(given)}")
+    return Drawing(figure, name, unique, options=options) if changed else None
+
+
+def side_by_side(drawing: Drawing, protocols: Iterable[str]) -> Drawing:
+    """A row for each panel, with a column for each protocol."""
+    names = tuple(protocols)
+    panels = tuple(panel for panel in drawing.panels for _ in names)
+    return replace(drawing, name=f"{drawing.name}-protocols", panels=panels, protocols=names * len(drawing.panels))
 
 
 def drawings(figure: Figure, present: Mapping[str, str], parameterisations: set[str]) -> list[Drawing]:

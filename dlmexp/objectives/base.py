@@ -53,6 +53,7 @@ class Objective:
     selected_by: str | None = None  # the metric that always selects its beta; None: the metric that is reported
     gives_hyperparameters: bool = False  # its beta = 1 fit is where fixed variants take their hyperparameters from
     joint_note: str | None = None  # what a reader of its joint fits must know
+    joint_binary_note: str | None = None  # the same of its joint fits to binary data
 
     @property
     def collapsed_only(self) -> bool:
@@ -67,11 +68,13 @@ class Objective:
         """Whether it has a closed form over q with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
 
-    def note(self, variant: str, beta: float | None) -> str | None:
-        """What a reader of a fit must know: whether its objective has a minimiser at all."""
+    def note(self, variant: str, beta: float | None, task: str) -> str | None:
+        """What a reader of a fit must know: why its objective has no minimiser, or may have none."""
         if variant == "joint" and self.joint_note is not None:
             return self.joint_note
-        return NO_PENALTY if self.has_beta and beta == 0 else None
+        if self.has_beta and beta == 0:
+            return NO_PENALTY
+        return self.joint_binary_note if variant == "joint" and task == "binary" else None
 
     def solved(self, variant: str) -> bool:
         """Whether this variant is solved, not trained: nothing is left to learn once the hyperparameters are held."""

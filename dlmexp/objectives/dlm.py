@@ -18,7 +18,17 @@ def log_row_loss(
     return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
 
 
-LOG_DLM = OBJECTIVES.add("log_dlm", Objective("log_dlm", log_row_loss, kl, takes_estimator=True))
+LOG_DLM = OBJECTIVES.add(
+    "log_dlm",
+    Objective(
+        "log_dlm",
+        log_row_loss,
+        kl,
+        takes_estimator=True,
+        joint_binary_note="the penalty does not see the outputscale: where all training rows are classified right, "
+        "a larger one always lowers the objective and no minimiser exists; this is where training stopped",
+    ),
+)
 
 # 1/2 (mu - y)^2 per row and beta/2 |m|^2: it depends on the mean of q alone.
 SQ_DLM = OBJECTIVES.add(

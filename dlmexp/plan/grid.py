@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import product
-from typing import Any
 
 from msgspec.structs import replace
 from torch import Tensor
@@ -18,13 +17,9 @@ from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.protocols import CLOSED_FORM, INITIAL, UNTRAINED, kind_of, trained
 
 LONGEST = 1000  # betas of a grid
-USUAL = {"lengthscale", "outputscale", "noise", "mean"}  # parameters that most models have, but not all
-UNTRAINED: dict[str, Any] = {
-    "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
-    "decay": None, "epsilon": 1e-8, "resolution": None,
-}  # fmt: skip
 BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
 
 
@@ -82,7 +77,7 @@ def _pool(dataset: DatasetConfig, data: Dataset) -> int:
 
 
 def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
-    return cfg.training["large" if dataset.split == "airline" else dataset.task]
+    return cfg.training[kind_of(dataset.task, dataset.split)]
 
 
 def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: int) -> Cell:
@@ -90,23 +85,15 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
     training = _training(cfg, dataset)
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
     arranged = "" if data.arrangement is None else data.arrangement.label
-    minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
-    epochs = training.epochs
-    window = None if epochs else training.window
+    settings = trained(training, n)
     cell = Cell(
         kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}",
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
         M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
-        form="explicit", parameterisation="whitened", estimator="exact", options={},
-        lr=training.minibatch_lr if minibatch else training.lr, minibatch=minibatch, window=window,
-        tolerance=None if window is None else training.tolerance,
-        max_iterations=None if epochs else training.max_iterations, epochs=epochs, evaluate=cfg.evaluate,
-        dtype=cfg.dtype, seed=seed, beta=1.0, inducing=training.inducing,
-        minibatch_rows=training.minibatch_rows if minibatch else "epochs",
-        criterion="mean" if window is None else training.criterion, final_lr=training.final_lr, decay=training.decay,
-        epsilon=training.epsilon, resolution=training.resolution,
+        form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,
+        dtype=cfg.dtype, seed=seed, beta=1.0, **settings,
     )  # fmt: skip
-    if cell.evaluate == "epoch" and minibatch is None:
+    if cell.evaluate == "epoch" and cell.minibatch is None:
         raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")
     return cell
 
@@ -118,7 +105,7 @@ def _initial(
     typed = {one.name: value for one in fields(cfg.init) if (value := getattr(cfg.init, one.name)) is not None}
     by_method = training.by_method.get(method)
     given = {**training.initial, **(by_method.initial if by_method else {}), **typed}
-    for name in given.keys() - parameters.keys() - USUAL:
+    for name in given.keys() - parameters.keys() - INITIAL.keys():
         raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}")
     own = {name: parameter.initial for name, parameter in parameters.items()}
     return {
@@ -131,9 +118,7 @@ def _initial(
 def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
     """With q in closed form: all rows at every step, and no choice of coordinates for q."""
     training = cfg.training["regression"]
-    return replace(
-        cell, form="collapsed", lr=training.lr, minibatch=None, minibatch_rows="epochs", parameterisation="whitened"
-    )
+    return replace(cell, form="collapsed", lr=training.lr, parameterisation="whitened", **CLOSED_FORM)
 
 
 def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[Candidates]:

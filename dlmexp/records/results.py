@@ -13,11 +13,14 @@ import pandas as pd
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
+from dlmexp.records.comparison import Settings
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, choices
+from dlmexp.records.settings import Setting
 from dlmexp.records.store import Store
 from dlmexp.records.table import table
+from dlmexp.records.wanted import settle, usual_protocol
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +28,17 @@ log = logging.getLogger(__name__)
 class Results:
     """Records that are looked at together. `label` tells them from others they are compared with."""
 
-    def __init__(self, store: Store, records: Iterable[Record], asked: Iterable[Asked], label: str = ""):
+    def __init__(
+        self,
+        store: Store,
+        records: Iterable[Record],
+        asked: Iterable[Asked],
+        label: str = "",
+        origin: "Results | None" = None,
+    ):
         self.store = store
         self.label = label
+        self.origin = origin or self  # the folder that these are some of the results of
         self.records: dict[str, Record] = {record.key: record for record in records}
         self.asked = list(asked)
 
@@ -43,7 +54,15 @@ class Results:
             one if left_out.isdisjoint(one.keys) else replace(one, keys=tuple(filter(kept.get, one.keys)))
             for one in self.asked
         ]
-        return Results(self.store, kept.values(), asked, self.label)
+        return Results(self.store, kept.values(), asked, self.label, self.origin)
+
+    def keeping(self, several: Iterable[Choice]) -> "Results":
+        """The same results with only some of the choices left, and their records."""
+        kept = {(one.method, one.betas, one.keys, one.protocol, one.selection) for one in several}
+        asked = [one for one in self.asked if (one.method, one.betas, one.keys, one.protocol, one.selection) in kept]
+        keys = {key for one in asked for key in one.keys}
+        records = (record for key, record in self.records.items() if key in keys)
+        return Results(self.store, records, asked, self.label, self.origin)
 
     def of_methods(self, names: Iterable[str]) -> "Results":
         """The same results with only what was asked for under these methods."""
@@ -52,19 +71,43 @@ class Results:
         return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
 
     @cached_property
-    def protocols(self) -> dict[str, set[str]]:
-        """The keys of the records that serve each protocol: one that two protocols asked for serves both."""
-        found: dict[str, set[str]] = {}
-        for one in self.asked:
-            if present := self.records.keys() & set(one.keys):
-                found.setdefault(one.protocol, set()).update(present)
+    def settings(self) -> Settings:
+        """What tells records of different settings apart, in the light of the whole folder."""
+        return Settings(self.origin.records) if self.origin is self else self.origin.settings
+
+    @cached_property
+    def _by_part(self) -> dict[tuple[str, str], list[Choice]]:
+        parts: dict[tuple[str, str], list[Choice]] = defaultdict(list)
+        for one in self.choices:
+            parts[one.records[0].part, one.cell.dataset].append(one)
+        return parts
+
+    @cached_property
+    def at_hand(self) -> dict[tuple[str, str], dict[Setting, list[Choice]]]:
+        """(part, dataset) -> the settings that there are records of, with their choices."""
+        found = {}
+        for key, several in self._by_part.items():
+            plain = [Setting(name) for name in dict.fromkeys(one.protocol for one in several)]
+            found[key] = self.settings.at_hand(several, plain)
         return found
 
-    def under(self, protocol: str) -> "Results":
-        """What was asked for under one protocol, with the records that serve it."""
-        asked = [one for one in self.asked if one.protocol == protocol]
-        keys = self.protocols.get(protocol, set())
-        return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
+    def of_one_setting(self, several: Iterable[Choice]) -> list[Choice]:
+        """Of these choices, those of the one setting that is taken on their part and dataset: a protocol as it stands
+        (the paper's first) if there is one. It is the same for all methods."""
+        found = []
+        for one in several:
+            key = (one.records[0].part, one.cell.dataset)
+            if key not in self._settled:
+                at_hand = self._by_part[key]
+                self._settled[key] = settle(self.settings, at_hand, Setting(usual_protocol(at_hand))).setting
+            setting = self._settled[key]
+            if setting is not None and self.settings.fits(one, setting):
+                found.append(one)
+        return found
+
+    @cached_property
+    def _settled(self) -> dict[tuple[str, str], Setting | None]:
+        return {}
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -75,10 +118,6 @@ class Results:
     def tasks(self) -> dict[str, str]:
         """Every dataset with records, and its task."""
         return {record.cell.dataset: record.cell.task for record in self.records.values()}
-
-    @cached_property
-    def parameterisations(self) -> set[str]:
-        return {record.cell.parameterisation for record in self.records.values()}
 
     @cached_property
     def choices(self) -> list[Choice]:

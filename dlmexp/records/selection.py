@@ -32,6 +32,7 @@ class Choice:
     missing: int
     protocol: str = "paper"
     selection: str = "reported"  # the metric that chooses: the one that is reported, or this one
+    keys: tuple[str, ...] = ()  # of all candidates, those without a record too
 
     @cached_property
     def cell(self) -> Cell:
@@ -63,23 +64,10 @@ def lowest(records: Iterable[Record], metric: str) -> Record | None:
 
 def choices(asked: Iterable[Asked], records: Mapping[str, Record]) -> list[Choice]:
     """The candidates that were asked for, with their records; those of which none has a record are left out."""
-    found = []
-    for one in dict.fromkeys(asked):
-        present = tuple(records[key] for key in one.keys if key in records)
-        if present:
-            missing = len(one.keys) - len(present)
-            found.append(Choice(one.method, one.betas, present, missing, one.protocol, one.selection))
-    return found
+    return [choice for one in dict.fromkeys(asked) if (choice := _choice(one, records)) is not None]
 
 
-def incomplete(several: Iterable[Choice]) -> list[str]:
-    """A sentence for every method, dataset and size whose beta grid has not been run completely."""
-    counts: dict[tuple[str, str, int], list[int]] = {}
-    for one in several:
-        if one.missing:
-            counts.setdefault((one.method, one.cell.dataset, one.cell.n), []).append(one.missing)
-    return [
-        f"{method} on {dataset}, n = {n}: {sum(missing)} candidates (betas x seeds) have no record yet, so beta is not "
-        f"selected for {len(missing)} {'repetition' if len(missing) == 1 else 'repetitions'}"
-        for (method, dataset, n), missing in counts.items()
-    ]
+def _choice(one: Asked, records: Mapping[str, Record]) -> Choice | None:
+    present = tuple(records[key] for key in one.keys if key in records)
+    missing = len(one.keys) - len(present)
+    return Choice(one.method, one.betas, present, missing, one.protocol, one.selection, one.keys) if present else None

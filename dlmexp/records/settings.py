@@ -1,80 +1,145 @@
-"""One way of training per line: records made with other settings are never mixed in, and never dropped unsaid."""
+"""The settings behind a record: the protocol it was asked for under, and what was changed in it.
 
-from collections import Counter, defaultdict
+A setting is said in the words of `dlmexp run`: protocol `paper` with `training.lr=0.01`. What a cell would be under a
+setting follows from the files in `conf/`; where the cell differs, that is a change. So records that share their name of
+a protocol but not its values are told apart, whoever changed what, and when.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+from dlmexp import catalogue
+from dlmexp.config import MethodTrainingConfig, TrainingConfig
+from dlmexp.plan.protocols import kind_of
 from dlmexp.records.selection import Choice
 
-# A line holds these constant over all its sizes.
-THROUGHOUT = (
-    "data", "split", "kernel", "ard", "mean", "form", "parameterisation", "options", "window", "tolerance",
-    "max_iterations", "epochs", "evaluate", "dtype", "initial", "inducing", "criterion", "final_lr", "decay",
-    "epsilon", "resolution",
-)  # fmt: skip
-# These follow from the size (M is at most n, minibatches begin at some n), so they are settled size by size.
-PER_SIZE = ("M", "lr", "minibatch", "minibatch_rows")
+Changes = tuple[tuple[str, Any], ...]  # name -> value, what is trained first
+PAPER = "paper"  # the protocol that is meant where none is named
+PROTOCOLS = (PAPER, "released", "converged")  # the order in which they are shown; others follow
+TRAINING = "training."
+MODEL = ("kernel", "ard", "mean", "likelihood", "M")  # what the file of a dataset says
+UNWRITTEN = ("data", "split", "evaluate")  # what no file says: the usual value of a dataset is the one of most cells
 
 
-def same_settings(several: list[Choice], preferred_betas: str) -> tuple[list[Choice], list[str]]:
-    """The candidates that one line is made of, and a sentence about each kind that is left out.
+@dataclass(frozen=True)
+class Setting:
+    """A protocol, and what is different from it."""
 
-    Of several beta grids: the preferred one, else the one with most candidates. Of several training settings: those
-    with most candidates.
-    """
-    kept, notes = _of_one_grid(several, preferred_betas)
-    total = sum(len(one.records) for one in kept)
-    kept, others = _majority(kept, THROUGHOUT)
-    sizes: dict[int, list[Choice]] = defaultdict(list)
-    for one in kept:
-        sizes[one.cell.n].append(one)
-    kept = []
-    for n in sorted(sizes):
-        usual, rest = _majority(sizes[n], PER_SIZE)
-        kept += usual
-        others += rest
-    if count := total - sum(len(one.records) for one in kept):
-        named = ", ".join(dict.fromkeys(others))
-        notes.append(f"{count} cells with {named} are not drawn (--by {others[0]} draws them)")
-    return kept, notes
+    protocol: str = PAPER
+    changes: Changes = ()
+
+    @property
+    def label(self) -> str:
+        """`paper`, `paper, lr=0.01, max_iterations=200`."""
+        return ", ".join([self.protocol, *(f"{name.removeprefix(TRAINING)}={shown(v)}" for name, v in self.changes)])
+
+    def changed(self, changes: Mapping[str, Any]) -> "Setting":
+        return Setting(self.protocol, ordered({**dict(self.changes), **changes}))
 
 
-def _of_one_grid(several: list[Choice], preferred: str) -> tuple[list[Choice], list[str]]:
-    counts = Counter(one.betas for one in several)
-    if len(counts) <= 1:
-        return several, []
-    best = preferred if preferred in counts else _most_frequent(counts)
-    others = [f"{count} from '{betas}'" for betas, count in counts.items() if betas != best]
-    note = f"beta is selected from '{best}'; selections from other betas are left out: {', '.join(others)}"
-    return [one for one in several if one.betas == best], [note]
+PLAIN = Setting()  # the paper's protocol as it stands
 
 
-def _majority(several: list[Choice], fields: tuple[str, ...]) -> tuple[list[Choice], list[str]]:
-    settings = [one.cell.values(fields) for one in several]
-    counts: Counter[tuple] = Counter()
-    for setting, one in zip(settings, several, strict=True):
-        counts[setting] += len(one.records)
-    if len(counts) <= 1:
-        return several, []
-    best = _most_frequent(counts)
-    left = [
-        f"{name}={value}"
-        for setting in sorted(set(counts) - {best}, key=str)
-        for name, value in _differing(fields, setting, best)
-    ]
-    return [one for one, setting in zip(several, settings, strict=True) if setting == best], left
+def shown(value: Any) -> str:
+    """A value as `dlmexp run` takes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
-def _differing(fields: tuple[str, ...], setting: tuple, usual: tuple) -> list[tuple[str, object]]:
-    """Fields with another value than usual; an estimator's options under their own names."""
-    found: list[tuple[str, object]] = []
-    for name, value, other in zip(fields, setting, usual, strict=True):
-        if name == "options":
-            theirs, ours = dict(value), dict(other)
-            found += [(n, theirs.get(n)) for n in sorted({*theirs, *ours}) if theirs.get(n) != ours.get(n)]
-        elif value != other:
-            found.append((name, value))
+def ordered(changes: Mapping[str, Any]) -> Changes:
+    return tuple(sorted(changes.items(), key=lambda item: (not item[0].startswith(TRAINING), item[0])))
+
+
+def of_experiment(experiment: str, protocol: str, kind: str, selects: bool = True) -> Setting:
+    """What an experiment asks for on one kind of data: the protocol, with what the experiment's own file changes in it.
+    `selects`: whether beta is selected, so that the grid matters."""
+    usual = catalogue.training(protocol).get(kind, TrainingConfig())
+    own = catalogue.own_training(experiment).get(kind, {})
+    changes = {TRAINING + name: value for name, value in own.items() if getattr(usual, name, None) != value}
+    if selects and (rule := catalogue.beta_rule(experiment, protocol)) != catalogue.beta_rule("", protocol):
+        changes["beta"] = rule
+    return Setting(protocol, ordered(changes))
+
+
+def run_words(setting: Setting, experiment: str, dataset: str, kind: str) -> str:
+    """What `dlmexp run experiment=... dataset=...` needs beside that for records of a setting: ' protocol=released'."""
+    own = of_experiment(experiment, setting.protocol, kind).changes
+    words = [] if setting.protocol == PAPER else [f"protocol={setting.protocol}"]
+    for name, value in setting.changes:
+        if (name, value) in own:
+            continue
+        if name.startswith(TRAINING):
+            words.append(f"{TRAINING}{kind}.{name.removeprefix(TRAINING)}={shown(value)}")
+        elif name in MODEL:
+            words.append(f"dataset.{dataset}.{name}={shown(value)}")
+        elif name == "beta":
+            named = (group for group in catalogue.entries("beta") if catalogue.beta_rule_of(group) == value)
+            listed = "beta=list beta.values=[{}]".format(value.replace(" ", ""))
+            words.append(next((f"beta={group}" for group in named), listed if value[:1].isdigit() else ""))
+        elif name not in UNWRITTEN or name == "evaluate":
+            words.append(f"{name}={shown(value)}")
+    return "".join(f" {word}" for word in words if word)
+
+
+def experiment_of(setting: Setting, one: Choice) -> str | None:
+    """The experiment whose own values these are: '' for a protocol as it stands, None for values of no experiment. An
+    estimator's options may be any: figures and claims tell them apart by other means."""
+    changes = tuple((name, value) for name, value in setting.changes if not name.startswith("estimator."))
+    if not changes:
+        return ""
+    kind, selects = kind_of(one.cell.task, one.cell.split), one.records[0].part == "fits"
+    for name in catalogue.experiments():
+        if changes == of_experiment(name, setting.protocol, kind, selects).changes:
+            return name
+    return None
+
+
+@lru_cache(maxsize=4096)
+def training_of(setting: Setting, kind: str) -> TrainingConfig:
+    """How a setting trains one kind of data. A protocol without a file here has the values of the schema."""
+    found = replace(catalogue.training(setting.protocol).get(kind, TrainingConfig()))
+    for name, value in setting.changes:
+        if name.startswith(TRAINING):
+            _set(found, name.removeprefix(TRAINING).split("."), value)
     return found
 
 
-def _most_frequent(counts: Counter) -> Any:
-    return min(counts, key=lambda setting: (-counts[setting], str(setting)))
+def _set(training: TrainingConfig, path: Sequence[str], value: Any) -> None:
+    match path:
+        case ("initial" | "estimator_lr" as group, name):
+            setattr(training, group, {**getattr(training, group), name: value})
+        case ("by_method", method, "initial", name):
+            own = training.by_method.get(method, MethodTrainingConfig())
+            own = replace(own, initial={**own.initial, name: value})
+            training.by_method = {**training.by_method, method: own}
+        case ("by_method", method, name):
+            own = replace(training.by_method.get(method, MethodTrainingConfig()), **{name: value})
+            training.by_method = {**training.by_method, method: own}
+        case (name,):
+            setattr(training, name, value)
+
+
+def options(setting: Setting, usual: Setting, kind: str, selects: bool) -> list[str]:
+    """What makes `dlmexp plot` take the records of a setting where it would take those of `usual`. `selects`: whether
+    there are selections of beta among them."""
+    said = [] if setting.protocol == PAPER else ["--protocol", setting.protocol]
+    plain = training_of(Setting(setting.protocol), kind)
+    values = dict(setting.changes)
+    for name, _ in usual.changes:  # what is usual and not so here
+        if name.startswith(TRAINING):
+            values.setdefault(name, value_in(plain, name.removeprefix(TRAINING).split(".")))
+        elif name == "beta" and selects:
+            values.setdefault(name, catalogue.beta_rule("", setting.protocol))
+    differing = ordered(dict(values.items() - set(usual.changes)))
+    return said + [word for name, value in differing for word in ("--where", f"{name}={shown(value)}")]
+
+
+def value_in(training: TrainingConfig, path: Sequence[str]) -> Any:
+    """A value by its path, as `initial.noise`; None where there is none."""
+    found: Any = training
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+    return found

@@ -36,7 +36,7 @@ class Picture:
 def pictures(results: Results) -> list[Picture]:
     """Every figure for which there is some record, as `dlmexp plot` would draw it."""
     found = []
-    for drawn in measured([results], [], {}, None):
+    for drawn in measured([results], []):
         if drawn.empty:
             continue
         with style.use():
@@ -68,7 +68,8 @@ def page(results: Results, folder: str) -> str:
         claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
         evidence=evidence_words, repetitions=repetitions_words,
         PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
-        pictures=pictures(results), rows=table[:MOST_ROWS], left_out=max(len(table) - MOST_ROWS, 0),
+        pictures=pictures(results), rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
+        left_out=max(len(table) - MOST_ROWS, 0),
         metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The results table: one row per method, dataset, size and way of training, repetitions taken together."""
+"""The results table: one row per method, dataset, size and setting, repetitions taken together."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -9,9 +9,11 @@ from dlmexp import catalogue
 from dlmexp.figures import style
 from dlmexp.figures.series import summary
 from dlmexp.plan.cell import SHARED, Cell
+from dlmexp.records.comparison import Settings
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
-from dlmexp.records.selection import on_test
+from dlmexp.records.selection import Choice, on_test
+from dlmexp.records.settings import TRAINING, Setting, shown
 from dlmexp.records.table import METRICS
 
 MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
@@ -35,6 +37,9 @@ class Row:
     lost: int  # failed, or not finite
     converged: float | None  # share
     seconds: float
+    settings: dict[
+        str, str
+    ]  # the protocol, and every value that some row has otherwise; '' where there is no such thing
 
 
 def rows(results: Results) -> list[Row]:
@@ -42,26 +47,48 @@ def rows(results: Results) -> list[Row]:
     candidates have no record yet, nothing has been selected, and nothing lost."""
     groups: dict[tuple, list[Record]] = defaultdict(list)
     attempted: dict[tuple, set[int]] = defaultdict(set)
-    cells: dict[tuple, Cell] = {}
-    methods: dict[str, str] = {}
+    cells: dict[tuple, Choice] = {}
+    methods: dict[tuple[str, str], Choice] = {}
+    setting_of = results.settings.of
     for one in sorted(results.choices, key=lambda one: len(one.records)):
         if one.records[0].part == "fits" and not one.missing:
-            group = (one.method, one.betas, one.cell.values(SHARED))
+            group = (one.method, None, setting_of(one), one.cell.values(SHARED))
             attempted[group].add(one.cell.seed)
-            cells[group] = one.cell
+            cells[group] = one
             if (record := one.selected("nll")) is not None:
                 groups[group].append(record)
         elif one.records[0].part == "curves":
-            methods |= {record.key: one.method for record in one.records}  # the method with most candidates has it
-    for key, method in methods.items():
+            # The method with most candidates has it, once under each protocol.
+            methods |= {(record.key, one.protocol): one for record in one.records}
+    for (key, _), one in methods.items():
         record = results.records[key]
-        group = (method, record.cell.beta, record.cell.values(SHARED))
+        group = (one.method, record.cell.beta, setting_of(one), record.cell.values(SHARED))
         attempted[group].add(record.cell.seed)
-        cells[group] = record.cell
+        cells[group] = one
         if record.done:
             groups[group].append(record)
-    found = [_row(group[0], cells[group], groups[group], len(seeds)) for group, seeds in attempted.items()]
+    columns = _columns({group: (cells[group], group[2]) for group in attempted}, results.settings)
+    found = [
+        _row(
+            group[0],
+            cells[group].cell,
+            groups[group],
+            len(seeds),
+            {name: column[group] for name, column in columns.items()},
+        )
+        for group, seeds in attempted.items()
+    ]
     return sorted(found, key=lambda row: (row.dataset, row.q, row.n, row.method, row.estimator, row.beta or 0))
+
+
+def _columns(groups: dict[tuple, tuple[Choice, Setting]], settings: Settings) -> dict[str, dict[tuple, str]]:
+    """A column for each setting in which rows differ: name -> group -> value, in words."""
+    changed = dict.fromkeys(name for _, setting in groups.values() for name, _ in setting.changes if name != "M")
+    found = {"protocol": {group: setting.protocol for group, (_, setting) in groups.items()}}
+    for name in changed:
+        values = {group: settings.value(one, setting, name) for group, (one, setting) in groups.items()}
+        found[name.removeprefix(TRAINING)] = {k: "" if v is None else shown(v)[:40] for k, v in values.items()}
+    return {name: column for name, column in found.items() if len(set(column.values()) - {""}) > 1}
 
 
 def _betas(betas: list[float]) -> str:
@@ -70,7 +97,7 @@ def _betas(betas: list[float]) -> str:
     return ", ".join(beta if times == 1 else f"{beta} ({times} times)" for beta, times in counts.most_common())
 
 
-def _row(method: str, cell: Cell, records: list[Record], attempted: int) -> Row:
+def _row(method: str, cell: Cell, records: list[Record], attempted: int, settings: dict[str, str]) -> Row:
     records = sorted(records, key=lambda record: record.cell.seed)
     metrics: dict[str, tuple[float, float] | None] = {}
     used = attempted
@@ -89,5 +116,5 @@ def _row(method: str, cell: Cell, records: list[Record], attempted: int) -> Row:
         beta=float(np.median(betas)) if betas else None, metrics=metrics, repetitions=used if records else 0,
         lost=attempted - (used if records else 0),
         converged=float(np.mean([bool(flag) for flag in flags])) if flags else None,
-        seconds=float(sum(record.result.seconds or 0.0 for record in records)),
+        seconds=float(sum(record.result.seconds or 0.0 for record in records)), settings=settings,
     )  # fmt: skip

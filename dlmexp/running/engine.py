@@ -56,6 +56,7 @@ class Engine:
     lanes: Lanes = field(init=False)
     writer: Writer = field(init=False)
     _new_bases: bool = False  # a fit that others start from has got its record
+    _written: dict[str, bool] = field(default_factory=dict)  # keys of records written here: done, or failed
     _refit: dict[str, Cell] = field(default_factory=dict)
     _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
@@ -83,7 +84,6 @@ class Engine:
 
     def _start(self, queue: deque[Batch], running: list[InFlight]) -> None:
         """Start batches while the device has room for them; those that must wait for others stay in the queue."""
-        self.writer.finish()
         done, failed = self._keys()
         here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
         holder = None
@@ -125,8 +125,7 @@ class Engine:
             raise
         running.remove(flight)
         self.lanes.give_back(flight.lane)
-        self.writer.finish()
-        self.presence.withdraw(cell.key for cell in flight.pending)
+        self.writer.do(partial(self.presence.withdraw, [cell.key for cell in flight.pending]))
         return True
 
     def _out_of_memory(self, flight: InFlight, running: int) -> list[Batch]:
@@ -148,7 +147,10 @@ class Engine:
     def _keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs."""
         done, failed = self.store.keys()
+        for key, record_done in self._written.items():  # some of them may still wait for the writer
+            (done if record_done else failed).add(key)
         again = {key for key, cell in self._refit.items() if not self.store.path(cell.dataset, key).exists()}
+        again -= self._written.keys()
         return done - again, failed
 
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
@@ -169,6 +171,8 @@ class Engine:
     def _batch(self, batch: Batch, pending: Batch) -> Iterator[None]:
         """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
         self.progress.started(pending)
+        if any(cell.base for cell in pending):
+            self.writer.finish()  # their ELBO fits are read from disk
         if orphans := self._orphans(pending):
             for cell in orphans:
                 self._fail(cell, NO_BASE)
@@ -219,6 +223,7 @@ class Engine:
             elif cells[finished.cell].key in wanted:
                 self._record(cells[finished.cell], finished)
         self.writer.do(partial(checkpoint.discard, path))
+        self.progress.ended(training)
 
     def _save(self, path: Path, cells: Batch, training: Training) -> None:
         notes = {
@@ -291,7 +296,7 @@ class Engine:
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=scalars,
-            note=objective.note(cell.variant, cell.beta),
+            note=objective.note(cell.variant, cell.beta, cell.task),
         )
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
@@ -321,6 +326,7 @@ class Engine:
         made = provenance(str(self.target.device), self.experiment)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
         self.writer.do(partial(self.store.write, record, arrays))
+        self._written[cell.key] = record.done
         self._new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
         self.progress.finished(record)
 

@@ -43,6 +43,7 @@ class Presence:
         self.path = self.folder / f"{self.name}.json"
         self._about = {"host": host, "pid": pid, "job": own_job()}
         self._keys: dict[str, int] = {}
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
@@ -60,14 +61,16 @@ class Presence:
     def announce(self, keys: Iterable[str]) -> None:
         """Write that this process trains these cells as well from now on."""
         moment = time.time_ns()
-        self._keys = dict.fromkeys(keys, moment) | self._keys
-        self._write()
+        with self._lock:
+            self._keys = dict.fromkeys(keys, moment) | self._keys
+            self._write()
 
     def withdraw(self, keys: Iterable[str]) -> None:
         """Write that it does not train these cells any more."""
-        for key in keys:
-            self._keys.pop(key, None)
-        self._write()
+        gone = set(keys)
+        with self._lock:
+            self._keys = {key: moment for key, moment in self._keys.items() if key not in gone}
+            self._write()
 
     def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
         """Other live processes that announced some of these cells before this one did (names settle a tie)."""

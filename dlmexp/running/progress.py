@@ -85,14 +85,16 @@ class Progress(ABC):
         seen = self._training.get(id(training))
         if seen is not None and moment - seen.moment < 0.25:
             return
-        iteration, live = int(training.state.iteration), int(training.live().sum())
-        if not live:
-            self._training.pop(id(training), None)
-            return
+        iteration, live = training.iteration, int(training.live().sum())
         rate = 0.0 if seen is None else (iteration - seen.iteration) / (moment - seen.moment)
-        objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else float("nan")
+        known = iteration and live and self._training.keys() <= {id(training)}  # of several it is not shown
+        objective = float(training.state.history[:, iteration - 1].nanmean()) if known else float("nan")
         self._training[id(training)] = _Seen(moment, iteration, live, rate, objective)
         self.show()
+
+    def ended(self, training: Any) -> None:
+        """A batch has been trained."""
+        self._training.pop(id(training), None)
 
     @property
     def numbers(self) -> str:

@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from dlmexp.console import counted, wide_console
-from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.cell import SHARED, Candidates, Cell
 from dlmexp.records.manifest import manifest
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, choices
@@ -89,9 +89,11 @@ def _lines(chosen: pd.DataFrame) -> Table:
         return Table()
     grids = ("grid",) if "betas" in chosen else ()  # where a method has selections from two beta grids
     shown = [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
-    names = ("dataset", "n", "method", "estimator", "q", "seeds", *grids, "beta", *(f"test {m}" for m in shown))
+    differing = _differing(chosen)
+    names = ("dataset", "n", "method", "estimator", "q", "seeds", *differing, *grids, "beta")
+    names += tuple(f"test {metric}" for metric in shown)
     lines = Table(*names, box=SIMPLE, pad_edge=False)
-    by = ["dataset", "n", "method", "estimator", "samples", "sampler", "parameterisation"]
+    by = ["dataset", "n", "method", "estimator", "samples", "sampler", "parameterisation", *differing]
     by += ["betas"] if grids else []
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
@@ -102,11 +104,19 @@ def _lines(chosen: pd.DataFrame) -> Table:
             _estimator(first),
             str(first["parameterisation"]),
             str(len(rows)),
+            *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
             *(str(first["betas"]) for _ in grids),
             _range(rows["beta"]),
             *(_mean(rows[f"test_{metric}"]) for metric in shown),
         )
     return lines
+
+
+def _differing(chosen: pd.DataFrame) -> list[str]:
+    """The settings in which rows of one method, dataset and size differ: parts of an experiment may have their own."""
+    groups = chosen.groupby(["dataset", "n", "method", "estimator", "samples", "parameterisation"], dropna=False)
+    names = [name for name in SHARED if name in chosen and name not in ("dataset", "n", "parameterisation")]
+    return [name for name in names if (groups[name].nunique(dropna=False) > 1).any()]
 
 
 def _estimator(row: pd.Series) -> str:

@@ -51,7 +51,7 @@ def update(
     state.iteration.add_(1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def _mark_not_finite(grad, finite, P, T: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)
@@ -60,7 +60,7 @@ def _mark_not_finite(grad, finite, P, T: tl.constexpr):
     tl.store(finite + b, 0, mask=bad)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["P"])
 def _adam(
     value, grad, first, second, outcome, ok, finite, steps, lr, P,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, RESOLUTION: tl.constexpr,
@@ -95,7 +95,7 @@ def _adam(
         tl.store(value + at, moved, mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["W", "H", "limit", "settled", "n"])
 def _advance(
     objective, ok_, finite_, accepted, outcome, steps, jitter, stopped_at, window, history, acceptance, iteration,
     W, H, limit, settled, n,

@@ -7,12 +7,13 @@ from time import perf_counter
 import numpy as np
 import torch
 from jaxtyping import Bool
+from torch import Tensor
 
 from dlmexp.training.graph import stepper
 from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally
 from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
-from dlmexp.training.state import FAILED, REPORTED, STOPPED, State
+from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
 
 # Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
 # only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
@@ -63,6 +64,18 @@ class Training:
     seconds: list[float]
     curves: list[Curve]
     alone: bool = True  # no other batch has trained beside it
+    iteration: int = field(init=False)  # that of the state, as of the last look
+    _outcome: Tensor = field(init=False)  # of the state, where the CPU reads it without waiting for the device
+
+    def __post_init__(self) -> None:
+        self.iteration = int(self.state.iteration)
+        self._outcome = self.state.outcome.cpu()
+        if self.state.outcome.is_cuda:
+            self._outcome = self._outcome.pin_memory()
+
+    def fetch(self) -> None:
+        """Bring the outcomes from the device, after all that it has been given; on a CPU they are at hand."""
+        self._outcome.copy_(self.state.outcome, non_blocking=True)
 
     @classmethod
     def start(cls, program: Program, settings: Settings) -> "Training":
@@ -70,13 +83,18 @@ class Training:
         B = len(state.outcome)
         return cls(program, state, list(range(B)), [0.0] * B, [Curve() for _ in range(B)])
 
+    def report(self, stopped: list[int]) -> None:
+        """Note that what there is to tell of these cells has been told."""
+        self.state.outcome[stopped] = REPORTED
+        self._outcome[stopped] = REPORTED
+
     def live(self) -> Bool[np.ndarray, "B"]:
         """Which of the cells in the state still run."""
-        return self.state.live.cpu().numpy()
+        return (self._outcome == RUNNING).numpy()
 
     def unreported(self) -> Bool[np.ndarray, "B"]:
         """Which of them still have something to tell: those that run, and those that stopped within this stretch."""
-        return (self.state.outcome != REPORTED).cpu().numpy()
+        return (self._outcome != REPORTED).numpy()
 
     def part(self, indices: list[int]) -> tuple[Program, State]:
         """Program and state of some of the cells."""
@@ -88,6 +106,9 @@ class Training:
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the cells."""
         self.program, self.state = self.part(indices)
+        self._outcome = self._outcome[indices]
+        if self.state.outcome.is_cuda:
+            self._outcome = self._outcome.pin_memory()
         self.cells = [self.cells[i] for i in indices]
         self.seconds = [self.seconds[i] for i in indices]
         self.curves = [self.curves[i] for i in indices]
@@ -110,7 +131,7 @@ def train(
     compact_at = COMPACT_AT["cuda, large" if large else device]
     while (unreported := training.unreported()).any():
         live = training.live()  # not all of `unreported` where a checkpoint was written within a stretch
-        iteration = int(training.state.iteration)
+        iteration = training.iteration
         if settings.evaluate_every and iteration == 0:
             _extend(training)
         stretch = min(_until(iteration, settings.check_every), settings.iterations - iteration)
@@ -122,8 +143,10 @@ def train(
             if device == "cpu":
                 between(training)
         advance()
+        training.fetch()
         if device == "cuda":
             yield None
+        training.iteration += stretch
         now = training.live()
         at_once = batches_at_once()
         training.alone &= at_once == 1
@@ -131,11 +154,11 @@ def train(
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
         stopped = np.flatnonzero(unreported & ~now).tolist()
         if settings.evaluate_every:
-            at_boundary = (iteration + stretch) % settings.evaluate_every == 0
+            at_boundary = training.iteration % settings.evaluate_every == 0
             _extend(training, None if at_boundary else stopped)
         if stopped:
             yield from _finish(training, stopped)
-            training.state.outcome[stopped] = REPORTED
+            training.report(stopped)
             if now.any() and now.sum() <= compact_at * len(now):
                 training.keep(np.flatnonzero(now).tolist())
                 advance = stepper(training.program, training.state, settings, pool)

@@ -5,15 +5,18 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dlmexp.claims.judge import claims, judge, judge_protocols
 from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.errors import UserError
+from dlmexp.paths import CONFIG_DIRS, conf_dir
 from dlmexp.records.manifest import Asked
 from dlmexp.records.results import Results, load
 from dlmexp.records.store import Store
+from dlmexp.records.wanted import Wanted
 from tests.support.levels import fits
 from tests.support.made_up import asked, fill, method_cell, paper
 
@@ -93,10 +96,15 @@ def test_text_is_a_line_per_claim_and_details_on_request(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def two_protocols() -> Results:
-    """On pol joint DLM is lowest under `paper` and not under `released`, where the learning rate is another."""
+def two_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+    """On pol joint DLM is lowest under `paper` and not under `slower`, a protocol with another learning rate."""
+    slower = yaml.safe_load((conf_dir() / "protocol" / "paper.yaml").read_text())
+    slower["training"]["regression"]["lr"] = 0.01
+    (tmp_path / "protocol").mkdir()
+    (tmp_path / "protocol" / "slower.yaml").write_text(yaml.safe_dump(slower))
+    monkeypatch.setenv(CONFIG_DIRS, str(tmp_path))
     worse = JOINT | {"joint_log_dlm": 0.45}
-    parts = {"released": fits("pol", "nll", worse, lr=0.01), "paper": fits("pol", "nll", JOINT)}
+    parts = {"slower": fits("pol", "nll", worse, lr=0.01), "paper": fits("pol", "nll", JOINT)}
     wanted = [
         Asked(one.method, one.betas, one.keys, protocol=name)
         for name, records in parts.items()
@@ -107,24 +115,24 @@ def two_protocols() -> Results:
 
 def test_protocols_are_judged_side_by_side(two_protocols: Results) -> None:
     judged = judge_protocols(two_protocols)
-    assert {name: several[0].verdict for name, several in judged.items()} == {"paper": "holds", "released": "fails"}
-    assert list(judged) == ["paper", "released"]
+    assert {name: several[0].verdict for name, several in judged.items()} == {"paper": "holds", "slower": "fails"}
+    assert list(judged) == ["paper", "slower"]
     text = as_text(judged)
     assert " 1  holds        fails        pol, sarcos, song" in text
     assert (
-        "1. On the paper's data: holds under paper, fails under released; they differ in: pol: joint DLM has the "
-        "lowest NLL (paper holds, released fails)." in text
+        "1. On the paper's data: holds under paper, fails under slower; they differ in: pol: joint DLM has the "
+        "lowest NLL (paper holds, slower fails)." in text
     )
-    assert "Protocol released: 22 claims" in text
-    assert as_json(judged)[0]["verdicts"] == {"paper": "holds", "released": "fails"}
-    assert "| # | claim | paper | released |" in as_markdown(judged)
-    assert [column.header for column in as_table(judged).columns] == ["#", "claim", "paper", "released"]
+    assert "Protocol slower: 22 claims" in text
+    assert as_json(judged)[0]["verdicts"] == {"paper": "holds", "slower": "fails"}
+    assert "| # | claim | paper | slower |" in as_markdown(judged)
+    assert [column.header for column in as_table(judged).columns] == ["#", "claim", "paper", "slower"]
 
 
 def test_one_protocol_alone(two_protocols: Results) -> None:
-    assert list(judge_protocols(two_protocols, "released")) == ["released"]
+    assert list(judge_protocols(two_protocols, Wanted("slower"))) == ["slower"]
     with pytest.raises(UserError, match="no record was made under protocol 'convergd'"):
-        judge_protocols(two_protocols, "convergd")
+        judge_protocols(two_protocols, Wanted("convergd"))
 
 
 def test_command(tmp_path: Path, capsys) -> None:

@@ -214,7 +214,7 @@ def test_folders_are_told_apart_by_dashes(results) -> None:
 
 def test_stand_ins_are_named_and_never_the_papers_name(results) -> None:
     found = results(*sweep("sarcos_test", ("elbo", "joint_log_dlm"), [149, 298], range(2), 2))
-    drawing = choose([found], ["reg-log"], {})[1]
+    drawing = choose([found], ["reg-log"])[1]
     with style.use():
         canvas = render(measure(drawing, [found]))
     titles = [ax.get_title(loc="left") for ax in canvas.axes]
@@ -240,7 +240,7 @@ def test_numbers_are_those_drawn(results) -> None:
 def test_every_figure_can_be_drawn_and_nothing_overlaps_the_edge(results) -> None:
     """One drawing of each figure (and both of figure 1): no text leaves the canvas, no legend lies on a panel."""
     found = results(*paper(seeds=range(2), betas=2))
-    everything = choose([found], [], {})
+    everything = choose([found], [])
     chosen = {drawing.figure.id: drawing for drawing in everything if drawing.parameterisation == "whitened"}
     assert set(chosen) == set(FIGURES)
     for drawing in [everything[0], *chosen.values()]:

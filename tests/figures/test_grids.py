@@ -1,6 +1,7 @@
 """A beta grid of one's own ends in a point of the figure and in the claims, as soon as it is complete."""
 
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from dlmexp.claims.evidence import selected
 from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
+from dlmexp.figures.compose import measure
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import panel_series
+from dlmexp.figures.variants import Drawing
 from dlmexp.plan import grid
 from dlmexp.plan.cell import Candidates
 from dlmexp.plan.compose import compose
@@ -107,10 +110,12 @@ def test_of_two_grids_in_one_folder_the_figures_own_is_drawn_and_the_other_is_na
     (point,) = series.points.to_dict("records")
     assert point["most_candidates"] == 5
     assert point["betas"] == "0.1 0.1 0.1"
-    assert series.notes == [
-        "joint DLM: beta is selected from 'n, n/10, ... >= 0.01'; selections from other betas are left out: "
-        "3 from 'n, n/4, ... >= 0.01'"
-    ]
+    figure = FIGURES["default"]
+    drawn = measure(Drawing(figure, "default", figure.panels), [load(tmp_path)])
+    (left,) = drawn.left_out
+    assert left.words == "54 cells with other settings (paper, beta=n, n/4, ... >= 0.01)"
+    where = ["--where", "training.max_iterations=3000", "--where", "beta=n, n/4, ... >= 0.01"]  # the figure's: 1000
+    assert left.command == shlex.join(["dlmexp", "plot", "default", *where, "--results", str(tmp_path)])
 
 
 @pytest.mark.slow

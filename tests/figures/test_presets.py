@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.figures.plot import measured
+from dlmexp.figures.plot import Request, measured
 from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
 from tests.support.made_up import asked, fill, plausible, sweep
@@ -25,7 +25,7 @@ def made(folder: Path, protocol: str, sizes: list[int], lr: float) -> None:
 def test_a_preset_is_never_drawn_as_the_papers(tmp_path):
     made(tmp_path, "quick", [100, 200], 0.1)
     made(tmp_path, "paper", [500, 1000], 0.2)
-    drawn = {one.drawing.name: one for one in measured([load(tmp_path)], ["class-log"], {}, None)}
+    drawn = {one.drawing.name: one for one in measured([load(tmp_path)], ["class-log"])}
     assert drawn.keys() == {"class-log", "class-log-quick"}
     assert set(drawn["class-log"].numbers["x"]) == {500, 1000}
     assert set(drawn["class-log-quick"].numbers["x"]) == {100, 200}
@@ -39,10 +39,10 @@ def test_a_preset_is_never_drawn_as_the_papers(tmp_path):
 def test_a_folder_with_nothing_but_a_preset(tmp_path):
     made(tmp_path, "released-quick", [100, 200], 0.1)
     results = load(tmp_path)
-    names = {one.drawing.name for one in measured([results], [], {}, None) if not one.empty}
+    names = {one.drawing.name for one in measured([results], []) if not one.empty}
     assert names
     assert all(name.endswith("-released-quick") for name in names)
-    by = [one.drawing.name for one in measured([results], [], {"dataset": ["banana"]}, None) if not one.empty]
+    by = [one.drawing.name for one in measured([results], [], Request({"dataset": ["banana"]})) if not one.empty]
     assert all(name.endswith("-released-quick") for name in by)
-    blank = {one.drawing.name: one.empty for one in measured([results], ["class-log"], {}, None)}
+    blank = {one.drawing.name: one.empty for one in measured([results], ["class-log"])}
     assert blank == {"class-log": True, "class-log-released-quick": False}

@@ -92,8 +92,8 @@ def test_restrict_keeps_matching_records(results) -> None:
 
 
 def test_restrict_to_nothing_says_what_there_is(results) -> None:
-    with pytest.raises(UserError, match="there are rbf"):
-        restrict(results(cell()), {"kernel": ["matern52"]})
+    with pytest.raises(UserError, match="there are 0"):
+        restrict(results(cell()), {"seed": ["1"]})
 
 
 def test_unknown_figure_names_the_nearest() -> None:

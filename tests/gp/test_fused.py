@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from dlmexp.gp.fused import marginals, small, stationary, triangular
+from dlmexp.gp.fused import counts, marginals, small, stationary, triangular
 from dlmexp.gp.kernels import _Exponential, _factors, _Matern52
 from dlmexp.training import fused_update, step
 from dlmexp.training.settings import Settings
@@ -91,6 +91,18 @@ def test_jitter_and_kl(random):
     d_m, d_L = small.kl_gradients(m, L, d)
     for found, gradient in zip((d_m, d_L), torch.autograd.grad((d * expected).sum(), leaves), strict=True):
         torch.testing.assert_close(found, gradient)
+
+
+def test_scores_of_counts_one_by_one(random):
+    rates, weights = random(33, 20).exp(), torch.softmax(random(33), 0)
+    y, low, high = torch.arange(20.0, dtype=torch.float64, device=DEVICE) % 7, 1, 25
+    k = torch.arange(low, high + 1, device=DEVICE, dtype=torch.float64)[:, None, None]
+    p = torch.exp(k * rates.log() - rates - torch.lgamma(k + 1))
+    F = torch.einsum("k,ckr->cr", weights, p).cumsum(0)
+    crps, lower, upper = counts.sums_over_counts(p[0], rates, weights, low, high, y, (0.025, 0.975))
+    torch.testing.assert_close(crps, (F - (y <= k[:, 0]).double()).square().sum(0))
+    torch.testing.assert_close(lower, (F < 0.025).double().sum(0))
+    torch.testing.assert_close(upper, (F < 0.975).double().sum(0))
 
 
 RULES = {

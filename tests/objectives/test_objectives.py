@@ -70,13 +70,17 @@ def test_facts():
 
 
 def test_fits_that_may_have_no_minimiser_say_so():
-    def note(name, variant, beta):
-        return OBJECTIVES[name].note(variant, beta) or ""
+    def note(name, variant, beta, task="regression"):
+        return OBJECTIVES[name].note(variant, beta, task) or ""
 
     assert "no minimiser exists" in note("sq_dlm", "joint", 1.0)
     assert "no minimiser exists" in note("sq_dlm", "joint", 0.0)
     assert not note("sq_dlm", "fixed", 1.0)
     for name in ("elbo", "log_dlm"):
         assert not note(name, "joint", 0.01)
-        assert "there may be no minimiser" in note(name, "joint", 0.0)
+        assert "there may be no minimiser" in note(name, "joint", 0.0, "binary")
+    assert "does not see the outputscale" in note("log_dlm", "joint", 0.01, "binary")
+    assert not note("log_dlm", "fixed", 0.01, "binary")
+    assert not note("log_dlm", "joint", 0.01, "count")
+    assert not note("elbo", "joint", 0.01, "binary")
     assert not note("fitc", "joint", None)

@@ -19,7 +19,7 @@ PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLU
 ADAM = {"epsilon": 1e-8, "resolution": None}
 CONSTANT = {"final_lr": None, "decay": None, **ADAM}
 DECAYING = {
-    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-3, "resolution": 1 / 256, "window": 500,
+    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-6, "resolution": 1 / 256, "window": 500,
     "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000,
     "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
 }  # fmt: skip

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.records.selection import Choice, choices, incomplete, lowest, on_test, on_validation
+from dlmexp.records.selection import Choice, choices, lowest, on_test, on_validation
 from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
 
 SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.nan), st.just(math.inf), st.just("failed"))
@@ -97,28 +97,12 @@ def test_while_one_candidate_has_no_record_nothing_is_chosen(lacking):
     found = _choice(_at(*BETAS), *scores)
     assert found.missing == 1
     assert found.selected() is None
-    (said,) = incomplete([found])
-    assert said == (
-        "fixed_log_dlm on banana, n = 100: 1 candidates (betas x seeds) have no record yet, so beta is not selected "
-        "for 1 repetition"
-    )
-
-
-def test_what_is_missing_is_counted_per_method_and_size():
-    groups = [
-        candidates("fixed_log_dlm", _at(1.0, 0.1, of=replace(PLAIN, seed=s, n=n))) for s in (0, 1) for n in (9, 8)
-    ]
-    records = [scored(some.cells[0], nll=1.0) for some in groups]
-    said = incomplete(_choices(asked(*groups), records))
-    assert len(said) == 2
-    assert all("2 candidates" in words and "2 repetitions" in words for words in said)
 
 
 def test_failed_candidates_are_not_missing():
     found = _choice(_at(10.0, 1.0), "failed", 0.5)
     assert (found.missing, found.failed) == (0, 1)
     assert found.selected() is not None
-    assert incomplete([found]) == []
 
 
 def test_what_nobody_asked_for_is_no_candidate():

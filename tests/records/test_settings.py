@@ -1,74 +1,188 @@
-"""Records made with different settings are not mixed."""
+"""The settings of records, found from cells that were planned with known ones."""
 
+from collections.abc import Iterable
+from typing import cast
+
+import numpy as np
+import pytest
 from msgspec.structs import replace
 
-from dlmexp.catalogue import beta_rule
-from dlmexp.plan.cell import Cell
-from dlmexp.records.selection import Choice
-from dlmexp.records.settings import same_settings
-from tests.support.made_up import cell, fit
+from dlmexp import catalogue
+from dlmexp.config import TrainingConfig
+from dlmexp.data.dataset import Dataset
+from dlmexp.data.spec import Task
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.plan import grid
+from dlmexp.plan.cell import FIELDS, Candidates
+from dlmexp.plan.compose import compose
+from dlmexp.plan.protocols import INITIAL, trained
+from dlmexp.records.manifest import manifest
+from dlmexp.records.results import Results
+from dlmexp.records.settings import MODEL, PLAIN, UNWRITTEN, Setting, of_experiment, run_words
+from dlmexp.records.store import Store
+from tests.support.made_up import fit
+
+# Small and large n: minibatches begin in between.
+JOBS = {
+    "regression": ["dataset=pol", "method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]",
+                   "sizes=[100,7000]"],
+    "binary": ["dataset=banana", "parameterisation=[all]", "sizes=[100]"],
+    "count": ["dataset=abalone", "estimator=[exact,ups,bmc]", "sizes=[100]"],
+    "large": ["dataset=airline", "evaluate=epoch", "beta=list", "sizes=[2000]"],
+}  # fmt: skip
+ROWS = {"pol": 15000, "banana": 5300, "abalone": 4177, "airline": 110000}
 
 
-def choice(of: Cell, nll: float = 0.1, betas: str = "1", also: tuple[float, ...] = ()) -> Choice:
-    records = [fit(replace(of, beta=beta), nll=nll) for beta in (of.beta or 1.0, *also)]
-    return Choice("elbo", betas, tuple(records), 0)
+def planned(*words: str) -> list[Candidates]:
+    """What a run with these overrides would ask for, with two seeds."""
+    cfg = compose([*words, "seeds=[0,1]"])
+    ((name, file),) = cfg.dataset.items()
+    X, y = np.zeros((ROWS[name], 3)), np.zeros(ROWS[name])
+    return list(grid.candidates(cfg, file, Dataset(name, cast(Task, file.task), X, y, "made-up")))
 
 
-def test_one_way_of_training_is_kept_whole() -> None:
-    several = [choice(cell(n=n, seed=seed, M=min(50, n))) for n in (20, 100) for seed in range(3)]
-    assert same_settings(several, "1") == (several, [])
+def results(several: Iterable[Candidates]) -> Results:
+    records = {cell.key: fit(cell, nll=0.1) for some in several for cell in some.cells}
+    return Results(Store("nowhere"), records.values(), manifest("mine", several).candidates)
 
 
-def test_the_settings_with_most_records_are_kept_and_the_rest_is_said() -> None:
-    usual = [choice(cell(seed=seed)) for seed in range(3)]
-    other = [choice(replace(cell(seed=seed), kernel="matern52")) for seed in range(2)]
-    kept, notes = same_settings(usual + other, "1")
-    assert kept == usual
-    assert notes == ["2 cells with kernel=matern52 are not drawn (--by kernel=matern52 draws them)"]
+@pytest.mark.parametrize("protocol", ["paper", "released", "converged"])
+@pytest.mark.parametrize("kind", JOBS)
+def test_what_a_protocol_asks_for_has_its_name_alone(kind: str, protocol: str) -> None:
+    found = results(planned(*JOBS[kind], f"protocol={protocol}"))
+    assert {found.settings.of(one).label for one in found.choices} == {protocol}
 
 
-def test_another_number_of_inducing_points_is_settled_size_by_size() -> None:
-    usual = [choice(cell(n=n, seed=seed, M=min(n, 50))) for n in (20, 100) for seed in range(3)]
-    kept, (note,) = same_settings([*usual, choice(cell(n=100, seed=0, M=80))], "1")
-    assert kept == usual
-    assert "M=80" in note
+CHANGED = [
+    ("binary", "training.binary.lr=0.01", {"training.lr": 0.01}),
+    ("binary", "training.binary.lr=0.01 training.binary.max_iterations=200",
+     {"training.lr": 0.01, "training.max_iterations": 200}),
+    ("binary", "training.binary.window=30 training.binary.tolerance=0.01", {"training.window": 30,
+                                                                             "training.tolerance": 0.01}),
+    ("binary", "training.binary.epochs=3", {"training.epochs": 3}),
+    ("binary", "training.binary.minibatch=50 training.binary.minibatch_lr=0.02",
+     {"training.minibatch": 50, "training.minibatch_lr": 0.02}),
+    ("binary", "training.binary.initial.lengthscale=2", {"training.initial.lengthscale": 2.0}),
+    ("binary", "training.binary.final_lr=0.001 training.binary.decay=100",
+     {"training.final_lr": 0.001, "training.decay": 100}),
+    ("binary", "dataset.banana.M=20", {"M": 20}),
+    ("binary", "dataset.banana.kernel=matern52", {"kernel": "matern52"}),
+    ("binary", "beta=short", {"beta": "n, n/10, ... >= 0.01"}),
+    ("binary", "selection=nll", {"selection": "nll"}),
+    ("binary", "dtype=float32", {"dtype": "float32"}),
+    ("count", "training.count.estimator_lr.ups=0.03", {"training.estimator_lr.ups": 0.03}),
+    ("count", "estimator.ups.sampler=rejection", {"estimator.ups.sampler": "rejection"}),
+    ("regression", "training.regression.lr=0.05", {"training.lr": 0.05}),
+    ("regression", "training.regression.minibatch_lr=0.1", {"training.minibatch_lr": 0.1}),
+    ("regression", "training.regression.lr=0.05 training.regression.minibatch_lr=0.1",
+     {"training.lr": 0.05, "training.minibatch_lr": 0.1}),
+    ("regression", "training.regression.inducing=last", {"training.inducing": "last"}),
+    ("regression", "training.regression.initial.noise=1", {"training.initial.noise": 1.0}),
+    ("large", "training.large.epochs=5", {"training.epochs": 5}),
+]  # fmt: skip
 
 
-def test_other_data_under_the_same_name_is_not_mixed_in() -> None:
-    usual = [choice(cell(seed=s)) for s in range(3)]
-    kept, (note,) = same_settings([*usual, choice(cell(data="changed"), 9.0)], "1")
-    assert kept == usual
-    assert "data=changed" in note
+@pytest.mark.parametrize(("kind", "words", "changes"), CHANGED)
+def test_what_was_changed_is_found_and_nothing_else(kind: str, words: str, changes: dict) -> None:
+    """Together with all that the protocol itself asks for, as in a folder with both."""
+    plain, other = planned(*JOBS[kind]), planned(*JOBS[kind], *words.split())
+    found = results([*plain, *other])
+    setting = PLAIN.changed(changes)
+    at_hand = found.settings.at_hand(found.choices, [PLAIN])
+    assert set(at_hand) == {PLAIN, setting}
+    for one, several in ((PLAIN, plain), (setting, other)):
+        expected = {(some.method, tuple(cell.key for cell in some.cells)) for some in several}
+        assert {(choice.method, choice.keys) for choice in at_hand[one]} == expected, "the whole run, and no more"
 
 
-def test_an_option_of_the_estimator_is_a_setting_under_its_own_name() -> None:
-    usual = [choice(cell(seed=s, estimator="ups", samples=10)) for s in range(3)]
-    other = [choice(cell(seed=s, estimator="ups", samples=10, sampler="rejection")) for s in range(2)]
-    kept, notes = same_settings(other + usual, "1")
-    assert kept == usual
-    assert notes == ["2 cells with sampler=rejection are not drawn (--by sampler=rejection draws them)"]
+@pytest.mark.parametrize(("kind", "words", "changes"), CHANGED)
+def test_the_words_for_a_run_ask_for_the_same_cells(kind: str, words: str, changes: dict) -> None:
+    dataset = JOBS[kind][0].removeprefix("dataset=")
+    said = run_words(PLAIN.changed(changes), "none", dataset, kind).split()
+    keys = [{cell.key for some in planned(*JOBS[kind], *more) for cell in some.cells} for more in (words.split(), said)]
+    assert keys[0] == keys[1]
 
 
-def test_of_several_grids_the_preferred_one_is_used_and_the_others_are_named() -> None:
-    paper = beta_rule("paper")
-    preferred = [choice(cell(beta=100.0), betas=paper, also=(50.0, 25.0))]
-    other = [choice(cell(seed=s, beta=100.0), betas="100, 10", also=(10.0,)) for s in range(4)]
-    kept, notes = same_settings(preferred + other, paper)
-    assert kept == preferred
-    assert notes == [
-        "beta is selected from 'n, n/2, ... >= 0.01'; selections from other betas are left out: 4 from '100, 10'"
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("by_method.fitc.variant=joint", {"training.by_method.fitc.variant": "joint"}),
+        ("by_method.beta_elbo.collapsed=true", {"training.by_method.beta_elbo.collapsed": True}),
+        ("by_method.joint_log_dlm.initial.noise=0.1", {"training.by_method.joint_log_dlm.initial.noise": 0.1}),
+        ("initial.noise=0.5", {"training.initial.noise": 0.5}),
+    ],
+)
+def test_what_a_protocol_has_for_one_method_can_be_changed_too(words: str, changes: dict) -> None:
+    released = [*JOBS["regression"], "protocol=released"]
+    plain, other = planned(*released), planned(*released, f"training.regression.{words}")
+    found = results([*plain, *other])
+    setting = Setting("released").changed(changes)
+    at_hand = found.settings.at_hand(found.choices)
+    assert set(at_hand) == {Setting("released"), setting}
+    assert {one.keys for one in at_hand[setting]} == {tuple(cell.key for cell in some.cells) for some in other}
+
+
+def test_a_closed_form_that_is_switched_off_is_a_change() -> None:
+    found = results([*planned(*JOBS["regression"]), *planned(*JOBS["regression"], "collapsed=false")])
+    assert set(found.settings.at_hand(found.choices, [PLAIN])) == {PLAIN, Setting("paper", (("collapsed", False),))}
+
+
+def test_a_fixed_variant_has_the_settings_of_the_fit_it_starts_from() -> None:
+    """Square loss with fixed hyperparameters trains nothing itself."""
+    found = results(planned(*JOBS["regression"], "training.regression.lr=0.05"))
+    fixed = [one for one in found.choices if one.method == "fixed_sq_dlm"]
+    assert fixed
+    assert {found.settings.of(one).label for one in fixed} == {"paper, lr=0.05"}
+
+
+def test_a_protocol_without_a_file_is_told_by_its_values() -> None:
+    """A folder from a machine with protocols of its own: nothing is known of them, so nothing is mixed."""
+    several = [
+        Candidates(some.method, some.betas, some.cells, "mine")
+        for words in ((), ("training.binary.lr=0.01",))
+        for some in planned(*JOBS["binary"], *words)
     ]
+    found = results(several)
+    labels = {found.settings.of(one).label.split(", beta=")[0] for one in found.choices}
+    assert labels == {"mine", "mine, lr=0.01"}
 
 
-def test_without_the_preferred_grid_it_is_the_one_with_most_selections() -> None:
-    few = [choice(cell(seed=9, beta=100.0), betas="100, 50", also=(50.0,))]
-    many = [choice(cell(seed=s, beta=100.0), betas="100, 10", also=(10.0,)) for s in range(4)]
-    kept, (note,) = same_settings(few + many, beta_rule("paper"))
-    assert kept == many
-    assert note.startswith("beta is selected from '100, 10'")
-    assert "1 from '100, 50'" in note
+def test_other_data_under_the_same_name_is_another_setting() -> None:
+    cells = [cell for some in planned(*JOBS["binary"]) for cell in some.cells if some.method == "elbo"]
+    changed = Candidates("elbo", "1", (replace(cells[0], data="changed"),))
+    found = results([*(Candidates("elbo", "1", (cell,)) for cell in cells), changed])
+    assert {found.settings.of(one).label for one in found.choices} == {"paper", "paper, data=changed"}
 
 
-def test_a_grid_of_ones_own_is_used_without_a_word_where_it_is_the_only_one() -> None:
-    several = [choice(cell(seed=s, beta=100.0), betas="100, 10", also=(10.0,)) for s in range(2)]
-    assert same_settings(several, beta_rule("paper")) == (several, [])
+def test_the_default_experiment_changes_its_protocol() -> None:
+    assert of_experiment("default", "paper", "binary").label == (
+        "paper, max_iterations=1000, beta=n, n/10, ... >= 0.01"
+    )
+    assert of_experiment("class-log", "released", "binary") == Setting("released")
+
+
+def test_every_field_of_a_cell_is_a_setting_or_tells_cells_of_one_run_apart() -> None:
+    """A field that is added to cells, and not here, would be mixed in silence."""
+    compared = {
+        *trained(TrainingConfig(), 1),
+        *MODEL,
+        *UNWRITTEN,
+        "dtype",
+        "options",
+        "initial",
+        "form",
+        "variant",
+        "base",
+    }
+    enumerated = {"kind", "dataset", "task", "n", "seed", "beta", "objective", "estimator", "parameterisation"}
+    assert compared | enumerated == set(FIELDS)
+    assert not compared & enumerated
+
+
+def test_models_start_where_the_table_of_initial_values_says() -> None:
+    own = {**kernel_named("rbf").parameters(3, True), **LIKELIHOODS["gaussian"].parameters}
+    assert {name: parameter.initial for name, parameter in own.items()} == {
+        name: value for name, value in INITIAL.items() if name != "mean"
+    }
+    assert set(catalogue.training("paper")) == {"regression", "binary", "count", "large"}

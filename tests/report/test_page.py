@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dlmexp.claims import judge as judging
-from dlmexp.claims.evidence import protocol_of
 from dlmexp.cli import report
 from dlmexp.errors import UserError
 from dlmexp.records.results import load
+from dlmexp.records.settings import Setting
 from dlmexp.report.page import number, page
 from tests.support.hostile import NAME, REASON
 
@@ -94,9 +94,8 @@ def test_command(folder: Path, tmp_path: Path, capsys) -> None:
 
 def test_protocols_side_by_side(folder: Path, monkeypatch) -> None:
     found = load(folder)
-    for one in found.asked:
-        assert protocol_of(one) == "paper"
-    monkeypatch.setattr(judging, "by_protocol", lambda results: {"paper": results, "released": results})
+    both = {name: (Setting(name), found) for name in ("paper", "released")}
+    monkeypatch.setattr(judging, "by_setting", lambda results, wanted: both)
     text = Outline(page(found, "results")).text
     assert "Protocol released: 22 claims" in text
     assert "figures behind it (released)" in text

@@ -53,7 +53,7 @@ def test_other_settings_are_other_rows() -> None:
     found = table(
         fit(method_cell("fitc", "pol"), nll=0.3, mse=0.1), fit(method_cell("fitc", "pol", M=20), nll=9.0, mse=1.0)
     )
-    assert sorted(row.M for row in found) == [20, 50]
+    assert sorted(row.M for row in found) == [20, 100]
     assert all(row.repetitions == 1 for row in found)
 
 

@@ -133,13 +133,13 @@ def _spoilt(monkeypatch, key, at):
 
     plain = module.train
 
-    def train(training, settings, between):
+    def train(training, settings, between, at_once):
         def spoiling(training):
             if int(training.state.iteration) == at and key in spoilt:
                 training.state.values["m"][training.cells.index(spoilt[key])] = torch.nan
             between(training)
 
-        yield from plain(training, settings, spoiling)
+        yield from plain(training, settings, spoiling, at_once)
 
     def program(self, cells):
         spoilt.clear()

@@ -16,8 +16,8 @@ from tests.support.banana import PLAIN, record
 def _training(iteration, cells=2):
     history = torch.full((cells, 10), torch.nan)
     history[:, :iteration] = 1.25
-    state = SimpleNamespace(iteration=torch.tensor(iteration), history=history)
-    return SimpleNamespace(state=state, cells=range(cells), live=lambda: torch.ones(cells))
+    state = SimpleNamespace(history=history)
+    return SimpleNamespace(state=state, iteration=iteration, cells=range(cells), live=lambda: torch.ones(cells))
 
 
 def test_plain_lines(capsys):
@@ -50,7 +50,7 @@ def test_progress_every_ten_seconds(monkeypatch, capsys):
     training = _training(0)
     for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: began + moment)
-        training.state = _training(iteration).state
+        training.state, training.iteration = _training(iteration).state, iteration
         shown.tick(training)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
@@ -63,13 +63,14 @@ def test_several_batches_at_once(monkeypatch):
     for moment, iteration in ((0, 0), (2, 8)):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
         for training in (first, second):
-            training.state = _training(iteration, len(training.cells)).state
+            training.state, training.iteration = _training(iteration, len(training.cells)).state, iteration
             shown.tick(training)
     assert shown.numbers == "2 batches at once, 7 live, 28 model-steps/s"
-    second.live = lambda: torch.zeros(5)
-    monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 3)
-    shown.tick(second)
-    assert shown.numbers == "it 8, 2 live, 4 it/s, objective 1.2500"
+    shown.ended(second)
+    monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 4)
+    first.state, first.iteration = _training(9).state, 9
+    shown.tick(first)
+    assert shown.numbers == "it 9, 2 live, 0 it/s, objective 1.2500"
 
 
 def test_whoever_waits_says_so_instead_of_old_numbers(monkeypatch, capsys):

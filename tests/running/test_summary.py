@@ -107,3 +107,16 @@ def test_betas_that_differ_between_seeds_are_shown_as_a_range(tmp_path, capsys):
         store.write(record(cell, nll=abs((cell.beta or 0.0) - cell.seed)))
     assert summary(_candidates(CELLS), store) == 0
     assert " 0.1 - 1 " in capsys.readouterr().out
+
+
+def test_other_settings_are_other_lines(tmp_path, capsys):
+    """Parts of an experiment may train the same method in different ways."""
+    store = Store(tmp_path)
+    cells = [replace(PLAIN, max_iterations=limit) for limit in (200, 3000)]
+    for cell, nll in zip(cells, (0.9, 0.1), strict=True):
+        store.write(record(cell, nll=nll))
+    assert summary(_candidates(cells), store) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "max_iterations" in next(line for line in said if "dataset" in line)
+    lines = [line.split() for line in said if "fixed_log_dlm" in line]
+    assert [float(line[6]) for line in lines] == [200, 3000]

@@ -1,10 +1,14 @@
 """Everything learned together: initial values, and the objective written out with dense matrices."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 
 from dlmexp.gp.cholesky import FIRST_JITTER
-from dlmexp.training.parameters import constrain
+from dlmexp.gp.posterior import marginals, projection
+from dlmexp.training.parameters import constrain, unsoftplus
 from tests.support.small_programs import M, program
 
 
@@ -67,3 +71,24 @@ def test_both_parameterisations_start_at_the_prior():
     torch.testing.assert_close(at[0], at[1], rtol=1e-10, atol=0)
     # KL is zero at the prior, so beta makes no difference.
     torch.testing.assert_close(at[0], at[0][:1].expand(3), rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "logistic"])
+def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_right(likelihood):
+    """What `Objective.joint_binary_note` says: with s times c^2 and the mean times c, f is c times as large, and KL is
+    what it was."""
+    made = program(betas=(1.0,), index=(0,), likelihood=likelihood)
+    values = made.initial()
+    values["m"] = torch.randn(values["m"].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values["mean"] = torch.full_like(values["mean"], 0.3)
+    hyper, (m, L) = made.constrained(values)
+    jitter = torch.full_like(made.beta, FIRST_JITTER)
+    mu, _ = marginals(projection(made.model.kernel, hyper, made.split.X, jitter), hyper["mean"], m, L)
+    right = replace(made, split=replace(made.split, y=(mu > 0).double()))
+
+    def objective(c):
+        scaled = {**values, "mean": c * values["mean"], "outputscale": unsoftplus(c**2 * hyper["outputscale"])}
+        return float(right.objective(scaled, jitter, torch.tensor(0)).objective)
+
+    found = [objective(c) for c in (1.0, 2.0, 4.0, 8.0, 16.0)]
+    assert all(later < earlier for earlier, later in pairwise(found))

@@ -47,7 +47,7 @@ def with_outer(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "N"])
 def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
@@ -65,7 +65,7 @@ def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.conste
     tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["B", "M", "N", "rows"])
 def _weighted(A, h, g, Ah, r, B, M, N, rows, TM: tl.constexpr, TN: tl.constexpr):
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
@@ -82,7 +82,7 @@ def _weighted(A, h, g, Ah, r, B, M, N, rows, TM: tl.constexpr, TN: tl.constexpr)
     tl.store(r + (tl.program_id(0) * B + b) * M + m, tl.sum(total, 1), mask=m < M)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "N"])
 def _with_outer(V, h, w, g, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)

@@ -40,7 +40,7 @@ def kl_gradients(
     return d_m, d_L
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     j = tl.arange(0, MP)
@@ -51,7 +51,7 @@ def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
     tl.store(out + b * M * M + i, tl.where(i % (M + 1) == 0, value + added, value), mask=i < M * M)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _kl(m, L, out, M, MP: tl.constexpr, T: tl.constexpr):
     b = tl.program_id(0).to(tl.int64)
     j = tl.arange(0, MP)
@@ -66,7 +66,7 @@ def _kl(m, L, out, M, MP: tl.constexpr, T: tl.constexpr):
     tl.store(out + b, total)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     scale = tl.load(d + b)

@@ -73,7 +73,7 @@ def _scaled_square_distance(
     return r2
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["XB", "XN", "XD", "M", "N", "D"])
 def _covariance(
     Z, X, l, s, K, XB, XN, XD, M, N, D,
     ARD: tl.constexpr, MATERN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
@@ -92,7 +92,7 @@ def _covariance(
     tl.store(K + (b * M + m[:, None]) * N + n[None, :], value, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["XB", "XN", "XD", "B", "M", "N", "D", "rows"])
 def _weighted(
     d_K, K, Z, X, l, s, G, sums, XB, XN, XD, B, M, N, D, rows,
     ARD: tl.constexpr, MATERN: tl.constexpr, GRAM: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
@@ -133,7 +133,7 @@ def _weighted(
     tl.store(row + 2, tl.sum(dK1 if MATERN else G1, 1), mask=m < M)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
 def _gradients(
     Gx_, Gxx_, sums, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
     ARD: tl.constexpr, GRAM: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr,

@@ -48,7 +48,7 @@ def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M", "size"])
 def _diagonal_blocks(L, padded, found, M, size, T: tl.constexpr):
     """L continued by the identity to `size`; in `found` the inverses of its diagonal blocks, and zeros."""
     b = tl.program_id(2).to(tl.int64)
@@ -75,7 +75,7 @@ def _diagonal_blocks(L, padded, found, M, size, T: tl.constexpr):
         tl.store(found + at, tl.zeros([T, T], L.dtype.element_ty))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def _symmetric(C, out, M, T: tl.constexpr):
     b = tl.program_id(2).to(tl.int64)
     i = tl.program_id(0) * T + tl.arange(0, T)

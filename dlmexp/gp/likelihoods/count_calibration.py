@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from dlmexp.gp.fused import fused
 from dlmexp.gp.likelihoods.calibration import Scores
 from dlmexp.gp.quadrature import gauss_hermite
 
@@ -92,6 +93,11 @@ def _by_counts(
     F = torch.zeros_like(y)
     crps = (low - y).clamp_min(0) + (y - 1 - high).clamp_min(0)
     ends = {name: low.expand_as(y).clone() for name in TAILS}
+    if fused(y):
+        from dlmexp.gp.fused.counts import sums_over_counts
+
+        more = sums_over_counts(p, rates, weights, int(low), int(high), y, (TAILS["lower_95"], TAILS["upper_95"]))
+        return {name: value + added for (name, value), added in zip((("crps", crps), *ends.items()), more, strict=True)}
     for k in range(int(low), int(high) + 1):
         if k > low:
             torch.addcmul(nothing, p, rates, value=1 / k, out=p)

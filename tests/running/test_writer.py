@@ -1,0 +1,45 @@
+"""Jobs of the writer: in order, and what they raise reaches the one who trains."""
+
+import threading
+
+import pytest
+
+from dlmexp.running.writer import Writer
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_in_order(beside):
+    done = []
+    with Writer(beside) as writer:
+        for i in range(100):
+            writer.do(lambda i=i: done.append((i, threading.current_thread() is threading.main_thread())))
+        writer.finish()
+        assert done == [(i, not beside) for i in range(100)]
+
+
+def _full():
+    raise OSError(28, "No space left on device")
+
+
+def test_what_fails_in_the_thread_is_raised_at_the_next_call():
+    done, writer = [], Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    writer._jobs.join()
+    with pytest.raises(OSError, match="No space"):
+        writer.do(lambda: done.append(1))
+    with pytest.raises(OSError, match="No space"):
+        writer.finish()
+    assert not done
+
+
+def test_at_the_latest_when_it_ends():
+    with pytest.raises(OSError, match="No space"), Writer(True) as writer:
+        writer.do(_full)
+
+
+def test_another_error_is_not_hidden_by_it():
+    writer = Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    assert writer.__exit__(KeyError, KeyError(), None) is None
