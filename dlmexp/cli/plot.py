@@ -105,8 +105,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:
     """The command that draws these datasets."""
+    ids = [name for name in args.ids if not name.startswith("own-")]
     folder = [] if args.results == "results" else ["--results", args.results]
-    return shlex.join(["dlmexp", "plot", *args.ids, "--by", f"dataset={','.join(datasets)}", *folder])
+    return shlex.join(["dlmexp", "plot", *ids, "--by", f"dataset={','.join(datasets)}", *folder])
 
 
 def _list(args: argparse.Namespace, request: "Request") -> int:
