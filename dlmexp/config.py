@@ -103,13 +103,34 @@ class TrainingConfig:
 
 
 @dataclass
+class InitConfig:
+    """Initial values of hyperparameters, for all data and methods; null: the protocol's."""
+
+    lengthscale: float | None = None
+    outputscale: float | None = None
+    noise: float | None = None
+    mean: float | None = None
+
+
+@dataclass
 class CsvConfig:
-    """A user's own table, read by `dataset=csv`."""
+    """A user's own table, read by `dataset=csv`. Lists name columns."""
 
     path: str | None = None
     target: str | None = None
     task: str | None = None
-    name: str = "csv"
+    name: str = "csv"  # of the dataset, in records and figures
+    columns: list[str] = field(default_factory=list)  # the features; empty: all columns but the target ...
+    drop: list[str] = field(default_factory=list)  # ... and these
+    categories: list[str] = field(default_factory=list)  # numbers that are names of categories
+    dates: list[str] = field(default_factory=list)  # dates that become numbers (days since 1970)
+    sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
+    na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
+    missing: str = "refuse"  # refuse | drop (the rows) | mean (of the training rows)
+    test: str | None = None  # a file of test rows
+    split: str = "random"  # random | time (the latest rows are for testing) | group (none in two parts)
+    by: str | None = None  # the column with times or groups
+    arrays: dict[str, str] = field(default_factory=dict)  # of an npz file: which are X, y, X_test, y_test
 
 
 @dataclass
@@ -117,6 +138,7 @@ class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
     name: str = "custom"
+    preset: str | None = None  # the name of a smaller version, which results are named after (conf/preset)
     measure: str = "fit"  # fit | gradient (statistics of the estimators' gradients)
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
     method: dict[str, MethodConfig] = field(default_factory=dict)
@@ -127,6 +149,9 @@ class RunConfig:
     parameterisation: list[str] | None = None  # of q; null: the protocol's first for each kind of data; [all]: all its
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     sizes: list[Any] | None = None  # null: each dataset's own
+    largest: int | None = None  # sizes beyond it are left out; where none is left, it is the size
+    M: int | None = None  # inducing points; null: each dataset's own number
+    init: InitConfig = field(default_factory=InitConfig)
     training: dict[str, TrainingConfig] = field(default_factory=dict)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     evaluate: str = "end"  # end | epoch | a number of iterations between evaluations on test

@@ -29,8 +29,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--list", action="store_true", help="list the figures, and how much of each has results")
     parser.add_argument(
         "--by", action="append", default=[], metavar="FIELD=VALUE",
-        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; n, seed, beta and other fields that cells "
-        "are enumerated by: use only records with this value",
+        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method, n, seed, beta and other fields "
+        "that cells are enumerated by: use only records with this value",
     )  # fmt: skip
     protocols = parser.add_mutually_exclusive_group()
     protocols.add_argument(
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.records.results import load, load_several
     from dlmexp.records.wanted import Wanted, parse_where
 
-    find(args.ids)
+    find([name for name in args.ids if not name.startswith("own-")])
     formats, wanted = parse_formats(args.format), Wanted(args.protocol, parse_where(args.where))
     request = Request(parse_by(args.by), args.parameterisation, wanted, args.compare_protocols)
     if args.list:
@@ -105,8 +105,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:
     """The command that draws these datasets."""
+    ids = [name for name in args.ids if not name.startswith("own-")]
     folder = [] if args.results == "results" else ["--results", args.results]
-    return shlex.join(["dlmexp", "plot", *args.ids, "--by", f"dataset={','.join(datasets)}", *folder])
+    return shlex.join(["dlmexp", "plot", *ids, "--by", f"dataset={','.join(datasets)}", *folder])
 
 
 def _list(args: argparse.Namespace, request: "Request") -> int:

@@ -112,9 +112,13 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
             where = f"{panel.dataset} [{', '.join(words)}]" if words else panel.dataset
             kind = panel_kind(panel, results)
             asked = records.setting or Setting(here.protocol or PAPER)
-            commands[index] = commands[index] or (
-                catalogue.run_command(panel.experiment, panel.dataset)
-                + run_words(asked, panel.experiment, panel.dataset, kind)
+            commands[index] = (
+                commands[index]
+                or panel.command
+                or (
+                    catalogue.run_command(panel.experiment, panel.dataset)
+                    + run_words(asked, panel.experiment, panel.dataset, kind)
+                )
             )
             missing |= {Gap(where, gap.what, commands[index]): None for gap in gaps(panel, one)}
             warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
@@ -382,6 +386,8 @@ def _notes(drawn: Drawn) -> list[str]:
     ]
     if absent := dict.fromkeys(panel.dataset for panel, several in both if all(one.empty for one in several)):
         notes.append(f"Not run: {', '.join(absent)}.")
+    if drawn.drawing.preset:
+        notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
     notes += _about_settings(drawn)

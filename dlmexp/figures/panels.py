@@ -18,7 +18,9 @@ class Line:
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta", "effect"] = "method"  # what distinguishes the lines of the panel
+    names: Literal["method", "estimator", "beta", "both", "effect"] = (
+        "method"  # what distinguishes the lines of the panel
+    )
     effect: str = ""  # the effect that is shown, where the panel shows effects
 
     @property
@@ -29,7 +31,11 @@ class Line:
             return style.of_estimator(self.estimator, self.samples)
         if self.names == "beta" and self.beta is not None:
             return style.at_beta(style.of_method_by_beta(self.method), self.beta)
-        return style.of_method(self.method)
+        look = style.of_method(self.method)
+        if self.names == "both":
+            estimator = style.of_estimator(self.estimator, self.samples)
+            return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
+        return look
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,15 @@ class Panel:
     dataset: str
     metric: str
     lines: tuple[Line, ...]
-    experiment: str  # name in conf/experiment of what computes this panel
+    experiment: str  # name in conf/experiment of what computes this panel; '' on a user's own data
     n: str | None = None  # a share of the training pool such as '5%'; None: the size with the most records
     x: Literal["epochs", "iterations"] = "iterations"
     title: str = ""  # shown after the name of the dataset
     log: bool = False  # the metric on a log axis, whatever its range
     height: float | None = None  # of a curve's frame, in units of the metric; None: whatever the curves need
     both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
+    command: str = ""  # what computes this panel, where no experiment of ours does: on a user's own data
+    part: str = ""  # of the records; '': the one that panels of this kind are drawn from
 
     @property
     def has_differences(self) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
+from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
+from dlmexp.figures.presets import of_preset, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.series import coordinates
@@ -40,19 +42,28 @@ AS_USUAL = Request()
 def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) -> list[Drawing]:
     """The drawings of the figures `ids` (empty: all). Without a dataset and a parameterisation: all variants."""
     by, parameterisation = request.by, request.parameterisation
-    wanted = find(ids)
+    named = [name for name in ids if name.startswith(OWN)]
+    wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
+    chosen = own_drawings(several, datasets_of(named, several), parameterisation)
     if datasets := by.get("dataset"):
-        found = [drawing for figure in wanted if (drawing := on_datasets(figure, datasets, present)) is not None]
+        ours = [name for name in datasets if name not in own_datasets(several)]
+        alone = [] if ids else [name for name in datasets if name not in ours]
+        found = own_drawings(several, alone, parameterisation)
+        for figure in wanted if ids or ours else ():
+            if (drawing := on_datasets(figure, datasets if ids else ours, present)) is not None:
+                found.append(with_commands(drawing, several))
         if not found:
             raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, datasets)}")
-        chosen = [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
+        chosen += [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
     elif parameterisation:
         plain = [drawings(figure, present, set()) for figure in wanted]
-        chosen = [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
+        chosen += [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
         run = _other_coordinates(several, request.wanted.protocol)
-        chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+        chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+    if not ids and not by.get("dataset"):
+        chosen += own_drawings(several, own_datasets(several), parameterisation)
     if request.compare_protocols:
         chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
@@ -90,13 +101,15 @@ def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
 
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
+    if drawing.figure.id.startswith(OWN):
+        return drawing
     name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
     return replace(drawing, name=name, parameterisation=how, options=(*drawing.options, "--parameterisation", how))
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
     """Datasets with records that are in none of the drawings, although one of the figures could show them."""
-    wanted = find(ids)
+    wanted = find([name for name in ids if not name.startswith(OWN)])
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
     return [
@@ -108,12 +121,25 @@ def measured(
     several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
 ) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another."""
+    by = request.by
     for results in several:
         check_at_hand(results.settings, results.choices, request.wanted)
-    chosen = choose(several, ids, request)
-    kept = [restrict(results, request.by) if set(request.by) - {"dataset"} else results for results in several]
-    for drawing in chosen:
-        yield measure(drawing, kept, error, request.wanted)
+    groups = {preset: [of_preset(results, preset) for results in several] for preset in (None, *presets(several))}
+    named = by.get("dataset", [])
+    having = {
+        preset: some
+        for preset, some in groups.items()
+        if any(results.records for results in some)
+        and (not named or any(name in results.tasks for results in some for name in named))
+    }
+    if ids and not by:
+        having = {None: groups[None]} | having  # a figure that is named is drawn, with what is missing
+    for preset, some in (having or {None: groups[None]}).items():
+        kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
+        for drawing in choose(some, ids, request):
+            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
+            if preset is None or not drawn.empty:
+                yield drawn
 
 
 def plot(

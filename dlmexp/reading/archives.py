@@ -70,8 +70,8 @@ def bounded(inner: IO[bytes] | io.BufferedIOBase, limit: int, label: str) -> io.
 
 @contextmanager
 def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
-    """A stream of bytes: of a zip or tar archive, those of the member with file name `member`; of a `.bz2` file, its
-    decompressed content. Raises `Unreadable` for archives that are damaged, dangerous or without the member."""
+    """A stream of bytes: of a zip or tar archive, those of the member with file name `member`; of a `.bz2` or `.gz`
+    file, its decompressed content. `Unreadable` for archives that are damaged, dangerous or without the member."""
     label = f"{path}" if member is None else f"{path}: member {member}"
     with damage(path):
         if path.suffix == ".zip":
@@ -83,12 +83,18 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
         elif path.name.endswith((".tgz", ".tar.gz", ".tar")):
             with path.open("rb") if path.suffix == ".tar" else gzip.open(path) as packed:
                 yield io.BytesIO(_tar_member(bounded(packed, limit, str(path)), _require_name(member, path), path))
-        elif path.suffix == ".bz2":
-            with bz2.open(path) as stream:
+        elif path.suffix in (".bz2", ".gz"):
+            with bz2.open(path) if path.suffix == ".bz2" else gzip.open(path) as stream:
                 yield bounded(stream, limit, label)
         else:
             with path.open("rb") as stream:
                 yield stream
+
+
+def gunzipped(content: bytes, limit: int, label: str) -> bytes:
+    """What gzipped bytes, of a member of an archive say, decompress to."""
+    with damage(Path(label)):
+        return bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), limit, label).read()
 
 
 def open_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, label: str) -> IO[bytes]:

@@ -1,6 +1,6 @@
-"""Tables: CSV and Parquet through pyarrow, with a limit on columns and on bytes in memory."""
+"""Tables: CSV, Parquet and Feather through pyarrow, with a limit on columns and on bytes in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +9,15 @@ import numpy as np
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
-from dlmexp.reading.files import GIB, content
+from dlmexp.reading.files import GIB, MIB, content
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_COLUMNS = 20_000
 MAX_TABLE_BYTES = 8 * GIB
+MAX_HEADER = 64 * MIB  # of a text file
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
 
 
 @contextmanager
@@ -33,20 +35,33 @@ def _pyarrow(problem: str) -> Iterator[None]:
         raise Unreadable(f"{problem}: {error}") from error
 
 
-def read_csv(path: Path) -> "pa.Table":
-    """A CSV file with a header, in UTF-8."""
+def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Table":
+    """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
     with _pyarrow(f"{path} is not a CSV file with a header"):
-        with path.open("rb") as file:
-            _check_columns(path, file.readline().count(b",") + 1)
-        found = csv.read_csv(
-            path,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(strings_can_be_null=True),
-        )
+        with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
+            _check_columns(path, stream.readline(MAX_HEADER).count(sep.encode()) + 1)
+        with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
+            found = csv.read_csv(
+                stream,
+                parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),
+                convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing]),
+            )
     if not _is_utf8(found):
         raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
+    return found
+
+
+def read_feather(path: Path) -> "pa.Table":
+    """A Feather file."""
+    from pyarrow import feather
+
+    with _pyarrow(f"{path} is not a Feather file"):
+        found = feather.read_table(path)
+        _check_columns(path, found.num_columns)
+        found.validate(full=True)
+        "".join(found.column_names)
     return found
 
 

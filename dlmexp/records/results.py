@@ -64,6 +64,12 @@ class Results:
         records = (record for key, record in self.records.items() if key in keys)
         return Results(self.store, records, asked, self.label, self.origin)
 
+    def of_methods(self, names: Iterable[str]) -> "Results":
+        """The same results with only what was asked for under these methods."""
+        asked = [one for one in self.asked if one.method in set(names)]
+        keys = {key for one in asked for key in one.keys}
+        return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
+
     @cached_property
     def settings(self) -> Settings:
         """What tells records of different settings apart, in the light of the whole folder."""
