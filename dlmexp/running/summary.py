@@ -16,22 +16,38 @@ from dlmexp.records.table import METRICS, selected_table, table
 
 MOST_LINES = 60  # of the closing table
 MOST_INCOMPLETE = 8  # messages about incomplete grids
+UNITS = {  # of the metrics
+    "nll": "nll: nats per test row",
+    "mse": "mse: mean squared error",
+    "error": "error: share of wrong labels",
+    "mre": "mre: mean relative error of the predicted count",
+}
+NORMALISED = (
+    "targets of {datasets} are scaled to variance 1: mse times y_std squared and nll plus log(y_std) are in their own "
+    "units ('dlmexp collect' writes y_std)"
+)
 
 
 def summary(candidates: Sequence[Candidates], store: Store) -> int:
-    """Print one line per dataset, size and method (mean over seeds at the selected betas), then what failed and what is
-    missing. Returns the exit code: 0, or 1 if cells failed or have no record."""
+    """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
+    fits stopped at their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
+    no record."""
     console = wide_console()
     cells = {cell.key: cell for some in candidates for cell in some.cells}
     records = _records(cells, store)
     selections = _selections(candidates, records)
     if selections:
-        lines = _lines(selected_table(selections, table(records.values())))
+        chosen = selected_table(selections, table(records.values()))
+        lines = _lines(chosen)
         if 0 < lines.row_count <= MOST_LINES:
             console.print(lines)
+            for line in _units(chosen):
+                console.print(line, highlight=False, soft_wrap=True)
         elif lines.row_count:
             console.print(f"{lines.row_count} results: 'dlmexp collect' writes them as a table", highlight=False)
     _print_incomplete(candidates, records)
+    if at_limit := _stopped_at_limit(candidates, records):
+        console.print(at_limit, highlight=False, soft_wrap=True)
     done = sum(record.done for record in records.values())
     failed, missing = len(records) - done, len(cells) - len(records)
     console.print(
@@ -88,25 +104,26 @@ def _lines(chosen: pd.DataFrame) -> Table:
     if chosen.empty:
         return Table()
     grids = ("grid",) if "betas" in chosen else ()  # where a method has selections from two beta grids
-    shown = [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
+    shown = _metrics(chosen)
     differing = _differing(chosen)
-    names = ("dataset", "n", "method", "estimator", "q", "seeds", *differing, *grids, "beta")
+    names = ("dataset", "n", "M", "method", "estimator", "q", "seeds", *differing, *grids, "beta")
     names += tuple(f"test {metric}" for metric in shown)
     lines = Table(*names, box=SIMPLE, pad_edge=False)
-    by = ["dataset", "n", "method", "estimator", "samples", "sampler", "parameterisation", *differing]
+    by = ["dataset", "n", "M", "method", "estimator", "samples", "sampler", "parameterisation", *differing]
     by += ["betas"] if grids else []
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
         lines.add_row(
             str(first["dataset"]),
             str(first["n"]),
+            str(first["M"]),
             str(first["method"]),
             _estimator(first),
             str(first["parameterisation"]),
             str(len(rows)),
             *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
             *(str(first["betas"]) for _ in grids),
-            _range(rows["beta"]),
+            _betas(rows),
             *(_mean(rows[f"test_{metric}"]) for metric in shown),
         )
     return lines
@@ -115,7 +132,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
 def _differing(chosen: pd.DataFrame) -> list[str]:
     """The settings in which rows of one method, dataset and size differ: parts of an experiment may have their own."""
     groups = chosen.groupby(["dataset", "n", "method", "estimator", "samples", "parameterisation"], dropna=False)
-    names = [name for name in SHARED if name in chosen and name not in ("dataset", "n", "parameterisation")]
+    names = [name for name in SHARED if name in chosen and name not in ("dataset", "n", "M", "parameterisation")]
     return [name for name in names if (groups[name].nunique(dropna=False) > 1).any()]
 
 
@@ -134,9 +151,36 @@ def _mean(values: pd.Series) -> str:
     return f"{values.mean():.4f}" + (f"±{values.std():.4f}" if len(values) > 1 else "")
 
 
-def _range(betas: pd.Series) -> str:
-    """The selected beta, or the smallest and the largest where seeds differ; '' for a method without beta."""
-    low, high = betas.min(), betas.max()
-    if pd.isna(low):
+def _betas(rows: pd.DataFrame) -> str:
+    """The selected beta, or that of each seed in their order where they differ; '' for a method without beta."""
+    betas = [f"{beta:.3g}" for beta in rows.sort_values("seed")["beta"].dropna()]
+    return ", ".join(betas if len(set(betas)) > 1 else betas[:1])
+
+
+def _metrics(chosen: pd.DataFrame) -> list[str]:
+    """The test metrics that some row has."""
+    return [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
+
+
+def _units(chosen: pd.DataFrame) -> list[str]:
+    """What the numbers of the table are, and of which data they are on a normalised scale."""
+    what = "; ".join(UNITS[metric] for metric in _metrics(chosen))
+    said = [f"mean±standard deviation over seeds; beta: the selected one, of each seed where they differ; {what}"]
+    scaled = sorted(chosen.loc[chosen["task"] == "regression", "dataset"].unique())
+    return said + ([NORMALISED.format(datasets=", ".join(scaled))] if scaled else [])
+
+
+def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> str:
+    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did."""
+    rule = {key for key, record in records.items() if record.done and record.cell.has_stopping_rule}
+    limit = {key for key in rule if records[key].result.converged is False}
+    if not limit:
         return ""
-    return f"{low:.3g}" if low == high else f"{low:.3g} - {high:.3g}"
+    methods: dict[str, set[str]] = {}
+    for some in candidates:
+        methods.setdefault(some.method, set()).update(cell.key for cell in some.cells)
+    parts = [f"{name} {len(keys & limit)} of {len(keys & rule)}" for name, keys in methods.items() if keys & limit]
+    return (
+        f"{len(limit)} of {counted(len(rule), 'fit')} stopped at their limit of iterations and had not converged: "
+        f"{', '.join(parts)}; training.max_iterations=N trains longer, as other cells"
+    )

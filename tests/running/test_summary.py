@@ -38,6 +38,7 @@ def test_all_done(tmp_path, capsys):
     assert line.split() == [
         "banana",
         "100",
+        "53",
         "fixed_log_dlm",
         "bmc-10",
         "whitened",
@@ -77,7 +78,7 @@ def test_samplers_are_told_apart(tmp_path, capsys):
     for cell, nll in zip(cells, (0.5, 0.7), strict=True):
         store.write(record(cell, nll=nll))
     assert summary(_candidates(cells), store) == 0
-    lines = [line.split()[3:6] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
+    lines = [line.split()[4:7] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
     assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
 
 
@@ -98,15 +99,58 @@ def test_two_grids_of_one_method_are_told_apart(tmp_path, capsys):
     both = [*_candidates(CELLS, "1, 0.1"), *_candidates([cell for cell in CELLS if cell.beta == 1.0], "1")]
     assert summary(both, store) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
-    assert [line[6:] for line in lines] == [["1", "1", "1.5000±0.0000"], ["1,", "0.1", "0.1", "0.6000±0.0000"]]
+    assert [line[7:] for line in lines] == [["1", "1", "1.5000±0.0000"], ["1,", "0.1", "0.1", "0.6000±0.0000"]]
 
 
-def test_betas_that_differ_between_seeds_are_shown_as_a_range(tmp_path, capsys):
+def test_betas_that_differ_between_seeds_are_shown_in_the_order_of_seeds(tmp_path, capsys):
+    """Seeds 2, 1, 0 select 1, 0.1, 10: each of the grid, none of them a mean or a median."""
+    store, chosen = Store(tmp_path), {2: 1.0, 1: 0.1, 0: 10.0}
+    cells = [replace(PLAIN, seed=seed, beta=beta) for seed in chosen for beta in (10.0, 1.0, 0.1)]
+    for cell in cells:
+        store.write(record(cell, nll=float(cell.beta != chosen[cell.seed])))
+    assert summary(_candidates(cells, "10, 1, 0.1"), store) == 0
+    assert " 10, 0.1, 1 " in capsys.readouterr().out
+
+
+def _stopped(cell, converged):
+    made = record(cell, nll=0.5)
+    made.result.converged = converged
+    return made
+
+
+def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys):
     store = Store(tmp_path)
+    other = [replace(cell, objective="elbo", variant="joint") for cell in CELLS]
+    forever = replace(PLAIN, window=None, seed=9)  # no stopping rule: to reach the limit is what was asked for
+    for cell, converged in zip(CELLS, (False, True, False, False), strict=True):
+        store.write(_stopped(cell, converged))
+    for cell in (*other, forever):
+        store.write(_stopped(cell, True))
+    both = [*_candidates([*CELLS, forever]), *(replace_method(some, "elbo") for some in _candidates(other))]
+    assert summary(both, store) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "limit" in line]
+    assert line.startswith(
+        "3 of 8 fits stopped at their limit of iterations and had not converged: fixed_log_dlm 3 of 4;"
+    )
     for cell in CELLS:
-        store.write(record(cell, nll=abs((cell.beta or 0.0) - cell.seed)))
-    assert summary(_candidates(CELLS), store) == 0
-    assert " 0.1 - 1 " in capsys.readouterr().out
+        store.write(_stopped(cell, True))
+    summary(both, store)
+    assert "limit" not in capsys.readouterr().out
+
+
+def replace_method(some, method):
+    return Candidates(method, some.betas, some.cells)
+
+
+@pytest.mark.parametrize(("task", "scaled"), [("regression", True), ("binary", False)])
+def test_units_are_said(tmp_path, capsys, task, scaled):
+    store = Store(tmp_path)
+    cell = replace(PLAIN, task=task)
+    store.write(record(cell, nll=0.5, mse=0.2))
+    assert summary(_candidates([cell]), store) == 0
+    said = capsys.readouterr().out
+    assert "nll: nats per test row; mse: mean squared error\n" in said
+    assert ("targets of banana are scaled to variance 1" in said) == scaled
 
 
 def test_other_settings_are_other_lines(tmp_path, capsys):
@@ -119,4 +163,4 @@ def test_other_settings_are_other_lines(tmp_path, capsys):
     said = capsys.readouterr().out.splitlines()
     assert "max_iterations" in next(line for line in said if "dataset" in line)
     lines = [line.split() for line in said if "fixed_log_dlm" in line]
-    assert [float(line[6]) for line in lines] == [200, 3000]
+    assert [float(line[7]) for line in lines] == [200, 3000]
