@@ -37,9 +37,12 @@ class JobStatus:
 
     @property
     def description(self) -> str:
-        """`pending (Priority)`, `running`, `ended (COMPLETED): ValueError: x`, `unknown: ...`."""
+        """`pending (Priority)`, `running`, `can't start (BadConstraints): ...`, `ended (COMPLETED): ValueError: x`,
+        `unknown: ...`."""
         if self.state is None:
             return f"unknown: {self.unknown}"
+        if why := self.state.never_starts:
+            return f"can't start ({self.state.reason}): {why}"
         if self.state.active:
             pending = self.state.name == "PENDING" and self.state.reason
             return self.state.name.lower() + (f" ({self.state.reason})" if pending else "")

@@ -15,6 +15,33 @@ ENDED = "ENDED"  # our own name for the state of a job that SLURM has no informa
 DEFAULT_MAX_ARRAY_SIZE = 1001
 TIMEOUT_SECONDS = 30
 
+# Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES), and what to do. All
+# others pass: with time (Priority, Resources, JobArrayTaskLimit, ...) or when a node or partition comes back.
+_SMALLER = "ask for less with hydra.launcher.cpus_per_task=, mem_gb=, gpus_per_node= or timeout_min="
+_PARTITION = f"{_SMALLER}, or for another partition with hydra.launcher.partition="
+_RIGHTS = "choose another one with hydra.launcher.account=, qos= or partition="
+_HELD = "it is held: 'scontrol release JOB' lets it go"
+NEVER_STARTS = {
+    "PartitionConfig": f"no node of its partition has what it asks for: {_PARTITION}",
+    "PartitionNodeLimit": f"its partition allows fewer nodes or CPUs for a job: {_PARTITION}",
+    "PartitionTimeLimit": f"its time limit is above that of its partition: {_PARTITION}",
+    "BadConstraints": f"no node has what it asks for: {_SMALLER}, or for other nodes with hydra.launcher.constraint=",
+    "AccountNotAllowed": f"its account may not use this partition: {_RIGHTS}",
+    "QOSNotAllowed": f"its quality of service may not be used here: {_RIGHTS}",
+    "InvalidAccount": f"there is no such account: {_RIGHTS}",
+    "InvalidQOS": f"there is no such quality of service: {_RIGHTS}",
+    "QOSTimeLimit": f"its time limit is above that of its quality of service: {_SMALLER}",
+    "AssociationTimeLimit": f"its time limit is above that of its account: {_SMALLER}",
+    "ReservationDeleted": "the reservation that it asks for is gone",
+    "DependencyNeverSatisfied": "the job that it depends on did not end as it must",
+    "JobHeldUser": _HELD,
+    "JobHeldAdmin": "it is held by an administrator, who must release it",
+    "JobHoldMaxRequeue": f"it was requeued too often; {_HELD}",
+    "launch failed requeued held": f"it could not be launched on its node; {_HELD}",
+    "job requeued in held state": _HELD,
+}
+_LIMIT_OF_ONE_JOB = re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+")
+
 
 class SchedulerUnavailable(Exception):
     """SLURM is not installed here or does not answer, so the state of no job is known."""
@@ -31,6 +58,16 @@ class SlurmState:
     @property
     def active(self) -> bool:
         return self.name in ACTIVE_STATES
+
+    @property
+    def never_starts(self) -> str:
+        """Why it will not start however long it waits, and what to do; '' if it may start, or has started."""
+        if self.name not in ("PENDING", "REQUEUE_HOLD"):
+            return ""
+        reason = self.reason.strip("() ").partition(",")[0]
+        if _LIMIT_OF_ONE_JOB.fullmatch(reason):
+            return f"it asks for more, or less, than its account or quality of service allows one job: {_SMALLER}"
+        return NEVER_STARTS.get(reason, "")
 
 
 @dataclass(frozen=True)

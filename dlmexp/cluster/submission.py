@@ -1,7 +1,7 @@
 """Submitting the blocks of a multirun to SLURM, waiting for the jobs, and reporting cells without a record."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dlmexp.running.presence import active_processes
 from dlmexp.running.signals import StopRequest
 
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
+PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,21 @@ def _executor(submitit: Any, params: dict[str, Any]) -> Any:
 
 
 def wait(submission: Submission, stop: StopRequest) -> None:
-    """Print progress until all jobs have ended, or until a request to stop. SLURM may be unavailable for a while."""
+    """Print progress until all jobs have ended, or until a request to stop. SLURM may be unavailable for a while.
+
+    Jobs that can't start are named with the reason; once no others are left, nothing is waited for.
+    """
     active, pause, printed = set(submission.job_ids), POLL_SECONDS[0], ""
-    while active and stop.received is None:
+    hopeless, queries = dict[str, str](), 0  # jobs that can't start; queries in which there were only such
+    while active and stop.received is None and queries < PATIENCE:
         try:
             states = scheduler.job_states(active)
             active = {job_id for job_id in active if states[job_id].active}
-            pending = sum(states[job_id].name == "PENDING" for job_id in active)
-            ended = len(submission.job_ids) - len(active)
-            line = f"jobs: {pending} pending, {len(active) - pending} running, {ended} ended"
+            line, stuck = _counts(submission, states)
+            for job_id, why in stuck.items():
+                if hopeless.get(job_id) != why:
+                    print(f"job {job_id} can't start ({states[job_id].reason}): {why}", flush=True)
+            hopeless, queries = stuck, queries + 1 if active and active <= stuck.keys() else 0
         except scheduler.SchedulerUnavailable as error:
             line = f"SLURM does not answer ({error}); asking again"
         line += f"; {_progress(submission.blocks)}"
@@ -136,9 +143,21 @@ def wait(submission: Submission, stop: StopRequest) -> None:
             print(line, flush=True)
             printed = line
         until = time.monotonic() + pause
-        while active and stop.received is None and time.monotonic() < until:
-            time.sleep(0.5)
+        while active and stop.received is None and time.monotonic() < until and queries < PATIENCE:
+            time.sleep(min(0.5, pause))
         pause = min(1.2 * pause, POLL_SECONDS[1])
+    if queries >= PATIENCE:
+        print(f"not waiting for {counted(len(active), 'job')} that can't start: 'dlmexp cancel' takes them back")
+
+
+def _counts(submission: Submission, states: Mapping[str, scheduler.SlurmState]) -> tuple[str, dict[str, str]]:
+    """How many jobs are in which state, as a line; and those that can't start, with the reason of each."""
+    active = [state for state in states.values() if state.active]
+    stuck = {job_id: state.never_starts for job_id, state in sorted(states.items()) if state.never_starts}
+    pending = sum(state.name == "PENDING" for state in active)
+    held = f" ({len(stuck)} can't start)" if stuck else ""
+    ended = len(submission.job_ids) - len(active)
+    return f"jobs: {pending} pending{held}, {len(active) - pending} running, {ended} ended", stuck
 
 
 def _progress(blocks: Iterable[Block]) -> str:

@@ -71,6 +71,14 @@ def test_pending_and_running_jobs_are_not_lost(tmp_path: Path, slurm: dict[str, 
     ]
 
 
+def test_a_job_that_can_not_start_says_why(tmp_path: Path, slurm: dict[str, SlurmState]):
+    submitted(tmp_path, "9", "k1")
+    slurm["9"] = SlurmState("PENDING", reason="PartitionConfig")
+    (status,) = unfinished_jobs(tmp_path, set(), [])
+    assert status.active, "it is still in the queue"
+    assert status.description.startswith("can't start (PartitionConfig): no node of its partition has what it asks for")
+
+
 def test_cells_submitted_again_belong_to_the_later_job(tmp_path: Path, slurm: dict[str, SlurmState]):
     submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "10", "k1", "k2")

@@ -36,6 +36,39 @@ def test_states_of_arrays_and_single_jobs(answers: Answers):
     assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("PENDING||PartitionConfig", "no node of its partition has what it asks for"),
+        ("PENDING||BadConstraints", "constraint="),
+        ("PENDING||PartitionTimeLimit", "timeout_min="),
+        ("PENDING||QOSMaxCpuPerJobLimit", "allows one job"),
+        ("PENDING||AssocMaxWallDurationPerJobLimit", "allows one job"),
+        ("PENDING||QOSMinGRES", "allows one job"),
+        ("PENDING||InvalidAccount", "account="),
+        ("PENDING||DependencyNeverSatisfied", "depends on"),
+        ("PENDING||(JobHeldUser)", "scontrol release"),
+        ("REQUEUE_HOLD||launch failed requeued held", "scontrol release"),
+        ("PENDING||Resources", ""),
+        ("PENDING||Priority", ""),
+        ("PENDING||None", ""),
+        ("PENDING||BeginTime", ""),
+        ("PENDING||JobArrayTaskLimit", ""),
+        ("PENDING||QOSMaxJobsPerUserLimit", ""),
+        ("PENDING||QOSMaxCpuPerUserLimit", ""),
+        ("PENDING||AssocGrpCpuLimit", ""),
+        ("PENDING||ReqNodeNotAvail, UnavailableNodes:node1", ""),
+        ("PENDING||a reason of a later SLURM", ""),
+        ("RUNNING|node1|PartitionConfig", ""),
+    ],
+)
+def test_reasons_that_never_pass_are_told_from_those_that_do(answers: Answers, line: str, words: str):
+    answers("squeue", f"12|{line}\n")
+    said = job_states(["12"])["12"].never_starts
+    assert words in said
+    assert bool(said) == bool(words)
+
+
 def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_knows_how(answers: Answers):
     answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
     answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")

@@ -1,0 +1,61 @@
+"""Waiting for jobs, with a made-up SLURM: what is printed, and when waiting ends."""
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlmexp.cluster import submission as module
+from dlmexp.cluster.scheduler import SlurmState
+from dlmexp.cluster.submission import PATIENCE, Submission, wait
+
+PENDING, RUNNING, ENDED = SlurmState("PENDING", reason="Resources"), SlurmState("RUNNING", "node1"), SlurmState("ENDED")
+STUCK = SlurmState("PENDING", reason="PartitionConfig")
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Waits for two jobs whose states change with every query; what was printed, and how often SLURM was asked."""
+
+    def run(*answers: tuple[SlurmState, SlurmState]) -> tuple[list[str], int]:
+        asked = 0
+
+        def job_states(jobs: Iterable[str]) -> dict[str, SlurmState]:
+            nonlocal asked
+            now = dict(zip(("1_0", "1_1"), answers[min(asked, len(answers) - 1)], strict=True))
+            asked += 1
+            assert asked < 50, "waits for ever"
+            return {job: now[job] for job in jobs}
+
+        monkeypatch.setattr(module.scheduler, "job_states", job_states)
+        monkeypatch.setattr(module, "POLL_SECONDS", (0.0, 0.0))
+        stop: Any = SimpleNamespace(received=None)
+        wait(Submission([], ["1_0", "1_1"]), stop)
+        return capsys.readouterr().out.splitlines(), asked
+
+    return run
+
+
+def test_progress_until_the_last_job_has_ended(waited):
+    said, asked = waited((PENDING, RUNNING), (RUNNING, ENDED), (ENDED, ENDED))
+    assert asked == 3
+    assert [line.partition(";")[0] for line in said] == [
+        "jobs: 1 pending, 1 running, 0 ended",
+        "jobs: 0 pending, 1 running, 1 ended",
+        "jobs: 0 pending, 0 running, 2 ended",
+    ]
+
+
+def test_a_job_that_can_not_start_is_named_once_and_not_waited_for_alone(waited):
+    said, asked = waited((STUCK, RUNNING), (STUCK, RUNNING), (STUCK, ENDED))
+    assert [line for line in said if line.startswith("job 1_0 can't start (PartitionConfig): no node")] == said[:1]
+    assert said[1].startswith("jobs: 1 pending (1 can't start), 1 running, 0 ended")
+    assert said[-1] == "not waiting for 1 job that can't start: 'dlmexp cancel' takes them back"
+    assert asked == 2 + PATIENCE
+
+
+def test_a_reason_that_passes_after_all_is_waited_out(waited):
+    said, asked = waited((STUCK, STUCK), (RUNNING, PENDING), (ENDED, ENDED))
+    assert asked == 3
+    assert "not waiting" not in said[-1]
