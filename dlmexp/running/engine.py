@@ -217,7 +217,7 @@ class Engine:
 
         def between(training: Training) -> None:
             nonlocal saved
-            self.progress.tick(training)
+            self.progress.tick(cells, training)
             requested = self.stop.received is not None
             if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)

@@ -1,11 +1,12 @@
-"""Which processes train in a results folder: each has a small file there that names its cells, and keeps it fresh."""
+"""Which processes train in a results folder: each has a small file there that names its cells and says how far they
+are, and keeps it fresh."""
 
 import contextlib
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,33 @@ HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # a process without a heartbeat for this long counts as dead; network disks delay some
 
 
+class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a batch in training is."""
+
+    what: str  # is trained, on what
+    cells: int
+    live: int  # of these cells: have not stopped yet
+    iteration: int
+    limit: int  # the iteration at which the last cell stops, if it does not converge before
+    rate: float  # iterations per second
+    objective: float | None  # mean over the live cells; None: not known
+
+    @property
+    def most_seconds_left(self) -> float | None:
+        """At this speed, if not all of its cells converge before their limit; None before the speed is known."""
+        return (self.limit - self.iteration) / self.rate if self.rate > 0 else None
+
+
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a process is with its run: cells with a record, and the batches in training."""
+
+    settled: int
+    total: int
+    failed: int
+    seconds_left: float | None  # at the speed so far; None: not known
+    batches: tuple[BatchProgress, ...]
+
+
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A live process and the keys of the cells that it trains at the moment: the content of its file."""
 
@@ -30,6 +58,7 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True):
     keys: dict[str, int]  # and when they were announced, in nanoseconds since the epoch
     job: str | None = None  # SLURM job
     machine: str = ""  # that counts `pid`
+    progress: RunProgress | None = None  # a few seconds ago
     name: str = ""  # of the file, without its suffix
 
     @property
@@ -44,7 +73,8 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Presence:
-    """The file of this process, from entering to leaving the context; a thread updates its time of modification."""
+    """The file of this process, from entering to leaving the context. A thread updates its time of modification and
+    the progress in it."""
 
     def __init__(self, root: Path):
         self.folder = root / "running"
@@ -53,6 +83,7 @@ class Presence:
         self._about = ActiveProcess(
             host=socket.gethostname(), pid=os.getpid(), keys={}, job=own_job(), machine=machine()
         )
+        self._progress: Callable[[], RunProgress] | None = None
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
@@ -67,6 +98,10 @@ class Presence:
         self._thread.join()
         with contextlib.suppress(OSError):
             self.path.unlink()
+
+    def follow(self, progress: Callable[[], RunProgress]) -> None:
+        """Write from now on, with each heartbeat, what this function returns. It is called in another thread."""
+        self._progress = progress
 
     def announce(self, keys: Iterable[str]) -> None:
         """Write that this process trains these cells as well from now on."""
@@ -95,6 +130,9 @@ class Presence:
 
     def _write(self, keys: dict[str, int]) -> None:
         self._about = msgspec.structs.replace(self._about, keys=keys)
+        self._write_about()
+
+    def _write_about(self) -> None:
         write_atomically(self.path, msgspec.json.encode(self._about))
 
     def _now(self) -> float | None:
@@ -108,6 +146,14 @@ class Presence:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with contextlib.suppress(OSError):
                 os.utime(self.path)
+                self._write_progress()
+
+    def _write_progress(self) -> None:
+        progress = self._progress() if self._progress else None
+        with self._lock:
+            if progress != self._about.progress:
+                self._about = msgspec.structs.replace(self._about, progress=progress)
+                self._write_about()
 
 
 def active_processes(root: Path, now: float | None = None) -> list[ActiveProcess]:

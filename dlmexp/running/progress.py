@@ -3,6 +3,7 @@
 import sys
 import time
 from abc import ABC, abstractmethod
+from math import isnan
 from multiprocessing import current_process
 from typing import Any, NamedTuple
 
@@ -15,16 +16,24 @@ from rich.table import Table
 from dlmexp.console import counted, duration
 from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
+from dlmexp.running.presence import BatchProgress, RunProgress
+
+# Between looks at the objective of a batch that trains beside others: each is a wait for the GPU.
+OBJECTIVE_SECONDS = 5.0
 
 
 class _Seen(NamedTuple):
     """The last look at a batch in training."""
 
+    what: str
+    cells: int
+    limit: int
     moment: float
     iteration: int
     live: int
     rate: float
     objective: float
+    measured: float  # when the objective was
 
 
 class Progress(ABC):
@@ -53,44 +62,65 @@ class Progress(ABC):
         return self.done + self.failed + self.skipped_cells
 
     @property
-    def left(self) -> str:
-        """Time left at the speed so far, as text; `?` before the first cell is done."""
+    def seconds_left(self) -> float | None:
+        """At the speed so far; None before the first cell is done."""
         trained = self.done + self.failed
-        if not trained:
-            return "?"
-        return duration((time.monotonic() - self.began) / trained * (self.total - self.settled))
+        return (time.monotonic() - self.began) / trained * (self.total - self.settled) if trained else None
+
+    @property
+    def left(self) -> str:
+        """Time left as text; `?` if it is not known."""
+        return "?" if (seconds := self.seconds_left) is None else duration(seconds)
+
+    def so_far(self) -> RunProgress:
+        """The numbers, for whoever follows the run from another process. May be called in another thread."""
+        batches = tuple(
+            BatchProgress(
+                what=one.what,
+                cells=one.cells,
+                live=one.live,
+                iteration=one.iteration,
+                limit=one.limit,
+                rate=round(one.rate, 3),
+                objective=None if isnan(one.objective) else one.objective,
+            )
+            for one in list(self._training.values())
+        )
+        left = self.seconds_left
+        return RunProgress(
+            settled=self.settled,
+            total=self.total,
+            failed=self.failed,
+            seconds_left=None if left is None else round(left),
+            batches=batches,
+        )
 
     def started(self, cells: tuple[Cell, ...]) -> None:
         """A batch begins."""
         self.batch += 1
-        self.idle, first = False, cells[0]
-        betas = {cell.beta for cell in cells}
-        name = f"{first.variant} {first.objective}"
-        name += "" if first.samples is None else f" {first.estimator_label}"
-        how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
-        how += first.floor_label
-        seeds = len({cell.seed for cell in cells})
-        self.current = (
-            f"{first.dataset} n={first.n} {name}{how}: {counted(len(cells), 'cell')} "
-            f"({counted(seeds, 'seed')}, {counted(len(betas), 'beta')})"
-        )
+        self.idle, self.current = False, described(cells)
         self.show(f"batch {self.batch}/{self.batches}  {self.current}")
 
     def resumed(self, iteration: int) -> None:
         """The batch goes on from a checkpoint."""
         self.show(f"  resumes at iteration {iteration}")
 
-    def tick(self, training: Any) -> None:
+    def tick(self, cells: tuple[Cell, ...], training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment = time.monotonic()
         seen = self._training.get(id(training))
         if seen is not None and moment - seen.moment < 0.25:
             return
+        what, limit = (seen.what, seen.limit) if seen else (described(cells), cells[0].iterations)
         iteration, live = training.iteration, int(training.live().sum())
         rate = 0.0 if seen is None else (iteration - seen.iteration) / (moment - seen.moment)
-        known = iteration and live and self._training.keys() <= {id(training)}  # of several it is not shown
-        objective = float(training.state.history[:, iteration - 1].nanmean()) if known else float("nan")
-        self._training[id(training)] = _Seen(moment, iteration, live, rate, objective)
+        objective, measured = (seen.objective, seen.measured) if seen else (float("nan"), -float("inf"))
+        alone = self._training.keys() <= {id(training)}
+        if iteration and live and (alone or moment - measured >= OBJECTIVE_SECONDS):
+            objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
+        self._training[id(training)] = _Seen(
+            what, len(cells), limit, moment, iteration, live, rate, objective, measured
+        )
         self.show()
 
     def ended(self, training: Any) -> None:
@@ -137,6 +167,19 @@ class Progress(ABC):
         """A batch did not fit into memory and is split in two."""
         self.batches += 1
         self.show(f"  out of memory with {cells} cells at once: going on with half as many")
+
+
+def described(cells: tuple[Cell, ...]) -> str:
+    """A batch in one line: what is trained on what, and how many cells."""
+    first = cells[0]
+    name = f"{first.variant} {first.objective}"
+    name += "" if first.samples is None else f" {first.estimator_label}"
+    how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
+    seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
+    return (
+        f"{first.dataset} n={first.n} {name}{how}{first.floor_label}: {counted(len(cells), 'cell')} "
+        f"({counted(seeds, 'seed')}, {counted(betas, 'beta')})"
+    )
 
 
 class PlainProgress(Progress):

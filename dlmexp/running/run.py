@@ -107,6 +107,7 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
             ExtraProcesses(cfg.workers - 1, restart_arguments, store.root),
             progress,
         ):
+            presence.follow(progress.so_far)
             engine = Engine(
                 store, target, prepared_splits(sweep), progress, stop, presence, cfg.name, cfg.checkpoint_seconds
             )

@@ -10,7 +10,7 @@ import pytest
 
 from dlmexp.records.owner import machine
 from dlmexp.running import presence
-from dlmexp.running.presence import Presence, active_processes
+from dlmexp.running.presence import Presence, RunProgress, active_processes
 
 
 def _other(root, keys, host="elsewhere", pid=1, announced=0, machine=""):
@@ -32,6 +32,21 @@ def test_announced_while_it_lives(tmp_path):
         assert active_processes(tmp_path)[0].keys == {}
     assert active_processes(tmp_path) == []
     assert list((tmp_path / "running").iterdir()) == []
+
+
+def test_progress_is_written_with_the_heartbeat(tmp_path, monkeypatch):
+    monkeypatch.setattr(presence, "HEARTBEAT_SECONDS", 0.01)
+    told = RunProgress(settled=1, total=4, failed=0, seconds_left=None, batches=())
+    with Presence(tmp_path) as mine:
+        mine.announce(["a"])
+        mine.follow(lambda: told)
+        end = time.monotonic() + 20
+        while (found := active_processes(tmp_path))[0].progress != told and time.monotonic() < end:
+            time.sleep(0.01)
+        assert found[0].progress == told
+        assert found[0].keys.keys() == {"a"}
+        mine.withdraw(["a"])
+        assert active_processes(tmp_path)[0].progress == told
 
 
 def test_who_was_first(tmp_path):

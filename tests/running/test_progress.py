@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from dlmexp.running import progress as module
-from dlmexp.running.progress import LiveProgress, PlainProgress, progress_display
+from dlmexp.running.presence import BatchProgress, RunProgress
+from dlmexp.running.progress import LiveProgress, PlainProgress, described, progress_display
 from tests.support.banana import PLAIN, record
 
 
@@ -51,7 +52,7 @@ def test_progress_every_ten_seconds(monkeypatch, capsys):
     for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: began + moment)
         training.state, training.iteration = _training(iteration).state, iteration
-        shown.tick(training)
+        shown.tick((PLAIN,), training)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
     assert "0/4 cells, 0 failed; it 8, 2 live, 0 it/s, objective 1.2500" in said
@@ -64,19 +65,52 @@ def test_several_batches_at_once(monkeypatch):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
         for training in (first, second):
             training.state, training.iteration = _training(iteration, len(training.cells)).state, iteration
-            shown.tick(training)
+            shown.tick((PLAIN,), training)
     assert shown.numbers == "2 batches at once, 7 live, 28 model-steps/s"
     shown.ended(second)
     monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 4)
     first.state, first.iteration = _training(9).state, 9
-    shown.tick(first)
+    shown.tick((PLAIN,), first)
     assert shown.numbers == "it 9, 2 live, 0 it/s, objective 1.2500"
+
+
+def test_what_others_are_told(monkeypatch):
+    shown = PlainProgress(9, 3)
+    nothing = RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=())
+    assert shown.so_far() == nothing
+    batch, training = tuple(replace(PLAIN, seed=seed) for seed in (0, 1)), _training(0)
+    for moment, iteration in ((0, 0), (2, 8)):
+        monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
+        training.state, training.iteration = _training(iteration).state, iteration
+        shown.tick(batch, training)
+    shown.done = 3
+    told = shown.so_far()
+    assert (told.settled, told.total, told.seconds_left) == (3, 9, 4)
+    (one,) = told.batches
+    assert one == BatchProgress(
+        what=described(batch), cells=2, live=2, iteration=8, limit=3000, rate=4.0, objective=1.25
+    )
+    assert one.most_seconds_left == 748
+    shown.ended(training)
+    assert shown.so_far().batches == ()
+
+
+def test_of_several_batches_the_objective_is_looked_at_every_few_seconds(monkeypatch):
+    """It is a wait for the device."""
+    shown, first, second = PlainProgress(9, 3), _training(1), _training(1)
+    for moment, value in ((0, 1.0), (4, 2.0), (5.5, 3.0)):
+        monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
+        for training in (first, second):
+            training.state.history[:, 0] = value
+            shown.tick((PLAIN,), training)
+        expected = 3.0 if value == 3.0 else 1.0
+        assert [one.objective for one in shown.so_far().batches] == [expected, expected]
 
 
 def test_whoever_waits_says_so_instead_of_old_numbers(monkeypatch, capsys):
     shown = PlainProgress(4, 1)
     shown.started((PLAIN,))
-    shown.tick(_training(3))
+    shown.tick((PLAIN,), _training(3))
     monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 11)
     shown.waiting("another process")
     assert "0/4 cells, 0 failed; waiting for cells that another process trains, ? left" in capsys.readouterr().out
@@ -87,7 +121,7 @@ def test_live_progress_on_a_terminal():
     shown = LiveProgress(2, 1, Console(file=out, force_terminal=True, width=120))
     with shown:
         shown.started((PLAIN,))
-        shown.tick(_training(3))
+        shown.tick((PLAIN,), _training(3))
         shown.finished(record(PLAIN, "failed"))
         shown.waiting("another process")
     said = out.getvalue()
