@@ -19,6 +19,7 @@ from dlmexp.records.store import Store
 from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target
+from dlmexp.running.keeping import Keeper
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
@@ -48,14 +49,17 @@ class Engine:
     presence: Presence
     experiment: str
     checkpoint_seconds: float
+    keeper: Keeper | None = None  # of trained models
+    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
     _refit: dict[str, Cell] = field(default_factory=dict)
     _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
         batches = list(batches)
-        # Cells that are done in a pack but planned all the same: ELBO fits that were packed without hyperparameters.
-        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in self.store.packs.records}
+        # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
+        twice = self.again | self.store.packs.records.keys()
+        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
         queue, taken = deque(self._resumable(batches)), deque[Batch]()
         while queue or taken:
             self.stop.raise_if_requested()
@@ -90,12 +94,21 @@ class Engine:
                 half = len(pending) // 2
                 queue.extendleft((pending[half:], pending[:half]))
             self.presence.announce(())
+            if self.keeper is not None:
+                self.keeper.drop_unselected({cell.key for cell in batch})
 
     def _keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs."""
+        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
+        model if that is what it is fitted again for."""
         done, failed = self.store.keys()
-        again = {key for key, cell in self._refit.items() if not self.store.path(cell.dataset, key).exists()}
-        return done - again, failed
+        return done - {key for key, cell in self._refit.items() if not self._fitted_again(cell)}, failed
+
+    def _fitted_again(self, cell: Cell) -> bool:
+        path = self.store.path(cell.dataset, cell.key)
+        if cell.key not in self.again:
+            return path.exists()
+        record = self.store.read(path)
+        return record is not None and self.store.has_model(record)
 
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
         """The batches of all checkpoints of pending cells, then the given batches without those cells."""
@@ -243,7 +256,8 @@ class Engine:
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if objective.gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
-        self._write(cell, "done", result, arrays)
+        model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
+        self._write(cell, "done", result, arrays, model)
 
     def _trivial_metrics(self, cell: Cell, split: Prepared) -> dict[str, dict[str, float]]:
         """Of the trivial predictor, computed once per split."""
@@ -257,11 +271,16 @@ class Engine:
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
 
     def _write(
-        self, cell: Cell, status: Literal["done", "failed"], result: Result, arrays: dict[str, np.ndarray]
+        self,
+        cell: Cell,
+        status: Literal["done", "failed"],
+        result: Result,
+        arrays: dict[str, np.ndarray],
+        model: bytes | None = None,
     ) -> None:
         made = provenance(str(self.target.device), self.experiment)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
-        self.store.write(record, arrays)
+        self.store.write(record, arrays, model)
         self.progress.finished(record)
 
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from dlmexp.data.archives import read_npz
 from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.schema import Column, Label, Schema, labels_of
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError, nearest
 
@@ -18,7 +20,7 @@ MAX_CATEGORIES = 100
 """A text column with more distinct values is assumed to hold names or identifiers, not categories."""
 
 
-@parser("table")
+@parser("table", version=2)
 def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Column `options.target` is y, the others are features. A text column with K distinct values becomes K - 1 binary
     columns, all 0 for the value that is first in alphabetical order."""
@@ -29,18 +31,20 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         raise UserError(f"csv.target is not set: name the column to predict, one of {', '.join(columns)}")
     if target not in columns:
         raise UserError(f"csv.target={target}: {path.name} has no such column: {nearest(str(target), list(columns))}")
-    y = _target(columns.pop(target), target, spec.task)
-    names: list[str] = []
+    y, labels = _target(columns.pop(target), target, spec.task)
+    described: list[Column] = []
     arrays: list[np.ndarray] = []
     for name, column in columns.items():
         added, array = _features(name, column)
-        names += added
+        described += added
         arrays.append(array)
-    if not names:
+    schema = Schema(str(target), tuple(described), labels)
+    if not schema.features:
         raise UserError(f"{path.name} has no feature besides the target '{target}'")
     if any(len(array) != len(y) for array in arrays):
         raise UserError(f"{path.name}: arrays of different lengths: {[len(array) for array in arrays]} and {len(y)}")
-    return Parsed(np.concatenate(arrays, axis=1), y, {"features": names})
+    facts = {"features": list(schema.features), "schema": msgspec.to_builtins(schema)}
+    return Parsed(np.concatenate(arrays, axis=1), y, facts)
 
 
 def _columns(path: Path) -> dict[str, np.ndarray]:
@@ -119,24 +123,26 @@ def _values(name: str, column: "pa.ChunkedArray", path: Path) -> np.ndarray:
     raise UserError(f"{path.name}: column '{name}' holds {kind}; only numbers, booleans and text can be used")
 
 
-def _features(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Names and values (float64 [rows, k]) of the features from one column, or from a 2-D array of an npz file."""
+def _features(name: str, column: np.ndarray) -> tuple[list[Column], np.ndarray]:
+    """The features (float64 [rows, k]) from one column, or from a 2-D array of an npz file, and what they are."""
     if column.ndim not in (1, 2):
         raise UserError(f"array '{name}' has {column.ndim} dimensions: features are 1-D or 2-D")
     if column.ndim == 2:
-        return [f"{name}[{k}]" for k in range(column.shape[1])], _as_float(name, column)
+        return [Column(f"{name}[{k}]") for k in range(column.shape[1])], _as_float(name, column)
     if column.dtype.kind not in "OUS":
-        return [name], _as_float(name, column)[:, None]
+        return [Column(name)], _as_float(name, column)[:, None]
     levels = np.unique(column.astype(str))
     if len(levels) > MAX_CATEGORIES:
         raise UserError(
             f"column '{name}' is text with {len(levels)} distinct values (e.g. '{levels[0]}'), more than "
             f"{MAX_CATEGORIES}: drop it or turn it into numbers"
         )
-    return [f"{name}={level}" for level in levels[1:]], (column.astype(str)[:, None] == levels[1:]).astype(np.float64)
+    described = Column(name, tuple(levels.tolist()))
+    return [described], (column.astype(str)[:, None] == levels[1:]).astype(np.float64)
 
 
-def _target(column: np.ndarray, name: str, task: str) -> np.ndarray:
+def _target(column: np.ndarray, name: str, task: str) -> tuple[np.ndarray, tuple[Label, Label] | None]:
+    """The targets as numbers; of a binary one also its two labels."""
     column = column.ravel() if column.ndim and column.size == len(column) else column
     if column.ndim != 1:
         raise UserError(f"csv.target={name} has shape {column.shape}: a target is one column")
@@ -148,10 +154,10 @@ def _target(column: np.ndarray, name: str, task: str) -> np.ndarray:
         if len(classes) != 2:
             shown = ", ".join(str(value) for value in classes[:5])
             raise UserError(f"csv.target={name}: a binary target has two values, this one has {len(classes)} ({shown})")
-        return codes.astype(np.float64)
+        return codes.astype(np.float64), labels_of(classes)
     if text:
         raise UserError(f"csv.target={name} is text (e.g. '{column[0]}'): a {task} target is a number")
-    return column
+    return column, None
 
 
 def _as_float(name: str, column: np.ndarray) -> np.ndarray:
