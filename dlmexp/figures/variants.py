@@ -8,8 +8,8 @@ from dlmexp.config import PARAMETERISATIONS
 from dlmexp.data.parsers.registry import drawn_from_definition
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure, Panel
-from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
 from dlmexp.records.results import Results
+from dlmexp.records.terms import has_value, parse_terms
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,7 @@ class Drawing:
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`field=value[,value...]` terms as a dictionary; UserError for a field that cells do not have."""
-    valid = [name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"]
-    wanted: dict[str, list[str]] = {}
-    for term in terms:
-        name, equals, values = term.partition("=")
-        if not equals or not values:
-            raise UserError(f"--by {term}: write field=value, for instance dataset=flights")
-        if name not in valid:
-            raise UserError(f"--by {term}: a cell has no field '{name}': {nearest(name, valid)}")
-        wanted.setdefault(name, []).extend(values.split(","))
-    return wanted
+    return parse_terms("--by", terms)
 
 
 def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
@@ -52,22 +43,11 @@ def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
             continue
         of = {record.key: record.cell.flat().get(name) for record in kept}
         present = {str(value) for value in of.values()}
-        kept = [record for record in kept if any(_same(of[record.key], text) for text in values)]
+        kept = [record for record in kept if any(has_value(of[record.key], text) for text in values)]
         if not kept:
             known = ", ".join(sorted(present)[:12])
             raise UserError(f"--by {name}={','.join(values)}: no record has this value; there are {known}")
     return results.restricted(kept)
-
-
-def _same(value: object, text: str) -> bool:
-    if value is None:
-        return text.lower() in ("none", "null")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(text) == float(value)
-        except ValueError:
-            return False
-    return str(value).lower() == text.lower()
 
 
 def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) -> Drawing | None:

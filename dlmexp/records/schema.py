@@ -59,8 +59,8 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that was
-    written with it (and may have been dropped since), `sha256` that of the record itself."""
+    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that
+    was written with it (and may have been dropped since), `sha256` that of the record itself."""
 
     key: str
     status: Literal["done", "failed"]

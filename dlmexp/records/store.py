@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class Store:
-    """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`, a trained
-    model as `.model.npz`. The names of arrays and models have their checksum in it: of two writers of one cell, neither
-    changes what the other has written."""
+    """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`, a
+    trained model as `.model.npz`. The names of arrays and models have their checksum in it: of two writers of one cell,
+    neither changes what the other has written."""
 
     def __init__(self, root: str | os.PathLike[str], read_only: bool = False):
         self.root, self.read_only = Path(root), read_only

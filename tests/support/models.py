@@ -28,8 +28,11 @@ def made_up_model(
         estimator="exact", options={}, **changes,
     )  # fmt: skip
     hyper = {
-        "Z": rng.normal(size=(M, D)), "mean": np.array(0.1), "lengthscale": np.array([1.3]), "outputscale": np.array(0.8)
-    }  # fmt: skip
+        "Z": rng.normal(size=(M, D)),
+        "mean": np.array(0.1),
+        "lengthscale": np.array([1.3]),
+        "outputscale": np.array(0.8),
+    }
     if task == "regression":
         hyper["noise"] = np.array(0.2)
     features = Normalisation(rng.normal(size=D), rng.uniform(0.5, 2, size=D), np.zeros(D, dtype=bool))
