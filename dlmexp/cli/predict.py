@@ -35,7 +35,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
     add_where(parser)
     parser.add_argument(
@@ -53,6 +53,12 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def and_rest(where: list[str], words: list[str]) -> tuple[list[str], list[str]]:
+    """Terms of --where, and all other words: those that follow its last term are not field=value."""
+    count = next((i for i, term in enumerate(where) if "=" not in term), len(where))
+    return where[:count], [*words, *where[count:]]
+
+
 def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
@@ -60,14 +66,18 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.models.tables import check_output, extra_columns, features, open_rows, written
     from dlmexp.records.results import load
 
+    where, words = and_rest(args.where, [args.file] if args.file else [])
+    if len(words) != 1:
+        raise UserError("name one file to predict on: dlmexp predict FILE [--where FIELD=VALUE ...]")
+    (file,) = words
     check_output(args.out)
-    if args.out != "-" and Path(args.out).exists() and Path(args.out).samefile(args.file):
+    if args.out != "-" and Path(args.out).exists() and Path(args.out).resolve() == Path(file).resolve():
         raise UserError(f"--out {args.out} is the file to predict on: name another one")
     results = load(args.results)
-    records = chosen(results, args.where, args.seeds == "all")
+    records = chosen(results, where, args.seeds == "all")
     models = [load_model(results, record) for record in records]
     schema = models[0].schema
-    names, pieces = open_rows(Path(args.file), schema)
+    names, pieces = open_rows(Path(file), schema)
     for record in records:
         print(f"model {described(results, record)}", file=sys.stderr)
     if extra := extra_columns(names, schema):
@@ -81,13 +91,12 @@ def run(args: argparse.Namespace) -> int:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
     with written(args.out) as append, _progress() as show:
         for piece in pieces:
-            append(predictor.predict(features(schema, piece, rows + 1, args.file)))
+            append(predictor.predict(features(schema, piece, rows + 1, file)))
             rows += piece.num_rows
             show(rows)
         if not rows:
-            raise UserError(f"{args.file} has columns but no rows")
-    where = "" if args.out == "-" else f" to {args.out}"
-    print(f"{counted(rows, 'row')} predicted{where}", file=sys.stderr)
+            raise UserError(f"{file} has columns but no rows")
+    print(f"{counted(rows, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
     return 0
 
 

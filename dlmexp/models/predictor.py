@@ -82,8 +82,8 @@ class Predictor:
 
     @torch.no_grad()
     def predict(self, X: Float[np.ndarray, "N D"]) -> Columns:
-        """For every row: `mean`, `std` and the ends of the central 95 % interval (regression), `label` and a probability
-        for each label (binary), mean count and interval (counts)."""
+        """For every row: `mean`, `std` and the ends of the central 95 % interval (regression), `label` and a
+        probability for each label (binary), mean count and interval (counts)."""
         marginals = [member.marginals(X) for member in self.members]
         means = [member.likelihood.mean(*at) for member, at in zip(self.members, marginals, strict=True)]
         if self.task == "binary":
