@@ -6,7 +6,7 @@ from dlmexp.cli.predict import add_where, and_rest
 from dlmexp.errors import UserError
 
 DESCRIPTION = """
-Writes a trained model as a GPyTorch ApproximateGP with its likelihood: model.pt with both state dicts, the normalisation
+Writes a trained model as a GPyTorch ApproximateGP with its likelihood: model.pt with both state dicts, normalisation
 and the names of the columns, and beside it model.py, a short Python file with the classes and a function that loads
 them. It needs GPyTorch and not dlmexp, and predicts the same.
 """
