@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from dlmexp.config import BetaConfig
-from dlmexp.paths import conf_dirs
+from dlmexp.paths import conf_dir, conf_dirs
 
 REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
@@ -43,6 +43,11 @@ def methods() -> dict[str, dict[str, Any]]:
 
 def datasets() -> dict[str, dict[str, Any]]:
     return entries("dataset")
+
+
+def shipped_datasets() -> dict[str, dict[str, Any]]:
+    """The datasets of our own `conf/`, without those of users' folders."""
+    return _entries("dataset", (conf_dir(),))
 
 
 def experiments() -> dict[str, dict[str, Any]]:

@@ -102,12 +102,23 @@ class TrainingConfig:
 
 @dataclass
 class CsvConfig:
-    """A user's own table, read by `dataset=csv`."""
+    """A user's own table, read by `dataset=csv`. Lists name columns."""
 
     path: str | None = None
     target: str | None = None
     task: str | None = None
-    name: str = "csv"
+    name: str = "csv"  # of the dataset, in records and figures
+    columns: list[str] = field(default_factory=list)  # the features; empty: all columns but the target ...
+    drop: list[str] = field(default_factory=list)  # ... and these
+    categories: list[str] = field(default_factory=list)  # numbers that are names of categories
+    dates: list[str] = field(default_factory=list)  # dates that become numbers (days since 1970)
+    sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
+    na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
+    missing: str = "refuse"  # refuse | drop (the rows) | mean (of the training rows)
+    test: str | None = None  # a file of test rows
+    split: str = "random"  # random | time (the latest rows are for testing) | group (none in two parts)
+    by: str | None = None  # the column with times or groups
+    arrays: dict[str, str] = field(default_factory=dict)  # of an npz file: which are X, y, X_test, y_test
 
 
 @dataclass

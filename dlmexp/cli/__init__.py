@@ -30,17 +30,23 @@ def parser() -> argparse.ArgumentParser:
         "check its claims.",
         epilog="Start with 'dlmexp run' (about a minute, on synthetic data), then 'dlmexp plot'.",
     )
-    top.add_argument(
-        "--plugins",
-        default="",
-        metavar="MODULE[,MODULE]",
-        help="Python modules that add your own figures, claims, ...",
-    )
+    _shared_options(top)
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         import_module(f"dlmexp.cli.{name}").add_parser(commands)
     return top
+
+
+def _shared_options(parser: argparse.ArgumentParser) -> None:
+    """Options of all commands, which may stand anywhere among their arguments."""
+    parser.add_argument(
+        "--plugins",
+        default="",
+        metavar="MODULE[,MODULE]",
+        help="Python modules that add your own figures, claims, ...",
+    )
+    parser.add_argument("--config-dir", metavar="DIR", help="a conf folder of your own, with datasets, methods, ...")
 
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
@@ -59,8 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             from dlmexp.cli import run
 
             return run.run(argv[1:] if argv[0] == "run" else argv)
-        args = parser().parse_args(argv)
-        with extended(plugins=[name for name in args.plugins.split(",") if name]):
+        shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
+        _shared_options(shared)
+        common, rest = shared.parse_known_args(argv)
+        with extended(common.config_dir, [name for name in common.plugins.split(",") if name]):
+            if rest[:1] == ["run"] and not {"-h", "--help"} & set(rest):
+                return main(rest)
+            args = parser().parse_args(rest)
             return args.run(args)
     except UserError as error:
         print(f"dlmexp: {error}", file=sys.stderr)

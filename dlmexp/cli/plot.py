@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.figures.variants import parse_by
     from dlmexp.records.results import load, load_several
 
-    find(args.ids)
+    find([name for name in args.ids if not name.startswith("own-")])
     formats, _ = parse_formats(args.format), parse_by(args.by)
     if args.list:
         return _list(args)

@@ -23,6 +23,7 @@ from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
 from dlmexp.running.keeping import to_refit
+from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
 from dlmexp.running.run import prepare_results_folder
 from dlmexp.running.signals import STOP_SIGNALS, StopRequest
@@ -42,11 +43,15 @@ def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task
     on_cluster = launcher.endswith(SLURM_LAUNCHER)
     if not configs[0].wait and not on_cluster:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
-    checked, checksums = [], set()
+    checked, checksums, said = [], set(), dict[str, None]()
     for cfg in configs:
         found = prepare_sweep(cfg)
+        said |= dict.fromkeys([*what_was_read(found), *found.notes])
         checked.append(replace(found, datasets={}))  # the jobs load the data themselves
-        checksums |= {(cfg.results, name, data.checksum) for name, (_, data) in found.datasets.items()}
+        for name, (spec, data) in found.datasets.items():
+            checksums.add((cfg.results, name, data.checksum, spec.loader == "table"))
+    for line in said:
+        print(line, flush=True)
     if configs[0].plan:
         for found in checked:
             store = Store(found.cfg.results, read_only=True)
@@ -59,8 +64,8 @@ def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task
         print(f"left out: {sentence}", flush=True)
     for root in {cfg.results for cfg in configs}:
         prepare_results_folder(Path(root))
-    for root, name, checksum in sorted(checksums):
-        check_same_data(Path(root), name, checksum)
+    for root, name, checksum, own in sorted(checksums):
+        check_same_data(Path(root), name, checksum, own)
     for found in checked:
         write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates, found.cfg.keep))
     with _environment(_variables_for_jobs(len(configs))):

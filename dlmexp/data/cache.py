@@ -18,10 +18,11 @@ from dlmexp.data.folders import is_writable
 log = logging.getLogger(__name__)
 
 
-def content_checksum(task: str, X: np.ndarray, y: np.ndarray) -> str:
-    """Hash of the task and the values: the same for every file format that a dataset can be read from."""
+def content_checksum(task: str, X: np.ndarray, y: np.ndarray, by: np.ndarray | None = None) -> str:
+    """Hash of the task and the values, and of what rows are divided by: the same for every file format that a dataset
+    can be read from."""
     digest = hashlib.sha256(json.dumps([task, X.shape]).encode())
-    for array in (X, y):
+    for array in (X, y) if by is None else (X, y, by):
         digest.update(np.ascontiguousarray(array, dtype="<f8").data)
     return digest.hexdigest()
 

@@ -36,7 +36,7 @@ def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec) -> Iterator[tuple
         yield "features", f"expected {spec.features}, found {X.shape[1]}"
     if X.shape[1] == 0:
         yield "features", "expected at least one, found none"
-    yield from _not_finite(X, y)
+    yield from _not_finite(np.nan_to_num(X) if spec.options.get("missing") == "mean" else X, y)
     yield from _wrong_targets(y, spec.task)
     yield from _spec_checks(X, y, spec.options.get("checks") or {})
 

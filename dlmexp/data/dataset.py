@@ -10,10 +10,11 @@ import numpy as np
 from jaxtyping import Float
 
 from dlmexp.data import cache
+from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.checks import check
 from dlmexp.data.checksums import cached_sha256, mismatch
 from dlmexp.data.folders import cache_folders
-from dlmexp.data.parsers.registry import Loader, Parsed, loader_of
+from dlmexp.data.parsers.registry import TEST, Loader, Parsed, loader_of
 from dlmexp.data.raw_files import find_files, how_to_get
 from dlmexp.data.schema import Schema, plain_schema
 from dlmexp.data.spec import DatasetSpec, Task, as_spec
@@ -25,7 +26,8 @@ class Dataset:
     """Rows as published, before any split or normalisation; the arrays are read-only.
 
     `checksum` identifies the values (for drawn data: the definition they are drawn from), whatever the file format.
-    `facts` are extra information to show: names of features, parts that were read.
+    `facts` are extra information to show: names of features, parts that were read. `arrangement` says how a user wants
+    the rows divided; None: as the task's split does.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Dataset:
     y: Float[np.ndarray, " N"]
     checksum: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    arrangement: Arrangement | None = None
 
     @property
     def schema(self) -> Schema:
@@ -56,6 +59,11 @@ def load(spec: Any, root: str | Path) -> Dataset:
         return _draw(spec, loader)
     root = Path(root)
     files = verified_files(spec, root)
+    if not loader.cached:
+        parsed = parse(spec, loader, files)
+        by = parsed.arrangement.by if parsed.arrangement else None
+        checksum = cache.content_checksum(spec.task, parsed.X, parsed.y, by)
+        return _read_only(spec, parsed.X, parsed.y, checksum, parsed.facts, parsed.arrangement)
     folders = cache_folders(next(iter(files.values())), root)
     entry = cache_entry_name(spec, loader, files, root)
     cached = cache.find(folders, entry)
@@ -71,7 +79,7 @@ def load(spec: Any, root: str | Path) -> Dataset:
 
 def verified_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
     """The files to read, by name. Raises UserError if one is missing, or pinned and not the published one."""
-    if spec.loader == "table":
+    if spec.loader == "table" and not spec.files:
         return _user_table(spec)
     found = find_files(spec, root)
     if found.state != "ready":
@@ -80,6 +88,8 @@ def verified_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
         path = found.files.get(entry.name)
         if path is not None and entry.pinned and (problem := mismatch(entry, path, cached_sha256(path, root))):
             raise UserError(f"dataset '{spec.name}': {problem}; remove it and run 'dlmexp data fetch {spec.name}'")
+    if spec.loader == "table" and spec.options.get("test"):
+        return found.files | {TEST: _existing(root / str(spec.options["test"]), "test", spec.options["test"])}
     return found.files
 
 
@@ -109,17 +119,37 @@ def _draw(spec: DatasetSpec, loader: Loader) -> Dataset:
 
 
 def _user_table(spec: DatasetSpec) -> dict[str, Path]:
-    given = spec.options.get("path")
-    if not given:
+    """The file that `csv.path` names, and the one with test rows that `csv.test` names."""
+    if not spec.options.get("path"):
         raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=regression|binary|count")
-    path = Path(given).expanduser()
-    if not path.is_file():
-        raise UserError(f"csv.path={given}: there is no such file")
-    return {path.name: path}
+    found = {}
+    for name, option in ((str(spec.options["path"]), "path"), (TEST, "test")):
+        given = spec.options.get(option)
+        if not given:
+            continue
+        found[name] = _existing(Path(str(given)).expanduser(), option, given)
+    return found
 
 
-def _read_only(spec: DatasetSpec, X: np.ndarray, y: np.ndarray, checksum: str, facts: Mapping[str, Any]) -> Dataset:
+def _existing(path: Path, option: str, given: Any) -> Path:
+    try:
+        exists = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        exists = False
+    if not exists:
+        raise UserError(f"csv.{option}={given}: there is no such file")
+    return path
+
+
+def _read_only(
+    spec: DatasetSpec,
+    X: np.ndarray,
+    y: np.ndarray,
+    checksum: str,
+    facts: Mapping[str, Any],
+    arrangement: Arrangement | None = None,
+) -> Dataset:
     X, y = np.asarray(X), np.asarray(y)  # no np.memmap
     for array in (X, y):
         array.flags.writeable = False
-    return Dataset(spec.name, spec.task, X, y, checksum, dict(facts))
+    return Dataset(spec.name, spec.task, X, y, checksum, dict(facts), arrangement)

@@ -4,6 +4,7 @@ The rows are permuted once per seed and cut into test, validation and training p
 first n of the pool. So a smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dlmexp import catalogue
+from dlmexp.data.arrangement import Arrangement
 from dlmexp.errors import UserError, nearest
 
 SPLIT_VERSION = 1
@@ -20,6 +22,10 @@ SPLIT_VERSION = 1
 
 KINDS = ("regression", "counts", "airline")
 MINIMUM_ROWS = 20
+VALIDATION = {"regression": Fraction(800, 75), "counts": Fraction(10), "airline": Fraction(0)}
+"""Per cent of the rows that are for validation beside a user's own test rows: 8 of 8 + 67, as in a random split."""
+
+SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere."""
+    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere.
+
+    A missing value (NaN) becomes 0, which is the mean of the training rows that have one.
+    """
 
     mean: Float[np.ndarray, " D"]
     std: Float[np.ndarray, " D"]
@@ -44,6 +53,7 @@ class Normalisation:
         X -= self.mean
         X /= self.std
         X[:, self.constant] = 0.0
+        X[np.isnan(X)] = 0.0
         return X
 
 
@@ -72,26 +82,43 @@ def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
     return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
 
-def split(n_rows: int, kind: str, seed: int, test_cap: int | None = None) -> Split:
+def split(
+    n_rows: int, kind: str, seed: int, test_cap: int | None = None, arrangement: Arrangement | None = None
+) -> Split:
     """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
 
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
     airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10 000). Counts and
     airline use at most half of the rows that are not for validation as test rows, so that small data can be used too.
+    An `arrangement` keeps these shares, of all rows or of those that are not the user's own test rows.
     """
     if kind not in KINDS:
         raise UserError(f"unknown split '{kind}': {nearest(kind, list(KINDS))}")
-    if n_rows < MINIMUM_ROWS:
-        raise UserError(f"{n_rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
+    arrangement = arrangement or Arrangement()
+    divided = n_rows - arrangement.test
+    if divided < MINIMUM_ROWS:
+        raise UserError(f"{divided} rows are too few to split: at least {MINIMUM_ROWS} are needed")
+    n_test, n_validation = _test_and_validation(divided, kind)
+    if arrangement.test:
+        n_test, n_validation = 0, _percent(divided, VALIDATION[kind])
+    order = permutation(divided, seed)
+    if arrangement.by is None:
+        test, validation, pool = np.split(order, [n_test, n_test + n_validation])
+    else:
+        n_pool = divided - n_test - n_validation
+        pool, validation, test = arrangement.parts(order, n_pool, n_validation, permutation(n_pool, seed))
+    if arrangement.test:
+        test = np.arange(divided, n_rows)
+    return Split(train_pool=pool, validation=validation, test=test[:test_cap])
+
+
+def _test_and_validation(n_rows: int, kind: str) -> tuple[int, int]:
+    """How many rows of a random split are for testing, and for validation."""
     if kind == "regression":
         n_validation, n_pool = _percent(n_rows, Fraction(8)), _percent(n_rows, Fraction(67))
-        n_test = n_rows - n_pool - n_validation
-    else:
-        n_validation, max_test = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
-        n_test = min(max_test, (n_rows - n_validation) // 2)
-    order = permutation(n_rows, seed)
-    test, validation, pool = np.split(order, [n_test, n_test + n_validation])
-    return Split(train_pool=pool, validation=validation, test=test[:test_cap])
+        return n_rows - n_pool - n_validation, n_validation
+    n_validation, max_test = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
+    return min(max_test, (n_rows - n_validation) // 2), n_validation
 
 
 def resolve_size(size: int | str, pool: int) -> int:
@@ -101,10 +128,9 @@ def resolve_size(size: int | str, pool: int) -> int:
     the pool means the whole pool.
     """
     text = str(size).strip()
-    try:
-        rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
-    except (ValueError, ZeroDivisionError):
-        raise UserError(f"size '{size}' is neither a number of rows nor a percentage such as '5%'") from None
+    if not SIZE.fullmatch(text):
+        raise UserError(f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'")
+    rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
     if not 1 <= rows <= pool:
         raise UserError(f"size '{size}' means {rows} rows, but the training pool has {pool}: choose 1 to {pool}")
     return rows
@@ -121,7 +147,9 @@ def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:
 
 
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """Mean and standard deviation (divided by n, not n - 1) of the training rows."""
+    """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do not count."""
+    if np.isnan(X).any():
+        return _where_known(X)
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
@@ -130,9 +158,19 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
+def _where_known(X: Float[np.ndarray, "n D"]) -> Normalisation:
+    """The same for columns with missing values; a column without any value is constant."""
+    columns = [
+        normalisation(column[~np.isnan(column)][:, None]) if not np.isnan(column).all() else None for column in X.T
+    ]
+    found = [(0.0, 1.0, True) if c is None else (c.mean[0], c.std[0], bool(c.constant[0])) for c in columns]
+    mean, std, constant = zip(*found, strict=True)
+    return Normalisation(np.array(mean), np.array(std), np.array(constant))
+
+
 @runtime_checkable
 class SplittableData(Protocol):
-    """Features and targets of a task; `Dataset` is one."""
+    """Features and targets of a task, and how to divide their rows; `Dataset` is one."""
 
     @property
     def X(self) -> Float[np.ndarray, "N D"]: ...
@@ -140,12 +178,14 @@ class SplittableData(Protocol):
     def y(self) -> Float[np.ndarray, " N"]: ...
     @property
     def task(self) -> str: ...
+    @property
+    def arrangement(self) -> Arrangement | None: ...
 
 
 def prepare(dataset: SplittableData, spec: Any, seed: int, n: int | str) -> Prepared:
     """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the n
     training rows alone. `spec` needs `split` and `test_cap`."""
-    parts = split(len(dataset.y), spec.split, seed, spec.test_cap)
+    parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     rows = training_rows(parts, n)
     X_train, y_train = dataset.X[rows], dataset.y[rows]
     features = normalisation(X_train)

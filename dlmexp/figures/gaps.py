@@ -24,7 +24,10 @@ def missing_lines(series: list[Series]) -> list[str]:
 
 def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     """The lines, sizes and repetitions of a panel without records. A failed cell has one, so it is not missing."""
-    command = catalogue.run_command(panel.experiment, panel.dataset)
+    command = panel.command or catalogue.run_command(panel.experiment, panel.dataset)
+    if not panel.experiment:
+        lacking = any("no record yet" in note for one in series for note in one.notes)
+        return [Gap(panel.dataset, "not all that was asked for has a record yet", command)] if lacking else []
     if all(one.empty for one in series):
         return [Gap(panel.dataset, "nothing run", command)]
     absent = missing_lines(series)

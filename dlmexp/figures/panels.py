@@ -18,13 +18,16 @@ class Line:
     estimator: str = "exact"
     samples: int | None = None
     beta: float | None = None
-    names: Literal["method", "estimator", "beta"] = "method"  # what distinguishes the lines of the panel
+    names: Literal["method", "estimator", "beta", "both"] = "method"  # what distinguishes the lines of the panel
 
     @property
     def look(self) -> Look:
         if self.names == "estimator":
             return style.of_estimator(self.estimator, self.samples)
         look = style.of_method(self.method)
+        if self.names == "both":
+            estimator = style.of_estimator(self.estimator, self.samples)
+            return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
         return style.at_beta(look, self.beta) if self.names == "beta" and self.beta is not None else look
 
 
@@ -42,11 +45,13 @@ class Panel:
     dataset: str
     metric: str
     lines: tuple[Line, ...]
-    experiment: str  # name in conf/experiment of what computes this panel
+    experiment: str  # name in conf/experiment of what computes this panel; '' on a user's own data
     n: str | None = None  # a share of the training pool such as '5%'; None: the size with the most records
     x: Literal["epochs", "iterations"] = "iterations"
     title: str = ""  # shown after the name of the dataset
     both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
+    command: str = ""  # what computes this panel, where no experiment of ours does: on a user's own data
+    part: str = ""  # of the records; '': the one that panels of this kind are drawn from
 
     def on(self, dataset: str) -> "Panel":
         """The same panel for another dataset."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
+from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
@@ -23,19 +24,28 @@ def choose(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None = None
 ) -> list[Drawing]:
     """The drawings of the figures `ids` (empty: all figures). Without `by` and `parameterisation`: all variants."""
-    wanted = find(ids)
+    named = [name for name in ids if name.startswith(OWN)]
+    wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
+    chosen = own_drawings(several, datasets_of(named, several), parameterisation)
     if datasets := by.get("dataset"):
-        found = [drawing for figure in wanted if (drawing := on_datasets(figure, datasets, present)) is not None]
+        ours = [name for name in datasets if name not in own_datasets(several)]
+        alone = [] if ids else [name for name in datasets if name not in ours]
+        found = own_drawings(several, alone, parameterisation)
+        for figure in wanted if ids or ours else ():
+            if (drawing := on_datasets(figure, datasets if ids else ours, present)) is not None:
+                found.append(with_commands(drawing, several))
         if not found:
             raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, datasets)}")
-        chosen = [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
+        chosen += [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
     elif parameterisation:
         plain = [drawings(figure, present, set()) for figure in wanted]
-        chosen = [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
+        chosen += [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
     else:
         run = {how for results in several for how in results.parameterisations}
-        chosen = [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+        chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
+    if not ids and not by.get("dataset"):
+        chosen += own_drawings(several, own_datasets(several), parameterisation)
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
     return [replace(drawing, name="-".join([drawing.name, *rest])) for drawing in chosen] if rest else chosen
 
@@ -47,13 +57,15 @@ def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
 
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
+    if drawing.figure.id.startswith(OWN):
+        return drawing
     name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
     return replace(drawing, name=name, parameterisation=how)
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
     """Datasets with records that are in none of the drawings, although one of the figures could show them."""
-    wanted = find(ids)
+    wanted = find([name for name in ids if not name.startswith(OWN)])
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
     drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
     return [

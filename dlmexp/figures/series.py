@@ -75,7 +75,9 @@ def line_choices(panel: Panel, line: Line, results: Results, parameterisation: s
     own beta."""
     found = [
         one
-        for one in results.line(PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples)
+        for one in results.line(
+            panel.part or PARTS[panel.kind], panel.dataset, line.method, line.estimator, line.samples
+        )
         # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.
         if one.cell.parameterisation == parameterisation or one.cell.task == "regression"
     ]

@@ -20,12 +20,14 @@ from jaxtyping import Float
 from pyarrow import csv, parquet
 
 from dlmexp.data.schema import Column, Schema
+from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
+from dlmexp.data.table_files import MISSING, separator
 from dlmexp.errors import UserError, nearest
 
 BLOCK_BYTES = 1 << 22  # of a CSV file, read at once
 BLOCK_ROWS = 1 << 16  # of a Parquet file
 SHOWN = 8  # names or values in a message
-NUMERIC = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+SUFFIXES = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather")
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -33,13 +35,14 @@ def open_rows(path: Path, schema: Schema) -> tuple[list[str], Iterator[pa.Record
     """The names of a file's columns, and its rows in pieces, with the columns that the schema names."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    readers = {".csv": _csv, ".parquet": _parquet}
-    if path.suffix not in readers:
-        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(readers)}")
+    suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), None)
+    if suffix is None:
+        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}")
+    reader = {".parquet": _parquet, ".feather": _feather}.get(suffix, _text)
     try:
-        names, pieces = readers[path.suffix](path, [column.name for column in schema.columns])
+        names, pieces = reader(path, suffix, schema)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a {path.suffix[1:]} file with named columns: {_first_line(error)}") from error
+        raise UserError(f"{path} is not a {suffix[1:]} file with named columns: {_first_line(error)}") from error
     check_columns(names, schema, str(path))
     return names, pieces
 
@@ -66,7 +69,7 @@ def features(schema: Schema, table: pa.RecordBatch | pa.Table, first: int, sourc
     found = np.empty((table.num_rows, len(schema.features)))
     at = 0
     for column in schema.columns:
-        values = _encoded(column, table.column(column.name), first, source)
+        values = _encoded(column, table.column(column.name), first, source, schema.fill)
         found[:, at : at + values.shape[1]] = values
         at += values.shape[1]
     return found
@@ -139,24 +142,36 @@ def check_output(out: str) -> None:
         raise UserError(f"--out {out}: can't write there; name a file in a folder that is there")
 
 
-def _csv(path: Path, wanted: list[str]) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _text(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    parse = csv.ParseOptions(delimiter=separator(schema.sep, suffix), newlines_in_values=True)
     read = csv.ReadOptions(block_size=BLOCK_BYTES)
-    parse = csv.ParseOptions(newlines_in_values=True)
-    with csv.open_csv(path, read_options=read, parse_options=parse) as header:
+
+    @contextmanager
+    def opened(convert: csv.ConvertOptions) -> Iterator[csv.CSVStreamingReader]:
+        compression = "gzip" if suffix.endswith(".gz") else None
+        with (
+            pa.input_stream(str(path), compression=compression) as stream,
+            csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert) as reader,
+        ):
+            yield reader
+
+    with opened(csv.ConvertOptions()) as header:
         try:
             names = list(header.schema.names)
         except UnicodeDecodeError:
             raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8") from None
     # Everything as text: a type that is guessed from the first piece may not fit the next.
+    wanted = [column.name for column in schema.columns if column.name in names]
     convert = csv.ConvertOptions(
         column_types={name: pa.string() for name in wanted},
-        include_columns=[name for name in wanted if name in names],
+        include_columns=wanted,
         strings_can_be_null=True,
+        null_values=[*MISSING, *schema.na],
     )
 
     def pieces() -> Iterator[pa.RecordBatch]:
         try:
-            with csv.open_csv(path, read_options=read, parse_options=parse, convert_options=convert) as reader:
+            with opened(convert) as reader:
                 yield from reader
         except pa.ArrowInvalid as error:
             raise UserError(f"{path} can't be read: {_first_line(error)}") from error
@@ -164,63 +179,84 @@ def _csv(path: Path, wanted: list[str]) -> tuple[list[str], Iterator[pa.RecordBa
     return names, pieces()
 
 
-def _parquet(path: Path, wanted: list[str]) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _parquet(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     file = parquet.ParquetFile(path)
     names = list(file.schema_arrow.names)
-    present = [name for name in wanted if name in names]
+    present = [column.name for column in schema.columns if column.name in names]
     return names, file.iter_batches(batch_size=BLOCK_ROWS, columns=present)
 
 
-def _encoded(column: Column, values: Any, first: int, source: str) -> Float[np.ndarray, "N k"]:
-    """One column as its features."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if values.null_count:
-        row = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+def _feather(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    file = pa.ipc.open_file(str(path))
+    return list(file.schema.names), (file.get_batch(i) for i in range(file.num_record_batches))
+
+
+def _encoded(column: Column, values: Any, first: int, source: str, fill: bool) -> Float[np.ndarray, "N k"]:
+    """One column as its features, missing values as NaN."""
+    array = _typed(column, pa.chunked_array([values]) if isinstance(values, pa.Array) else values, first, source)
+    lacking = missing(array)
+    if lacking.any() and not fill:
+        row = int(np.argmax(lacking))
         raise UserError(f"{source}: row {first + row}, column '{column.name}': the value is missing; fill it in")
-    if column.levels is None:
-        return _numbers(column.name, values, first, source)[:, None]
-    text = values.cast(pa.string())
-    codes = pc.index_in(text, pa.array(column.levels, pa.string()))
-    if codes.null_count:
-        row = int(np.argmax(codes.is_null().to_numpy(zero_copy_only=False)))
+    if column.kind == "date":
+        return days(array)[:, None]
+    if column.kind == "number":
+        if (infinite := np.isinf(array)).any():
+            row = int(np.argmax(infinite))
+            raise UserError(f"{source}: row {first + row}, column '{column.name}': the value is infinite")
+        return array[:, None]
+    codes = pc.index_in(pa.array(as_text(array), pa.string()), pa.array(column.levels, pa.string()))
+    found = codes.to_numpy(zero_copy_only=False)
+    unknown = np.isnan(found) & ~lacking if codes.null_count else np.zeros(len(found), dtype=bool)
+    if unknown.any():
+        row = int(np.argmax(unknown))
         known = ", ".join(column.levels[:SHOWN]) + (", ..." if len(column.levels) > SHOWN else "")
         raise UserError(
-            f"{source}: row {first + row}, column '{column.name}': '{text[row]}' is not a value that the model was "
-            f"trained on; there were {known}"
+            f"{source}: row {first + row}, column '{column.name}': '{as_text(array)[row]}' is not a value that the "
+            f"model was trained on; there were {known}"
         )
-    return (codes.to_numpy(zero_copy_only=False)[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
+    features = (found[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
+    features[lacking] = np.nan
+    return features
 
 
-def _numbers(name: str, values: pa.Array, first: int, source: str) -> Float[np.ndarray, " N"]:
-    kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        trimmed = pc.utf8_trim_whitespace(values)
-        try:
-            numbers = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        except pa.ArrowInvalid:
-            numbers = np.array([_number(text) for text in trimmed.to_pylist()])
-    elif any(test(kind) for test in NUMERIC):
-        numbers = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    else:
-        raise UserError(f"{source}: column '{name}' holds {kind}; the model was trained on numbers there")
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise UserError(f"{source}: row {first + row}, column '{name}': '{values[row]}' is not a finite number")
-    return numbers
+def _typed(column: Column, values: pa.ChunkedArray, first: int, source: str) -> np.ndarray:
+    """The values as training reads them: numbers, text (None: missing) or dates."""
+    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
+    found = from_arrow(column.name, values, source)
+    if found.dtype == object and wanted != "text":
+        return _parsed(column.name, found, wanted, first, source)
+    if wanted == "text" and kind_of(found) == "numbers":
+        found = as_text(found)
+    if kind_of(found) != wanted:
+        raise UserError(f"{source}: column '{column.name}' holds {kind_of(found)}; the model was trained on {wanted}")
+    return found
 
 
-def _number(text: str) -> float:
-    """NaN for what is no number."""
-    if text.lower() in TRUTH:
-        return TRUTH[text.lower()]
+def _parsed(name: str, texts: np.ndarray, wanted: str, first: int, source: str) -> np.ndarray:
+    """Text as numbers or dates; None stays what is missing."""
+    target = pa.float64() if wanted == "numbers" else pa.timestamp("us")
+    trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))
     try:
-        return float(text)
-    except ValueError:
-        return np.nan
+        found = trimmed.cast(target).to_numpy(zero_copy_only=False)
+        if not (wanted == "numbers" and (np.isnan(found) & ~missing(texts)).any()):
+            return found if wanted == "numbers" else found.astype("datetime64[us]")
+    except pa.ArrowInvalid:
+        pass
+    numbers = np.full(len(texts), np.nan)
+    for row, text in enumerate(trimmed.to_pylist()):
+        if text is None:
+            continue
+        if wanted == "numbers" and text.lower() in TRUTH:
+            numbers[row] = TRUTH[text.lower()]
+            continue
+        try:
+            pa.scalar(text, pa.string()).cast(target)
+        except pa.ArrowInvalid:
+            what = "a number" if wanted == "numbers" else "a date such as 2020-12-31"
+            raise UserError(f"{source}: row {first + row}, column '{name}': '{text}' is not {what}") from None
+        numbers[row] = float(text)
+    return numbers
 
 
 def _first_line(error: Exception) -> str:

@@ -27,7 +27,7 @@ from dlmexp.gp.kernels import KERNELS, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 METHOD = ("objective", "variant", "select")  # what a method is
 LARGEST_SEED = 2**31 - 1
@@ -124,7 +124,9 @@ def _training(what: str, training: TrainingConfig) -> None:
 def _earned(key: str, dataset: DatasetConfig) -> None:
     """A name that we ship belongs to the data we ship it for: results under it are taken for that data."""
     if not PLAIN_NAME.fullmatch(dataset.name):
-        raise UserError(f"dataset name '{dataset.name}': it names a folder; choose letters, digits, '-', '_', '.'")
+        raise UserError(
+            f"dataset name '{dataset.name[:80]}': it names a folder; choose at most 100 letters, digits, '-', '_', '.'"
+        )
     if dataset.name not in dataset_names():
         return
     given, ours = as_spec(dataset), read_spec(dataset.name)

@@ -44,6 +44,10 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     except OmegaConfBaseException as error:
         raise UserError(sentence(error)) from error
     import_plugins(cfg.plugins)
+    if cfg.name == "custom" and len(cfg.dataset) == 1:
+        (dataset,) = cfg.dataset.values()
+        if dataset.loader == "table":  # an own table: an experiment of its own, named after its data
+            cfg.name = dataset.name
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
     return cfg

@@ -55,9 +55,21 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
 
 def candidates(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
     """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included."""
-    pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap).train_pool)
-    for n, seed in product(resolve_sizes(cfg.sizes or dataset.sizes, pool), cfg.seeds):
+    for n, seed in product(resolve_sizes(cfg.sizes or dataset.sizes, _pool(dataset, data)), cfg.seeds):
         yield from _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1])
+
+
+def capped_sizes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
+    """A sentence about sizes that are larger than the training pool, where all of it is used."""
+    pool = _pool(dataset, data)
+    beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
+    if not beyond:
+        return None
+    return f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+
+
+def _pool(dataset: DatasetConfig, data: Dataset) -> int:
+    return len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
 
 
 def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
@@ -68,11 +80,12 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
     """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
     training = _training(cfg, dataset)
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
+    arranged = "" if data.arrangement is None else data.arrangement.label
     minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
     epochs = training.epochs
     window = None if epochs else training.window
     cell = Cell(
-        kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}",
+        kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}",
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
         M=min(dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint", form="explicit",
         parameterisation="whitened", estimator="exact", options={},

@@ -90,15 +90,20 @@ def merged(manifests: Iterable[Manifest]) -> list[Manifest]:
     return list(found.values())
 
 
-def check_same_data(root: Path, dataset: str, checksum: str) -> None:
-    """Refuse to mix results of different contents under one dataset's name."""
+def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) -> None:
+    """Refuse to mix results of different contents under one dataset's name; `own`: it is a user's own table."""
     path = root / "data" / f"{dataset}.json"
     if path.exists():
         known = _known_checksum(path)
         if known != checksum:
+            made = f"the results in {root} were made from data with checksum {known[:16]}, it is now {checksum[:16]}"
+            if own:
+                raise UserError(
+                    "there are results of another table, or of other rows or columns of it, under the name "
+                    f"'{dataset}' ({made}): name this one with csv.name=NAME"
+                )
             raise UserError(
-                f"dataset '{dataset}' has changed: the results in {root} were made from data with checksum "
-                f"{known[:16]}, it is now {checksum[:16]}; restore the file, or give another folder with results=DIR"
+                f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
             )
     else:
         write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())

@@ -42,7 +42,7 @@ def pictures(results: Results) -> list[Picture]:
         with style.use():
             svg = encode(render(drawn), "svg")
         panels = drawn.drawing.panels
-        runs = dict.fromkeys(catalogue.run_command(panel.experiment, panel.dataset) for panel in panels)
+        runs = dict.fromkeys(p.command or catalogue.run_command(p.experiment, p.dataset) for p in panels)
         source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
         found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}"))
     return found
@@ -60,12 +60,14 @@ def page(results: Results, folder: str) -> str:
     environment.filters["number"] = number
     table = rows(results)
     judged = judge_protocols(results)
+    apply = any(found.dataset for under in judged.values() for one in under for found in one.judged)
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
         folder=folder, version=__version__, overview=overview(results), protocols=list(judged),
-        claims=claim_by_claim(judged), verdicts=summaries(judged), changes=changes(judged), evidence=evidence_words,
-        repetitions=repetitions_words, PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
+        claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
+        evidence=evidence_words, repetitions=repetitions_words,
+        PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
         pictures=pictures(results), rows=table[:MOST_ROWS], left_out=max(len(table) - MOST_ROWS, 0),
         metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),

@@ -15,7 +15,9 @@ from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
 from dlmexp.running.keeping import announced_size, keeper, to_refit
+from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
+from dlmexp.running.processes import EXTRA_PROCESS
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
@@ -26,6 +28,9 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     """Run a composed config and return the exit code. Extra processes (`workers=`) are started as
     `dlmexp run *restart_arguments`."""
     sweep = prepare_sweep(cfg)
+    if not os.environ.get(EXTRA_PROCESS):
+        for line in [*what_was_read(sweep), *sweep.notes]:
+            print(line, flush=True)
     device, free = device_and_free_memory(cfg)
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
@@ -38,8 +43,8 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     for message in sweep.missing:
         print(f"left out: {message}", flush=True)
     try:
-        for name, (_, data) in sweep.datasets.items():
-            check_same_data(store.root, name, data.checksum)
+        for name, (spec, data) in sweep.datasets.items():
+            check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
         write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
         again = frozenset(to_refit(sweep, store))
         plan = plan_sweep(sweep, store, device, free, again)

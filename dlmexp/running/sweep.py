@@ -17,7 +17,7 @@ from dlmexp.paths import data_root
 from dlmexp.plan import compose, grid
 from dlmexp.plan.batches import Plan, cells_at_once, plan
 from dlmexp.plan.cell import Candidates, Cell
-from dlmexp.plan.checks import check
+from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.records.store import Store
 
@@ -34,6 +34,7 @@ class Sweep:
     candidates: list[Candidates]
     datasets: dict[str, tuple[DatasetConfig, Dataset]]
     missing: list[str]  # one message for each dataset whose files are not there
+    notes: list[str]  # what is not done quite as it was typed
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -43,14 +44,15 @@ class Sweep:
 
 def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check the config, load its datasets and list its cells. Raises `UserError` for whatever can't be run."""
-    if cfg.name in RESERVED or not cfg.name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        raise UserError(f"name={cfg.name}: choose letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}")
+    if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
+        said = f"name={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
+        raise UserError(f"{said}, and none of {', '.join(RESERVED)}")
     parts = compose.parts(cfg)
     if not parts:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep = Sweep(cfg, [], {}, [])
+    sweep = Sweep(cfg, [], {}, [], [])
     for part in parts:
         root = data_root(part.data_root)
         for dataset in part.dataset.values():
@@ -62,7 +64,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
                     _add(sweep, part, dataset_config(name))
                 used = f" ({' and '.join(others)} stands in)" if others else stand_in_advice(dataset.name, root)
                 sweep.missing.append(f"{error}{used}")
-    sweep.missing = list(dict.fromkeys(sweep.missing))
+    sweep.missing, sweep.notes = list(dict.fromkeys(sweep.missing)), list(dict.fromkeys(sweep.notes))
     if not sweep.candidates:
         raise UserError("nothing can be run: " + "; ".join(sweep.missing))
     return sweep
@@ -78,8 +80,13 @@ def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
         try:
             sweep.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
         except UserError as error:
+            if dataset.loader == "table":  # the user's own: nothing can stand in for it
+                raise
             raise DatasetMissing(str(error)) from error
-    sweep.candidates += grid.candidates(part, dataset, sweep.datasets[dataset.name][1])
+    data = sweep.datasets[dataset.name][1]
+    sweep.candidates += grid.candidates(part, dataset, data)
+    if note := grid.capped_sizes(part, dataset, data):
+        sweep.notes.append(note)
 
 
 def available_stand_ins(dataset: str, root: Path) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 from omegaconf import OmegaConf
 
+from dlmexp.config import CsvConfig
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import USER_TABLE, DatasetSpec, as_spec, dataset_names, read_spec
 from dlmexp.data.splits import KINDS
@@ -91,9 +92,8 @@ def test_the_schema_has_every_key():
 )
 def test_a_users_table_is_configured_by_its_task(task, likelihood, split):
     table = OmegaConf.load(conf_dir() / "dataset" / "csv.yaml")
-    node = OmegaConf.create(
-        {"csv": {"path": "a.csv", "target": "y", "task": task, "name": "mine"}, "dataset": {"csv": table}}
-    )
+    csv = OmegaConf.structured(CsvConfig(path="a.csv", target="y", task=task, name="mine"))
+    node = OmegaConf.create({"csv": csv, "dataset": {"csv": table}})
     spec = as_spec(node.dataset.csv)
     assert (spec.name, spec.task, spec.split, spec.M) == ("mine", task, split, None)
     assert node.dataset.csv.likelihood == likelihood

@@ -41,4 +41,4 @@ def made_up_model(
     return TrainedModel(cell, schema, features, mean, std, hyper, rng.normal(size=M), L, 1e-6)
 
 
-MIXED = Schema("price", (Column("rooms"), Column("sort", ("a", "b", "c")), Column("age")))
+MIXED = Schema("price", (Column("rooms"), Column("sort", "category", ("a", "b", "c")), Column("age")))

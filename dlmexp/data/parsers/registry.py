@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.spec import DatasetSpec, read_spec
 from dlmexp.errors import UserError, nearest
 from dlmexp.registry import Registry
@@ -20,6 +21,7 @@ class Parsed:
     X: Float[np.ndarray, "rows D"]
     y: Float[np.ndarray, " targets"]  # one for each row, which is checked later
     facts: Mapping[str, Any] = field(default_factory=dict)
+    arrangement: Arrangement | None = None  # of the rows, where a user wants one
 
 
 Read = Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
@@ -28,21 +30,26 @@ Read = Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
 
 @dataclass(frozen=True)
 class Loader:
-    """A function that returns the arrays of a dataset. Increase `version` when they change. `drawn`: needs no files."""
+    """A function that returns the arrays of a dataset. Increase `version` when they change. `drawn`: needs no files.
+    `cached`: parsed arrays are kept on disk."""
 
     read: Read
     version: int
     drawn: bool
+    cached: bool = True
 
+
+TEST = "test rows"
+"""The name under which a user's own file of test rows is given to the loader of tables."""
 
 LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
-def parser(name: str, version: int = 1) -> Callable[[Read], Read]:
+def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Read], Read]:
     """Registers a function that parses raw files."""
 
     def register(read: Read) -> Read:
-        LOADERS.add(name, Loader(read, version, drawn=False))
+        LOADERS.add(name, Loader(read, version, drawn=False, cached=cached))
         return read
 
     return register

@@ -1,0 +1,185 @@
+"""The columns of a user's table: what kind each is, and the features it becomes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from dlmexp.console import counted
+from dlmexp.data.schema import Column
+from dlmexp.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_LEVELS = 100  # text with more distinct values holds names or identifiers
+DAY = np.timedelta64(1, "D")
+
+
+def from_arrow(name: str, column: "pa.ChunkedArray", file: str) -> np.ndarray:
+    """float64 (missing: NaN) for numbers and booleans, object (str or None) for text, datetime64 for dates."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if any(
+        fits(kind) for fits in (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    ):
+        # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
+        return pc.cast(column, pa.float64(), safe=False).to_numpy()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return column.to_numpy().astype(object)
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return pc.cast(column, pa.timestamp("us"), safe=False).to_numpy().astype("datetime64[us]")
+    raise UserError(
+        f"{file}: column '{name}' holds {kind}: leave it out with csv.drop=[{name}], or turn it into numbers"
+    )
+
+
+def from_array(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of an array of an npz file: one, or one for each column of a matrix."""
+    if array.ndim not in (1, 2):
+        raise UserError(f"array '{name}' has {array.ndim} dimensions: features are 1-D or 2-D")
+    if array.dtype.kind not in "biufUOM":
+        raise UserError(f"array '{name}' has type {array.dtype}: only numbers, text and dates can be used")
+    if array.dtype.kind in "biuf":
+        array = array.astype(np.float64)
+    elif array.dtype.kind == "U":
+        array = array.astype(object)
+    if array.ndim == 1:
+        return {name: array}
+    return {f"{name}[{k}]" if array.shape[1] > 1 else name: array[:, k] for k in range(array.shape[1])}
+
+
+def missing(column: np.ndarray) -> np.ndarray:
+    """Which rows have no value."""
+    if column.dtype == object:
+        return np.array([value is None for value in column], dtype=bool)
+    return np.isnat(column) if column.dtype.kind == "M" else np.isnan(column)
+
+
+def kind_of(column: np.ndarray) -> Literal["text", "numbers", "dates"]:
+    if column.dtype.kind == "O":
+        return "text"
+    return "dates" if column.dtype.kind == "M" else "numbers"
+
+
+def days(column: np.ndarray) -> np.ndarray:
+    """Dates as days since 1970-01-01, missing ones as NaN."""
+    found = column.astype("datetime64[us]").astype("timedelta64[us]") / DAY.astype("timedelta64[us]")
+    return np.where(np.isnat(column), np.nan, found)
+
+
+def numbers_among(column: np.ndarray) -> tuple[int, Counter[str]]:
+    """Of a column of text: how many values are numbers, and the others with how often they occur."""
+    counts = Counter(value for value in column.tolist() if value is not None)
+    others = Counter({value: times for value, times in counts.items() if not _is_number(value)})
+    return counts.total() - others.total(), others
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.replace(",", "") if text.count(",") and "." in text else text)
+    except ValueError:
+        return False
+    return True
+
+
+def refuse_stray_text(name: str, column: np.ndarray) -> None:
+    """A column of numbers that is read as text because of a few words in it."""
+    numeric, others = numbers_among(column)
+    if numeric == 0 or numeric < others.total():
+        return
+    if not others:
+        advice = f"csv.categories=[{name}] takes them as categories, csv.drop=[{name}] leaves it out"
+        raise UserError(f"column '{name}' is text, though all its values are numbers: {advice}")
+    words = [word for word, _ in others.most_common(3)]
+    row = next(number for number, value in enumerate(column, start=1) if value in others)
+    shown = ", ".join(f"'{word[:20]}'" for word in words) + (", ..." if len(others) > 3 else "")
+    called = ",".join(f"'{word[:20]}'" for word in words)
+    rows = f"row{'s' if others.total() > 1 else ''}"
+    raise UserError(
+        f"column '{name}' is text because of {shown} in {others.total()} {rows} (the first: row {row}); its other "
+        f'{numeric} values are numbers: "csv.na=[{called}]" calls that missing, csv.drop=[{name}] leaves the column '
+        f"out, csv.categories=[{name}] takes each value as a category"
+    )
+
+
+def features(
+    name: str, column: np.ndarray, categories: Sequence[str], dates: Sequence[str]
+) -> tuple[Column, np.ndarray, str]:
+    """One column as features (float64 [rows, k], missing: NaN): what it is, its values, and what it is in words. A
+    category with K levels becomes K - 1 binary features, all 0 for the level that is first in alphabetical order."""
+    kind = kind_of(column)
+    if kind == "dates" and name not in categories:
+        if name not in dates:
+            raise UserError(
+                f"column '{name}' holds dates: csv.dates=[{name}] turns them into days since 1970, csv.drop=[{name}] "
+                "leaves it out"
+            )
+        return Column(name, "date"), days(column)[:, None], "date"
+    if kind == "numbers" and name not in categories:
+        return Column(name), column[:, None], "number"
+    if name not in categories:
+        refuse_stray_text(name, column)
+    return _one_hot(name, as_text(column), kind)
+
+
+def as_text(column: np.ndarray) -> np.ndarray:
+    if column.dtype == object:
+        return column
+    lacking = missing(column)
+    texts = [f"{v:g}" for v in column] if column.dtype.kind == "f" else [str(v) for v in column]
+    return np.array([None if gone else text for text, gone in zip(texts, lacking, strict=True)], dtype=object)
+
+
+def _one_hot(
+    name: str, column: np.ndarray, kind: Literal["text", "numbers", "dates"]
+) -> tuple[Column, np.ndarray, str]:
+    lacking = missing(column)
+    text = np.where(lacking, "", column).astype(str)
+    levels = np.unique(text[~lacking])
+    most = min(MAX_LEVELS, max(2, len(column) // 10))
+    if len(levels) > most:
+        raise UserError(
+            f"column '{name}' is a category with {len(levels)} distinct values (e.g. '{levels[0][:40]}') in "
+            f"{len(column)} rows, more than {most}: csv.drop=[{name}] leaves it out"
+        )
+    values = (text[:, None] == levels[1:]).astype(np.float64)
+    values[lacking] = np.nan
+    base = f", base '{levels[0]}'" if len(levels) else ""
+    described = Column(name, "category", tuple(levels.tolist()), kind)
+    return described, values, f"category of {counted(len(levels), 'level')}{base}"
+
+
+def labels(name: str, column: np.ndarray, task: str) -> tuple[np.ndarray, list[str]]:
+    """The targets as numbers, and the two labels of a binary target, that of class 1 last."""
+    if kind_of(column) == "dates":
+        raise UserError(f"csv.target={name} holds dates: a target is a number or, if binary, one of two values")
+    if task == "binary":
+        classes, codes = np.unique(column.astype(str) if column.dtype == object else column, return_inverse=True)
+        if len(classes) != 2:
+            shown = ", ".join(str(value) for value in classes[:5])
+            raise UserError(f"csv.target={name}: a binary target has two values, this one has {len(classes)} ({shown})")
+        texts = [str(value) if column.dtype == object else f"{value:g}" for value in classes]
+        return codes.astype(np.float64), texts
+    if column.dtype == object:
+        refuse_stray_text(name, column)
+        raise UserError(f"csv.target={name} is text (e.g. '{column[0]}'): a {task} target is a number")
+    return column, []
+
+
+def first_missing(columns: Iterable[tuple[str, np.ndarray]]) -> tuple[int, int, str] | None:
+    """How many values are missing, and the row (from 1) and column of the first; None if none is."""
+    count, first = 0, None
+    for name, column in columns:
+        lacking = missing(column)
+        count += int(lacking.sum())
+        if lacking.any() and (first is None or int(np.argmax(lacking)) + 1 < first[0]):
+            first = int(np.argmax(lacking)) + 1, name
+    return None if first is None else (count, *first)

@@ -1,0 +1,78 @@
+"""What makes results on a table look better than they are: targets without variation, features that give them away."""
+
+import numpy as np
+
+from dlmexp.data.table_columns import kind_of, missing
+from dlmexp.errors import UserError
+
+ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
+
+
+def counts_rows(column: np.ndarray) -> bool:
+    """Whether a column numbers the rows, from 0 or 1."""
+    if kind_of(column) != "numbers" or len(column) < 2 or column[0] not in (0.0, 1.0):
+        return False
+    return bool((column == np.arange(len(column)) + column[0]).all())
+
+
+def check_target(name: str, y: np.ndarray) -> None:
+    """Refuse a target that is the same everywhere."""
+    if len(y) > 1 and (y == y[0]).all():
+        raise UserError(f"csv.target={name}: it is {y[0]:g} in all {len(y)} rows, so there is nothing to predict")
+
+
+def leaks(name: str, column: np.ndarray, target: str, y: np.ndarray, task: str, insisted: bool) -> str | None:
+    """A warning about a column that gives the target away. One that is the target in other units or words is refused,
+    unless the user insists on it by naming it among the features."""
+    known = ~missing(column)
+    x, y = column[known], y[known]
+    if len(y) < ENOUGH or (y == y[0]).all():
+        return None
+    if kind_of(column) == "text" or task == "binary":
+        how = _one_value_per_level(x, y) or (_threshold(x, y) if kind_of(column) == "numbers" else None)
+    else:
+        how = _same_up_to_units(x, y) if kind_of(column) == "numbers" else None
+    if how is None:
+        return None
+    exact, words = how
+    sentence = f"column '{name}' gives the target '{target}' away: {words}"
+    if exact and not insisted:
+        raise UserError(
+            f"{sentence}; csv.drop=[{name}] leaves it out, naming it in csv.columns=[...] takes it all the same"
+        )
+    return f"{sentence}; is it known when you predict? csv.drop=[{name}] leaves it out"
+
+
+def _one_value_per_level(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
+    """Whether each value of `x` occurs with one value of `y` only, with several rows to a value."""
+    _, codes = np.unique(x.astype(str) if x.dtype == object else x, return_inverse=True)
+    count = int(codes.max()) + 1
+    if count < 2 or count > len(y) // 5:
+        return None
+    low, high = np.full(count, np.inf), np.full(count, -np.inf)
+    np.minimum.at(low, codes, y)
+    np.maximum.at(high, codes, y)
+    if not (low == high).all():
+        return None
+    return count == len(np.unique(y)), "each of its values occurs with one value of the target only"
+
+
+def _threshold(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
+    ones, zeros = x[y == 1.0], x[y == 0.0]
+    if not len(ones) or not len(zeros) or (ones.max() >= zeros.min() and zeros.max() >= ones.min()):
+        return None
+    return False, "a threshold on it separates the classes without an error"
+
+
+def _same_up_to_units(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
+    if (x == x[0]).all():
+        return None
+    slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
+    offset = y.mean() - slope * x.mean()
+    if np.abs(slope * x + offset - y).max() <= 1e-9 * np.abs(y - y.mean()).max():
+        return True, f"the target is {slope:.6g} times it" + (f" plus {offset:.6g}" if abs(offset) > 1e-9 else "")
+    order = np.lexsort((y, x))
+    steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
+    if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
+        return False, "sorted by it, the target only rises or only falls"
+    return None
