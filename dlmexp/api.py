@@ -45,12 +45,12 @@ def run(
 ) -> "Results":
     """Train what a config asks for, as `dlmexp run` does, and return the results folder.
 
-    dataset: names of datasets; or data in memory: a DataFrame with the column `target`, or arrays (X, y). Data in memory
-    needs a `task` (regression, binary or count) and is called `name`; it is written to the results folder as a table, so
-    that the command line finds it too.
+    dataset: names of datasets; or data in memory: a DataFrame with the column `target`, or arrays (X, y). Data in
+    memory needs a `task` (regression, binary or count) and is called `name`; it is written to the results folder as a
+    table, so that the command line finds it too.
     method: names of methods (`conf/method`).
-    overrides: every other setting of `dlmexp run`, by name: `seeds=[0]`, `beta="list"`, `experiment="class-log"`; nested
-    ones as dictionaries, `training={"regression": {"max_iterations": 100}}`, or `**{"csv.missing": "mean"}`.
+    overrides: every other setting of `dlmexp run`, by name: `seeds=[0]`, `beta="list"`, `experiment="class-log"`;
+    nested ones as dictionaries, `training={"regression": {"max_iterations": 100}}`, or `**{"csv.missing": "mean"}`.
     verbose: False prints nothing.
 
     What is done already is not trained again. A mistake raises `dlmexp.errors.UserError` before anything is written;
@@ -116,8 +116,8 @@ class Results:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """Every record, one row each: the fields of its cell, metrics as `test_nll`, `validation_nll`, ..., and `model`,
-        whether its trained model is there."""
+        """Every record, one row each: the fields of its cell, metrics as `test_nll`, `validation_nll`, ..., and
+        `model`, whether its trained model is there."""
         frame = self._records.frame.copy()
         records = self._records.records
         frame["model"] = [self._records.store.has_model(records[key]) for key in frame["key"]]
@@ -156,7 +156,9 @@ class Results:
     def _record(self, key: str) -> Any:
         found = [one for name, one in self._records.records.items() if name.startswith(key)]
         if len(found) != 1:
-            raise UserError(f"{len(found)} cells in '{self.folder}' have a key that begins with '{key}': give all of it")
+            raise UserError(
+                f"{len(found)} cells in '{self.folder}' have a key that begins with '{key}': give all of it"
+            )
         return found[0]
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ from tests.support import made_up
 
 SMALL = {
     "sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False,
-    "training": {"regression": {"max_iterations": 30}, "binary": {"max_iterations": 30}, "count": {"max_iterations": 30}},
+    "training": {task: {"max_iterations": 30} for task in ("regression", "binary", "count")},
     "dataset.csv.M": 6,
 }  # fmt: skip
 BETAS = {"beta.values": [5, 0.5]}
@@ -49,7 +49,7 @@ def test_a_session_on_a_data_frame(here, capsys):
     assert len(found.model(seeds="all", method="elbo").cells) == 2
     curve = found.curves(best.cells[0].key)
     assert len(curve) == found.cells.set_index("key").loc[best.cells[0].key, "iterations"]
-    model, likelihood = best.to_gpytorch()
+    _, likelihood = best.to_gpytorch()
     assert type(likelihood).__name__ == "GaussianLikelihood"
     assert best.export("mine.pt") == Path("mine.py")
     with pytest.raises(UserError, match="choose a seed"):

@@ -105,7 +105,16 @@ def test_no_cycle_of_packages():
     list(TopologicalSorter(rooms).static_order())
 
 
-TORCHLESS = ["", ".cli", ".api", ".figures.plot", ".claims.judge", ".cluster.status", ".report.page", ".records.collect"]
+TORCHLESS = [
+    "",
+    ".cli",
+    ".api",
+    ".figures.plot",
+    ".claims.judge",
+    ".cluster.status",
+    ".report.page",
+    ".records.collect",
+]
 
 
 @pytest.mark.processes

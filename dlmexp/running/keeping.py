@@ -28,16 +28,18 @@ class Keeper:
 
     def model(self, cell: Cell, split: Prepared, posterior: Posterior) -> bytes:
         """The model file of a cell."""
-        arrays = {name: value[0].cpu().numpy() for name, value in posterior.hyper.items()}
-        m, L, jitter = (value[0].cpu().numpy() for value in (posterior.m, posterior.L, posterior.jitter))
-        schema = self.schemas[cell.dataset]
-        return encoded(
-            TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, arrays, m, L, float(jitter))
-        )
+        return encoded(trained_model(cell, self.schemas[cell.dataset], split, posterior))
 
     def drop_unselected(self, keys: Collection[str] | None = None) -> None:
         """Delete models that no run keeps, as far as that is known by now."""
         drop_unselected(self.store, keys)
+
+
+def trained_model(cell: Cell, schema: Schema, split: Prepared, posterior: Posterior) -> TrainedModel:
+    """What a finished cell leaves behind, as a model."""
+    hyper = {name: value[0].cpu().numpy() for name, value in posterior.hyper.items()}
+    m, L, jitter = (value[0].cpu().numpy() for value in (posterior.m, posterior.L, posterior.jitter))
+    return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
 
 
 def keeper(sweep: Sweep, store: Store) -> Keeper | None:

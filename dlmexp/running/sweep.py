@@ -21,7 +21,16 @@ from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.records.store import Store
 
-RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")  # folders of results
+RESERVED = (
+    "records",
+    "data",
+    "tables",
+    "running",
+    "checkpoints",
+    "quarantine",
+    "multirun",
+    "figures",
+)  # folders of results
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
 
