@@ -17,6 +17,7 @@ import pandas as pd
 
 from dlmexp.errors import UserError
 from dlmexp.records.files import write_atomically
+from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.results import Results as Records
 from dlmexp.records.results import load
 from dlmexp.records.table import selected_table
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Arrays = tuple[Any, Any]
 PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./-]*[A-Za-z_]|[A-Za-z_]")  # what Hydra reads as text and not as a number
+PREDICTIONS = "predictions"
 FAILED, BUDGET_SPENT, STOPPED = 1, 3, 128
 
 
@@ -75,7 +77,13 @@ def run(
     with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
         cfg = compose(words)
         check_table_is_used(words, [cfg])
-        code = execute(cfg, words)
+        before, os.environ[COMMAND] = os.environ.get(COMMAND), portable(["dlmexp", "run", *words])
+        try:
+            code = execute(cfg, words)
+        finally:
+            os.environ.pop(COMMAND)
+            if before is not None:
+                os.environ[COMMAND] = before
     if code >= STOPPED:
         raise KeyboardInterrupt
     if code == BUDGET_SPENT:
@@ -92,13 +100,24 @@ def results(folder: str | os.PathLike[str] = "results") -> "Results":
 
 def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "Figure":
     """A figure of `dlmexp plot` as a matplotlib figure. `by` restricts the records by fields of their cells, as
-    `--by` does: `plot("class-log", "results", dataset="ringnorm")`."""
+    `--by` does: `plot("class-log", "results", dataset="ringnorm")`; for "predictions" it chooses the model."""
     from dlmexp.figures import style
     from dlmexp.figures.compose import render
     from dlmexp.figures.plot import measured
     from dlmexp.figures.variants import parse_by
 
-    terms = parse_by(f"{key}={value}" for key, value in by.items())
+    given = [f"{key}={value}" for key, value in by.items()]
+    if name == PREDICTIONS:
+        from dlmexp.figures.predictions import render as render_predictions
+        from dlmexp.models.choose import chosen
+        from dlmexp.models.diagnosis import diagnose
+
+        records = load(folder)
+        (record,) = chosen(records, given)
+        found = diagnose(records, record)
+        with style.use():
+            return render_predictions(found)
+    terms = parse_by(given)
     drawn = next(iter(measured([load(folder)], [name], terms, None)))
     with style.use():
         return render(drawn)

@@ -30,7 +30,7 @@ ALLOWED = {
     "models": {"records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
     "running": {"models", "records", "plan", "training", "objectives", "estimators", "gp", "data", *BASIS},
     "cluster": {"running", "records", "plan", *BASIS},
-    "figures": {"records", "plan", "data", *BASIS},
+    "figures": {"models", "records", "plan", "data", *BASIS},
     "claims": {"figures", "records", "data", *BASIS},
     "report": {"claims", "figures", "records", "plan", *BASIS},
 }

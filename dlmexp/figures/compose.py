@@ -77,8 +77,8 @@ def _against(panel: Panel) -> str:
     return against.get(panel.kind, panel.x)
 
 
-def render(drawn: Drawn) -> Canvas:
-    """Draws the figure at its printed size; call within `style.use()`."""
+def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
+    """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`."""
     panels, columns = drawn.drawing.panels, min(drawn.drawing.figure.columns, len(drawn.drawing.panels))
     rows = -(-len(panels) // columns)
     width = style.COLUMN if columns == 1 else style.TEXT
@@ -88,6 +88,8 @@ def render(drawn: Drawn) -> Canvas:
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
     notes = _notes(drawn)
     height = rows * (PANEL_HEIGHT if columns > 1 else 2.0) + 0.14 * lines + 0.11 * len(notes) + 0.1
+    if wanted is not None:
+        width, height = wanted, height * wanted / width
     canvas = Canvas(figsize=(width, height), layout="constrained")
     grid = canvas.subplots(rows, columns, squeeze=False)
     for index, ax in enumerate(grid.flat):
