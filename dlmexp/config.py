@@ -85,6 +85,8 @@ class TrainingConfig:
     lr: float = 0.1
     final_lr: float | None = None  # the learning rate decays to this one ...
     decay: int | None = None  # ... within so many iterations; the stopping rule applies after them
+    epsilon: float = 1e-8  # of Adam: added to the size of a gradient that it divides by
+    resolution: float | None = None  # steps are multiples of lr * resolution, so that rounding errors do not enter them
     minibatch: int | None = None
     minibatch_lr: float = 0.1
     minibatch_rows: str = "epochs"  # epochs: a permutation in every epoch | afresh: drawn anew at every step

@@ -1,8 +1,9 @@
 """Claim 19: what a step of uPS costs beside one of bMC, from runs that had their device to themselves.
 
-Records do not say whether their device was shared, but their times do: a batch ended when its last record was written,
-and took as long as the seconds of its cells together. A run is left out where another run of the same results, on the
-same machine and device, overlaps with it. Runs that left no record here can't be seen.
+Records say whether another batch of their process shared the device. Of other processes their times tell: a batch
+ended when its last record was written, and took as long as the seconds of its cells together. A run is left out where
+another run of the same results, on the same machine and device, overlaps with it. Runs that left no record here can't
+be seen.
 """
 
 import math
@@ -42,7 +43,7 @@ def alone(records: list[Record]) -> set[str]:
             overlap = np.minimum(ends, end) - np.maximum(begins, begin)
             overlap[index] = 0.0
             if overlap.max() <= OVERLAP_SECONDS:
-                found |= {record.key for record in several}
+                found |= {record.key for record in several if record.result.alone is not False}
     return found
 
 

@@ -14,7 +14,8 @@ def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable
     the other still reads, provided that what `work` reads is kept until its result has been asked for."""
     if device.type != "cuda":
         return work
-    main, side = torch.cuda.current_stream(device), _side_stream(device)
+    main = torch.cuda.current_stream(device)
+    side = _side_stream(device, main.stream_id)
     side.wait_stream(main)
     with torch.cuda.stream(side):
         result = work()
@@ -27,5 +28,6 @@ def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable
 
 
 @cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device, beside: int) -> torch.cuda.Stream:
+    """One for each stream that work is taken from: what is freed on a side stream may still be read on its main one."""
     return torch.cuda.Stream(device)

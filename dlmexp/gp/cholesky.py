@@ -7,8 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.fused import fused
 
 FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
+LARGE_PRODUCT = 20_000_000  # entries of [B, M, N]
 
 
 class Factor(NamedTuple):
@@ -49,10 +51,27 @@ def escalate(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> tuple[Flo
 def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
     """dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`: `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle
     and halves the diagonal (Murray 2016, arXiv:1602.07527)."""
-    sym = C.tril()
-    sym = sym + sym.mT
-    sym.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-    return (0.5 * inverse.mT) @ sym @ inverse
+    if fused(C):
+        from dlmexp.gp.fused.triangular import symmetric
+
+        half = symmetric(C)
+    else:
+        half = 0.5 * C.tril()
+        half = half + half.mT
+        half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+    return inverse.mT @ half @ inverse
+
+
+def triangular_product(R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]) -> Float[Tensor, "B M N"]:
+    """`R K` for a lower triangle R. Large ones on a GPU in two halves, which leaves out a quarter of the work."""
+    B, M, N = K.shape
+    if not K.is_cuda or B * M * N < LARGE_PRODUCT or not K.is_contiguous():
+        return R @ K
+    half = M // 2
+    out = torch.empty_like(K)
+    torch.bmm(R[:, :half, :half], K[:, :half], out=out[:, :half])
+    torch.bmm(R[:, half:], K, out=out[:, half:])
+    return out
 
 
 class _Jitter(torch.autograd.Function):
@@ -70,10 +89,22 @@ class _Jitter(torch.autograd.Function):
 
 
 def _add_to_diagonal(K: Tensor, jitter: Tensor) -> Tensor:
+    if fused(K):
+        from dlmexp.gp.fused.small import added_to_diagonal
+
+        return added_to_diagonal(K, jitter)
     K = K.clone()
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     diagonal.add_((jitter * diagonal.mean(-1)).unsqueeze(-1))
     return K
+
+
+def _inverse(L: Tensor, eye: Tensor) -> Tensor:
+    if not fused(L):
+        return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
+    from dlmexp.gp.fused.triangular import inverse
+
+    return inverse(L)
 
 
 class _Cholesky(torch.autograd.Function):
@@ -84,7 +115,7 @@ class _Cholesky(torch.autograd.Function):
         # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
         ok = (info == 0) & L[..., -1, -1].isfinite()
         L = torch.where(ok[..., None, None], L, eye)
-        inverse = torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
+        inverse = _inverse(L, eye)
         ctx.save_for_backward(L, inverse)
         ctx.mark_non_differentiable(ok)
         ctx.set_materialize_grads(False)

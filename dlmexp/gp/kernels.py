@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper, Parameter
 from dlmexp.gp.kernel import KERNELS, Kernel
 
@@ -47,6 +48,8 @@ class RBF(Stationary):
     """`s exp(-|x - x'|^2 / 2 l^2)`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
+        if fused(X1) and (X1 is X2 or not X2.requires_grad):
+            return _Fused.apply(X1, None if X1 is X2 else X2, hyper["lengthscale"], hyper["outputscale"], False)  # pyright: ignore[reportReturnType]
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with the others.
         s = torch.nn.functional.pad(hyper["outputscale"].log()[..., None, None], (left.shape[-1] - 1, 0))
@@ -57,6 +60,8 @@ class Matern52(Stationary):
     """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
+        if fused(X1) and (X1 is X2 or not X2.requires_grad):
+            return _Fused.apply(X1, None if X1 is X2 else X2, hyper["lengthscale"], hyper["outputscale"], True)  # pyright: ignore[reportReturnType]
         left, right = _factors(X1, X2, hyper["lengthscale"])
         return _Matern52.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
 
@@ -75,6 +80,30 @@ def _factors(X1: Tensor, X2: Tensor, lengthscale: Tensor) -> tuple[Tensor, Tenso
     if lengthscale.shape[-1] == 1:
         square = square.sum(-1, keepdim=True)
     return left, torch.cat([X2, square, torch.ones_like(X2[..., :1])], -1)
+
+
+class _Fused(torch.autograd.Function):
+    """The kernel matrix between Z and X (None: Z itself) in one pass, and its gradients in another."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, Z: Tensor, X: Tensor | None, lengthscale: Tensor, outputscale: Tensor, matern: bool
+    ) -> Tensor:
+        from dlmexp.gp.fused.stationary import covariance
+
+        K = covariance(Z, Z if X is None else X, lengthscale, outputscale, matern)
+        ctx.save_for_backward(Z, X, lengthscale, outputscale, K)
+        ctx.matern = matern
+        return K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        from dlmexp.gp.fused.stationary import pull
+
+        Z, X, l, s, K = ctx.saved_tensors
+        d_Z, d_l, d_s = pull(grads[0], K, Z, Z if X is None else X, l, s, ctx.matern, gram=X is None)
+        return d_Z, None, d_l, d_s, None
 
 
 class _Exponential(torch.autograd.Function):

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import Factor, factorise, pullback
+from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
+from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 
@@ -50,6 +51,8 @@ def marginals(
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
+    if fused(m):
+        return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
     log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
     return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
 
@@ -82,9 +85,13 @@ class _Marginals(torch.autograd.Function):
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
         S = L @ L.mT
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
-        A = Luu_inv @ Kuf
+        A = triangular_product(Luu_inv, Kuf)
         V = (Luu_inv.mT @ S) @ A
         ctx.save_for_backward(Luu_inv, m, L, A, V)
+        if fused(A):
+            from dlmexp.gp.fused.marginals import column_sums
+
+            return column_sums(m, A, Kuf.contiguous(), V)
         return (m.unsqueeze(-2) @ A).squeeze(-2), _column_sums(Kuf * V)
 
     @staticmethod
@@ -92,17 +99,53 @@ class _Marginals(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor, Tensor]:
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
-        P = (A * h.unsqueeze(-2)) @ A.mT
-        r = (A @ g.unsqueeze(-1)).squeeze(-1)
+        Ah, r = _weighted(A, h, g)
+        P = Ah @ A.mT
         PL = P @ L
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:
-            w = Luu_inv.mT @ m.unsqueeze(-1)
-            d_Kuf = (V * (2 * h).unsqueeze(-2)).addcmul_(w, g.unsqueeze(-2))
+            d_Kuf = _with_outer(V, h, (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1), g)
         if ctx.needs_input_grad[1]:
             SP = L @ PL.mT - P
             d_Kuu = -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2))
         return d_Kuf, d_Kuu, None, r, 2 * PL
+
+
+class _KL(torch.autograd.Function):
+    """`kl` as one GPU kernel, and its gradients as another."""
+
+    @staticmethod
+    def forward(ctx: Any, m: Tensor, L: Tensor) -> Tensor:
+        from dlmexp.gp.fused.small import kl
+
+        ctx.save_for_backward(m, L)
+        return kl(m, L)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        from dlmexp.gp.fused.small import kl_gradients
+
+        m, L = ctx.saved_tensors
+        return kl_gradients(m, L, grads[0])
+
+
+def _weighted(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """`A diag(h)` and `A g`."""
+    if not fused(A):
+        return A * h.unsqueeze(-2), (A @ g.unsqueeze(-1)).squeeze(-1)
+    from dlmexp.gp.fused.marginals import weighted
+
+    return weighted(A, h, g)
+
+
+def _with_outer(V: Tensor, h: Tensor, w: Tensor, g: Tensor) -> Tensor:
+    """`2 V diag(h) + w g^T`."""
+    if not fused(V):
+        return (V * (2 * h).unsqueeze(-2)).addcmul_(w.unsqueeze(-1), g.unsqueeze(-2))
+    from dlmexp.gp.fused.marginals import with_outer
+
+    return with_outer(V, h, w, g)
 
 
 def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:

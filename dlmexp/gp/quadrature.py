@@ -25,7 +25,10 @@ gauss_hermite._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMe
 def _gauss_hermite(nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     e, w = np.polynomial.hermite_e.hermegauss(nodes)
     log_w = np.log(w) - np.log(w.sum())
-    return torch.tensor(e, dtype=dtype, device=device), torch.tensor(log_w, dtype=dtype, device=device)
+    rule = torch.tensor(e, dtype=dtype, device=device), torch.tensor(log_w, dtype=dtype, device=device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # the next to use them may be on another stream
+    return rule
 
 
 def at_nodes(

@@ -33,6 +33,9 @@ Path = Callable[[Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Flo
 """The mean of q and the objective that solve S splits at K betas, from the moments of all rows."""
 
 
+NO_PENALTY = "beta = 0: without a penalty there may be no minimiser, or more than one; this is where training stopped"
+
+
 @dataclass(frozen=True)
 class Objective:
     """Training minimises `sum_i row_loss_i + beta * regulariser(m, L)`, divided by the number of rows (docs/SPEC.md,
@@ -63,6 +66,12 @@ class Objective:
     def collapses(self, likelihood: type[Likelihood]) -> bool:
         """Whether it has a closed form over q with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
+
+    def note(self, variant: str, beta: float | None) -> str | None:
+        """What a reader of a fit must know: whether its objective has a minimiser at all."""
+        if variant == "joint" and self.joint_note is not None:
+            return self.joint_note
+        return NO_PENALTY if self.has_beta and beta == 0 else None
 
     def solved(self, variant: str) -> bool:
         """Whether this variant is solved, not trained: nothing is left to learn once the hyperparameters are held."""

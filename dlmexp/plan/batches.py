@@ -1,6 +1,6 @@
 """Which cells are to be trained, in which batches and in which order."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dlmexp.objectives import OBJECTIVES
@@ -79,11 +79,23 @@ def cells_at_once(cell: Cell, device: str, free: float | None) -> int:
     """The batch size for cells of this shape; `free` is the GPU's free memory in bytes."""
     if OBJECTIVES[cell.objective].solved(cell.variant):
         return EVERY  # one eigendecomposition per seed serves all betas
-    rows = min(cell.n, cell.minibatch or cell.n)
-    width = 8 if cell.dtype == "float64" else 4
-    array = width * rows * (cell.M + (cell.samples or 0))
     if device == "cpu":
-        return max(1, int(CPU_BYTES / array))
+        return max(1, int(CPU_BYTES / (_width(cell) * entries_of((cell,)))))
     assert free is not None
-    history = width * (cell.max_iterations or 0)
-    return max(1, int(GPU_SHARE * free / (ARRAYS * array + history)))
+    return max(1, int(GPU_SHARE * free / bytes_of((cell,))))
+
+
+def entries_of(batch: Sequence[Cell]) -> int:
+    """Entries of the largest arrays in a step of this batch: those of [B, M, rows], and of its samples."""
+    cell = batch[0]
+    return len(batch) * min(cell.n, cell.minibatch or cell.n) * (cell.M + (cell.samples or 0))
+
+
+def bytes_of(batch: Sequence[Cell]) -> float:
+    """Memory that a GPU needs to train this batch."""
+    history = len(batch) * (batch[0].max_iterations or 0)
+    return _width(batch[0]) * (ARRAYS * entries_of(batch) + history)
+
+
+def _width(cell: Cell) -> int:
+    return 8 if cell.dtype == "float64" else 4

@@ -53,6 +53,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     criterion: str = "mean"  # what the tolerance is compared with: spread per row | sum | relative
     final_lr: float | None = None  # of a learning rate that decays, ...
     decay: int | None = None  # ... within so many iterations
+    epsilon: float = 1e-8  # of Adam
+    resolution: float | None = None  # Adam's steps are multiples of lr * resolution
 
     @cached_property
     def key(self) -> str:

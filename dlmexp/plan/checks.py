@@ -87,7 +87,10 @@ def _positive(cfg: RunConfig) -> dict[str, float | None]:
     for name, dataset in cfg.dataset.items():
         found |= {f"dataset.{name}.M": dataset.M, f"dataset.{name}.test_cap": dataset.test_cap}
     for name, training in cfg.training.items():
-        for what in ("lr", "final_lr", "decay", "minibatch", "minibatch_lr", "window", "max_iterations", "epochs"):
+        for what in (
+            "lr", "final_lr", "decay", "epsilon", "resolution", "minibatch", "minibatch_lr", "window", "max_iterations",
+            "epochs",
+        ):  # fmt: skip
             found[f"training.{name}.{what}"] = getattr(training, what)
         found |= {f"training.{name}.estimator_lr.{which}": lr for which, lr in training.estimator_lr.items()}
     return found

@@ -22,7 +22,7 @@ LONGEST = 1000  # betas of a grid
 USUAL = {"lengthscale", "outputscale", "noise", "mean"}  # parameters that most models have, but not all
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
-    "decay": None,
+    "decay": None, "epsilon": 1e-8, "resolution": None,
 }  # fmt: skip
 BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
 
@@ -95,6 +95,7 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
         dtype=cfg.dtype, seed=seed, beta=1.0, inducing=training.inducing,
         minibatch_rows=training.minibatch_rows if minibatch else "epochs",
         criterion="mean" if window is None else training.criterion, final_lr=training.final_lr, decay=training.decay,
+        epsilon=training.epsilon, resolution=training.resolution,
     )  # fmt: skip
     if cell.evaluate == "epoch" and minibatch is None:
         raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")

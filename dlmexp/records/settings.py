@@ -9,6 +9,7 @@ from dlmexp.records.selection import Choice
 THROUGHOUT = (
     "data", "split", "kernel", "ard", "mean", "form", "parameterisation", "options", "window", "tolerance",
     "max_iterations", "epochs", "evaluate", "dtype", "initial", "inducing", "criterion", "final_lr", "decay",
+    "epsilon", "resolution",
 )  # fmt: skip
 # These follow from the size (M is at most n, minibatches begin at some n), so they are settled size by size.
 PER_SIZE = ("M", "lr", "minibatch", "minibatch_rows")

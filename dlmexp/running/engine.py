@@ -1,9 +1,11 @@
-"""The engine: trains batches of cells one after another, with checkpoints, and writes one record per cell."""
+"""The engine: trains batches of cells, several at once on a GPU, with checkpoints, and writes one record per cell."""
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +22,12 @@ from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target
 from dlmexp.running.keeping import Keeper
+from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
-from dlmexp.running.signals import StopRequest
+from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.writer import Writer
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
@@ -31,7 +35,8 @@ from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Finished, Training, train
 from dlmexp.training.trivial import trivial_metrics
 
-POLL_SECONDS = 2.0
+POLL_SECONDS = 2.0  # between looks at other processes
+DEVICE_POLL_SECONDS = 2e-4
 
 Batch = tuple[Cell, ...]
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
@@ -51,6 +56,9 @@ class Engine:
     checkpoint_seconds: float
     keeper: Keeper | None = None  # of trained models
     again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
+    lanes: Lanes = field(init=False)
+    writer: Writer = field(init=False)
+    _new_bases: bool = False  # a fit that others start from has got its record
     _refit: dict[str, Cell] = field(default_factory=dict)
     _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
@@ -60,42 +68,88 @@ class Engine:
         # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
         twice = self.again | self.store.packs.records.keys()
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
-        queue, taken = deque(self._resumable(batches)), deque[Batch]()
-        while queue or taken:
-            self.stop.raise_if_requested()
-            waiting = not queue
-            batch = (taken if waiting else queue).popleft()
-            done, failed = self._keys()
+        queue = deque(self._resumable(batches))
+        with Writer(beside=self.target.device.type == "cuda") as self.writer:
+            self._run(queue)
+
+    def _run(self, queue: deque[Batch]) -> None:
+        self.lanes, running, ended = Lanes(self.target.device), list[InFlight](), list[InFlight]()
+        while queue or running:
+            if not running:  # where some are, each of them saves its state before it stops
+                self.stop.raise_if_requested()
+            if ended or self._new_bases or not running:
+                self._new_bases = False
+                self._start(queue, running)
+            ready = [flight for flight in running if flight.lane.ready]
+            ended = [flight for flight in ready if self._ends(flight, queue, running)]
+            if running and not ready:
+                time.sleep(DEVICE_POLL_SECONDS)
+
+    def _start(self, queue: deque[Batch], running: list[InFlight]) -> None:
+        """Start batches while the device has room for them; those that must wait for others stay in the queue."""
+        self.writer.finish()
+        done, failed = self._keys()
+        here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
+        holder = None
+        for _ in range(len(queue)):
+            if not self.lanes.have_room(queue[0], running):
+                return
+            batch = queue.popleft()
             pending = tuple(cell for cell in batch if cell.key not in done)
             if not pending:
                 self.progress.skipped(len(batch))
                 continue
-            ahead = {cell.key for other in (*queue, *taken) for cell in other}
-            self.presence.announce(cell.key for cell in pending)
+            keys = {cell.key for cell in pending}
             needed = {cell.base for cell in pending if cell.base} - done - failed
-            holders = self.presence.announced_earlier({cell.key for cell in pending} | needed)
+            self.presence.announce(keys)
+            holders = self.presence.announced_earlier(keys | needed)
             # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
-            if holders or needed & ahead:
-                self.presence.announce(())
-                taken.append(batch)
-                if waiting and holders:
-                    self.progress.waiting(holders[0].description)
-                    time.sleep(POLL_SECONDS)
+            if holders or needed & here:
+                self.presence.withdraw(keys)
+                queue.append(batch)
+                holder = holders[0] if holders else holder
                 continue
-            try:
-                self._batch(batch, pending)
-            except torch.OutOfMemoryError:
-                if len(pending) == 1:
-                    raise
-                torch.cuda.empty_cache()
-                self.progress.halved(len(pending))
-                for cells in (batch, pending):
-                    checkpoint.discard(checkpoint.path_of(self.store, cells))
-                half = len(pending) // 2
-                queue.extendleft((pending[half:], pending[:half]))
-            self.presence.announce(())
-            if self.keeper is not None:
-                self.keeper.drop_unselected({cell.key for cell in batch})
+            running.append(InFlight(batch, pending, self._batch(batch, pending), self.lanes.take()))
+        if queue and not running and holder is not None:
+            self.progress.waiting(holder.description)
+            time.sleep(POLL_SECONDS)
+
+    def _ends(self, flight: InFlight, queue: deque[Batch], running: list[InFlight]) -> bool:
+        """Let a batch go on until it waits for the device. Whether it has ended: its lane is free for another one."""
+        try:
+            if flight.lane.go_on(flight.work):
+                return False
+        except torch.OutOfMemoryError:
+            queue.extendleft(self._out_of_memory(flight, len(running)))
+        except Stop:
+            for other in running:
+                with contextlib.suppress(Stop):
+                    while other is not flight and other.lane.go_on(other.work):
+                        pass
+            raise
+        running.remove(flight)
+        self.lanes.give_back(flight.lane)
+        self.writer.finish()
+        self.presence.withdraw(cell.key for cell in flight.pending)
+        if self.keeper is not None:
+            self.keeper.drop_unselected({cell.key for cell in flight.batch})
+        return True
+
+    def _out_of_memory(self, flight: InFlight, running: int) -> list[Batch]:
+        """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
+        batch, pending = flight.batch, flight.pending
+        if running == 1 and len(pending) == 1:
+            raise
+        torch.cuda.empty_cache()
+        if running > 1:
+            self.lanes.fewer(running)
+            self.progress.fewer(running - 1)
+            return [batch]
+        self.progress.halved(len(pending))
+        for cells in (batch, pending):
+            checkpoint.discard(checkpoint.path_of(self.store, cells))
+        half = len(pending) // 2
+        return [pending[half:], pending[:half]]
 
     def _keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
@@ -125,8 +179,8 @@ class Engine:
         rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
         return resumed + [batch for batch in rest if batch]
 
-    def _batch(self, batch: Batch, pending: Batch) -> None:
-        """Write records for the `pending` cells of a batch."""
+    def _batch(self, batch: Batch, pending: Batch) -> Iterator[None]:
+        """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
         self.progress.started(pending)
         if orphans := self._orphans(pending):
             for cell in orphans:
@@ -141,7 +195,7 @@ class Engine:
             for finished in solve(self._program(pending)):
                 self._record(pending[finished.cell], finished)
         else:
-            self._train(batch, pending)
+            yield from self._train(batch, pending)
 
     def _orphans(self, cells: Batch) -> set[Cell]:
         """Cells that need an ELBO fit which has no sound record."""
@@ -152,7 +206,7 @@ class Engine:
     def _program(self, cells: Batch) -> Any:
         return program(cells, self.prepared, self._base, self.target)
 
-    def _train(self, batch: Batch, pending: Batch) -> None:
+    def _train(self, batch: Batch, pending: Batch) -> Iterator[None]:
         """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
         how = settings(batch[0], self.target)
         resumed = self._resume(batch, how)
@@ -172,20 +226,23 @@ class Engine:
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 self.stop.raise_if_requested()
 
-        for finished in train(training, how, between):
-            if cells[finished.cell].key in wanted:
+        for finished in train(training, how, between, lambda: self.lanes.used):
+            if finished is None:
+                yield
+            elif cells[finished.cell].key in wanted:
                 self._record(cells[finished.cell], finished)
-        checkpoint.discard(path)
+        self.writer.do(partial(checkpoint.discard, path))
 
     def _save(self, path: Path, cells: Batch, training: Training) -> None:
         notes = {
             "open": [training.cells[i] for i in np.flatnonzero(training.unreported())],
             "cells": training.cells,
             "seconds": training.seconds,
+            "alone": training.alone,
             "curves": [asdict(curve) for curve in training.curves],
             "iteration": int(training.state.iteration),
         }
-        checkpoint.save(path, cells, notes, training.state.arrays())
+        self.writer.do(partial(checkpoint.save, path, cells, notes, training.state.arrays()))
 
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
         """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
@@ -207,7 +264,8 @@ class Engine:
         program = self._program(tuple(found.cells[i] for i in notes["cells"]))
         curves = [Curve(**curve) for curve in notes["curves"]]
         self.progress.resumed(notes["iteration"])
-        return Training(program, state, notes["cells"], notes["seconds"], curves), found.cells
+        alone = notes.get("alone", False)
+        return Training(program, state, notes["cells"], notes["seconds"], curves, alone), found.cells
 
     def _gradients(self, cells: Batch) -> None:
         """Measure bias and variance of the estimators' gradients; nothing is trained."""
@@ -240,12 +298,13 @@ class Engine:
             converged=finished.stopped != "limit" or all_iterations,
             stopped=("epochs" if cell.epochs else "iterations") if all_iterations else finished.stopped,
             seconds=float(finished.seconds),
+            alone=finished.alone,
             acceptance=finished.acceptance,
             objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
             y_mean=split.y_mean,
             y_std=split.y_std,
             hyperparameters=scalars,
-            note=objective.joint_note if cell.variant == "joint" else None,
+            note=objective.note(cell.variant, cell.beta),
         )
         arrays: dict[str, np.ndarray] = (
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
@@ -280,7 +339,8 @@ class Engine:
     ) -> None:
         made = provenance(str(self.target.device), self.experiment)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
-        self.store.write(record, arrays, model)
+        self.writer.do(partial(self.store.write, record, arrays, model))
+        self._new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
         self.progress.finished(record)
 
 

@@ -41,6 +41,8 @@ def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Tar
         how = settings(some[0], target)
         made = program(some, lambda _: split, lambda cell: {}, target)
         for finished in train(Training.start(made, how), how):
+            if finished is None:  # a GPU is at work
+                continue
             cell = some[finished.cell]
             score, why = _score(finished, metric, len(cells) == 1, why)
             scores[cell.beta or 0.0] = score

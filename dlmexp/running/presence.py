@@ -24,8 +24,7 @@ class ActiveProcess:
     name: str
     host: str
     pid: int
-    announced: int  # when, in nanoseconds since the epoch
-    keys: frozenset[str]
+    keys: dict[str, int]  # and when they were announced, in nanoseconds since the epoch
     job: str | None = None  # SLURM job
 
     @property
@@ -43,12 +42,12 @@ class Presence:
         self.name = f"{host}-{pid}-{time.time_ns()}"
         self.path = self.folder / f"{self.name}.json"
         self._about = {"host": host, "pid": pid, "job": own_job()}
-        self._announced = 0
+        self._keys: dict[str, int] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Presence":
-        self.announce(())
+        self._write()
         self._thread.start()
         return self
 
@@ -59,19 +58,32 @@ class Presence:
             self.path.unlink()
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Write which cells this process trains from now on."""
-        self._announced = time.time_ns()
-        about = {**self._about, "announced": self._announced, "keys": sorted(keys)}
-        write_atomically(self.path, json.dumps(about).encode())
+        """Write that this process trains these cells as well from now on."""
+        moment = time.time_ns()
+        self._keys = dict.fromkeys(keys, moment) | self._keys
+        self._write()
+
+    def withdraw(self, keys: Iterable[str]) -> None:
+        """Write that it does not train these cells any more."""
+        for key in keys:
+            self._keys.pop(key, None)
+        self._write()
 
     def announced_earlier(self, keys: Iterable[str]) -> list[ActiveProcess]:
         """Other live processes that announced some of these cells before this one did (names settle a tie)."""
-        wanted, own = frozenset(keys), (self._announced, self.name)
+        wanted, moment = frozenset(keys), time.time_ns()
         return [
             process
             for process in active_processes(self.folder.parent)
-            if process.name != self.name and process.keys & wanted and (process.announced, process.name) < own
+            if process.name != self.name
+            and any(
+                (process.keys[key], process.name) < (self._keys.get(key, moment), self.name)
+                for key in process.keys.keys() & wanted
+            )
         ]
+
+    def _write(self) -> None:
+        write_atomically(self.path, json.dumps({**self._about, "keys": self._keys}).encode())
 
     def _heartbeat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
@@ -86,9 +98,9 @@ def active_processes(root: Path) -> list[ActiveProcess]:
         try:
             age = time.time() - path.stat().st_mtime
             about = json.loads(path.read_bytes())
-            keys = frozenset(about["keys"])
-            process = ActiveProcess(path.stem, about["host"], about["pid"], about["announced"], keys, about["job"])
-        except (OSError, ValueError, KeyError, TypeError):
+            keys = {key: int(moment) for key, moment in about["keys"].items()}
+            process = ActiveProcess(path.stem, about["host"], about["pid"], keys, about["job"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         if process.host == socket.gethostname() and not _alive(process.pid):
             with contextlib.suppress(OSError):

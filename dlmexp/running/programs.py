@@ -35,6 +35,8 @@ def settings(cell: Cell, target: Target) -> Settings:
         criterion=cell.criterion,
         final_lr=cell.final_lr,
         decay=cell.decay,
+        epsilon=cell.epsilon,
+        resolution=cell.resolution,
     )
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from multiprocessing import current_process
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +17,16 @@ from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
 
 
+class _Seen(NamedTuple):
+    """The last look at a batch in training."""
+
+    moment: float
+    iteration: int
+    live: int
+    rate: float
+    objective: float
+
+
 class Progress(ABC):
     """Counts of cells and batches, updated by the engine; subclasses show them."""
 
@@ -24,9 +34,8 @@ class Progress(ABC):
         self.total, self.batches, self.batch = total, batches, 0
         self.done = self.failed = self.skipped_cells = 0
         self.current, self.idle = "", False
-        self.rate, self.objective, self.iteration, self.live = 0.0, float("nan"), 0, 0
         self.began = time.monotonic()
-        self._seen: tuple[float, int] | None = None
+        self._training: dict[int, _Seen] = {}  # batches in training, by the id of theirs
 
     def __enter__(self) -> "Progress":
         return self
@@ -54,7 +63,7 @@ class Progress(ABC):
     def started(self, cells: tuple[Cell, ...]) -> None:
         """A batch begins."""
         self.batch += 1
-        self._seen, self.idle, first = None, False, cells[0]
+        self.idle, first = False, cells[0]
         betas = {cell.beta for cell in cells}
         name = f"{first.variant} {first.objective}"
         name += "" if first.samples is None else f" {first.estimator_label}"
@@ -71,17 +80,31 @@ class Progress(ABC):
         self.show(f"  resumes at iteration {iteration}")
 
     def tick(self, training: Any) -> None:
-        """Update iteration, speed and objective of the batch in training, at most four times a second."""
+        """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment = time.monotonic()
-        if self._seen is not None and moment - self._seen[0] < 0.25:
+        seen = self._training.get(id(training))
+        if seen is not None and moment - seen.moment < 0.25:
             return
-        self.iteration, self.live = int(training.state.iteration), int(training.live().sum())
-        if self._seen is not None:
-            self.rate = (self.iteration - self._seen[1]) / (moment - self._seen[0])
-        if self.iteration and self.live:
-            self.objective = float(training.state.history[:, self.iteration - 1].nanmean())
-        self._seen = (moment, self.iteration)
+        iteration, live = int(training.state.iteration), int(training.live().sum())
+        if not live:
+            self._training.pop(id(training), None)
+            return
+        rate = 0.0 if seen is None else (iteration - seen.iteration) / (moment - seen.moment)
+        objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else float("nan")
+        self._training[id(training)] = _Seen(moment, iteration, live, rate, objective)
         self.show()
+
+    @property
+    def numbers(self) -> str:
+        """Iteration, cells, speed and objective of the batch in training; of several at once, cells and speed."""
+        if not self._training:
+            return "starting"
+        several = self._training.values()
+        if len(several) > 1:
+            live, speed = sum(one.live for one in several), sum(one.live * one.rate for one in several)
+            return f"{len(several)} batches at once, {live} live, {speed:.0f} model-steps/s"
+        (one,) = several
+        return f"it {one.iteration}, {one.live} live, {one.rate:.0f} it/s, objective {one.objective:.4f}"
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
@@ -103,6 +126,10 @@ class Progress(ABC):
         self.current, self.idle = f"waiting for cells that {process} trains", True
         self.show()
 
+    def fewer(self, batches: int) -> None:
+        """Memory ran out with several batches at once."""
+        self.show(f"  out of memory: going on with {counted(batches, 'batch')} at once")
+
     def halved(self, cells: int) -> None:
         """A batch did not fit into memory and is split in two."""
         self.batches += 1
@@ -119,9 +146,8 @@ class PlainProgress(Progress):
             print(line, flush=True)
         elif time.monotonic() - max(self._shown, self.began) > 10:
             self._shown = time.monotonic()
-            numbers = f"it {self.iteration}, {self.live} live, {self.rate:.0f} it/s, objective {self.objective:.4f}"
             counts = f"{self.settled}/{self.total} cells, {self.failed} failed"
-            print(f"  {counts}; {self.current if self.idle else numbers}, {self.left} left", flush=True)
+            print(f"  {counts}; {self.current if self.idle else self.numbers}, {self.left} left", flush=True)
 
 
 class LiveProgress(Progress):
@@ -153,8 +179,7 @@ class LiveProgress(Progress):
         self._bar.update(self._task, completed=self.settled, left=f"{self.left} left")
         facts = Table.grid(padding=(0, 2))
         facts.add_row(f"batch {self.batch}/{self.batches}", self.current)
-        numbers = f"iteration {self.iteration}  {self.live} live  {self.rate:.0f} it/s  objective {self.objective:.4f}"
-        facts.add_row(f"{self.failed} failed", "" if self.idle else numbers)
+        facts.add_row(f"{self.failed} failed", "" if self.idle else self.numbers)
         self._live.update(Group(self._bar, facts))
 
 

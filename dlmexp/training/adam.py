@@ -17,10 +17,17 @@ def adam(
     steps: Int[Tensor, "B"],
     move: Bool[Tensor, "B"],
     lr: float | Float[Tensor, ""],
+    epsilon: float = EPSILON,
+    resolution: float | None = None,
 ) -> None:
     """One update in place of the cells in `move`; `steps` counts each cell's updates, this one included.
 
     The others keep their values and moments, so that a stopped cell stays as it was when it stopped.
+
+    Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a step; from there they
+    grow tenfold within a few iterations (docs/SPEC.md, section 6). With a `resolution` every step is a whole multiple
+    of `lr * resolution`. Gradients that differ by rounding then make the same step, to the last bit, unless they lie
+    on two sides of a border between multiples; a larger `epsilon` makes that rare where gradients are small.
     """
     made = steps.to(torch.float64)  # a power of integers would come in float32
     correction1 = 1 - BETA1**made
@@ -30,9 +37,13 @@ def adam(
         grad, moving = grads[name], move.view(shape)
         m = torch.lerp(first[name], grad, 1 - BETA1)
         v = torch.addcmul(second[name] * BETA2, grad, grad, value=1 - BETA2)
-        size = (lr / correction1).to(value.dtype).view(shape)
         scale = correction2.to(value.dtype).sqrt().view(shape)
-        moved = value - size * m / (v.sqrt() / scale + EPSILON)
+        size = v.sqrt() / scale + epsilon
+        if resolution is None:
+            moved = value - (lr / correction1).to(value.dtype).view(shape) * m / size
+        else:
+            direction = m / correction1.to(value.dtype).view(shape) / size
+            moved = value - lr * resolution * torch.round(direction / resolution)
         first[name].copy_(torch.where(moving, m, first[name]))
         second[name].copy_(torch.where(moving, v, second[name]))
         value.copy_(torch.where(moving, moved, value))

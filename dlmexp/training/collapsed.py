@@ -16,7 +16,7 @@ class Collapsed(Program):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._X, self._y = self.split.X[self.split.index], self.split.y[self.split.index]
+        self._X, self._y = self.split.inputs_by_cell(), self.split.y[self.split.index]
         entries = ENTRIES_AT_ONCE[self.beta.device.type]
         self._rows_at_once = max(1, entries // (len(self.beta) * self.model.M))
 

@@ -1,7 +1,10 @@
 """The step as a function without arguments: called directly on a CPU, replayed as a captured graph on a GPU."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -11,25 +14,45 @@ from dlmexp.training.state import State
 from dlmexp.training.step import step
 
 
-def stepper(program: Program, state: State, settings: Settings) -> Callable[[], None]:
-    """Advance by one iteration per call. A minibatch is loaded before each call, outside the graph."""
+def stepper(program: Program, state: State, settings: Settings, pool: Any = None) -> Callable[[], None]:
+    """Advance by one iteration per call. A minibatch is loaded before each call, outside the graph.
+
+    Graphs with the same `pool` use the same memory: only the last of them is replayed, and it is captured before the
+    one before it is dropped (see torch.cuda.graph_pool_handle)."""
     one = partial(step, program, state, settings)
     device = state.outcome.device
     if device.type != "cuda" or not program.capturable:
         return _with_rows(program, state, one)
     before = state.clone()
     program.load_minibatch(int(state.iteration))
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
-        for _ in range(2):  # lets cuBLAS and the allocator settle before the capture
+    stream = torch.cuda.current_stream(device)
+    own = torch.cuda.Stream(device) if stream == torch.cuda.default_stream(device) else stream
+    own.wait_stream(stream)
+    with torch.cuda.stream(own):
+        one()  # lets cuBLAS, Triton and the allocator settle before the capture
+        graph = torch.cuda.CUDAGraph()
+        with _captured(graph, pool):
             one()
-    torch.cuda.current_stream(device).wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        one()
+    stream.wait_stream(own)
     state.copy_(before)
     return _with_rows(program, state, graph.replay)
+
+
+@contextmanager
+def _captured(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """Capture what is launched on the current stream, which is not the default one: graphs that share a stream share
+    cuBLAS' workspace, and overwrite each other's when they are replayed at the same time.
+
+    Unlike `torch.cuda.graph` it does not wait for the other streams of the device, where other batches train."""
+    collecting = gc.isenabled()
+    gc.disable()  # what is freed within a capture may be forbidden there
+    graph.capture_begin(pool, capture_error_mode="thread_local")
+    try:
+        yield
+    finally:
+        graph.capture_end()
+        if collecting:
+            gc.enable()
 
 
 def _with_rows(program: Program, state: State, one: Callable[[], None]) -> Callable[[], None]:

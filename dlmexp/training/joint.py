@@ -14,7 +14,7 @@ class Joint(Program):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._whole = None if self.minibatched else (self.split.X[self.split.index], self.split.y[self.split.index])
+        self._whole = None if self.minibatched else (self.split.inputs_by_cell(), self.split.y[self.split.index])
 
     def initial(self) -> Tensors:
         values = self.initial_hyperparameters()

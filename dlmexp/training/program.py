@@ -84,6 +84,11 @@ class Program(ABC):
         return self.model.minibatch is not None
 
     @property
+    def entries(self) -> int:
+        """Of the largest arrays in a step: [B, M, rows]."""
+        return len(self.beta) * self.model.M * (self.model.minibatch or self.n)
+
+    @property
     def capturable(self) -> bool:
         """Whether a step does the same operations whatever the values, so that a CUDA graph can capture it."""
         return self.model.kernel.capturable and self.model.estimator.capturable(self.model.likelihood)

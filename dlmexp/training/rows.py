@@ -19,6 +19,12 @@ class Split:
     seeds: Int[Tensor, "S"]
     index: Int[Tensor, "B"]
 
+    def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
+        """Training inputs of every cell. On a GPU they lie feature by feature, as the kernel matrices read them."""
+        if not self.X.is_cuda:
+            return self.X[self.index]
+        return self.X.mT[self.index].contiguous().mT
+
     def keep(self, cells: Int[Tensor, "K"]) -> "Split":
         """The same for some of the cells; repetitions that no cell needs any more are dropped."""
         used, index = torch.unique(self.index[cells], return_inverse=True)

@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from dlmexp.training.adam import EPSILON
+
 
 @dataclass(frozen=True)
 class Settings:
-    """Adam's learning rate and the stopping rule: the objective's spread over a window, or a number of iterations."""
+    """Adam's steps and the stopping rule: the objective's spread over a window, or a number of iterations."""
 
     lr: float
     iterations: int  # stop here all the same
@@ -21,6 +23,8 @@ class Settings:
     criterion: str = "mean"  # what is compared with the tolerance: the spread per row, of the sum, or relative
     final_lr: float | None = None  # what the learning rate decays to ...
     decay: int | None = None  # ... within so many iterations, after which the stopping rule applies
+    epsilon: float = EPSILON  # added to the size of a gradient that Adam divides by
+    resolution: float | None = None  # Adam's steps are multiples of lr * resolution
 
     def lr_at(self, iteration: Int[Tensor, ""]) -> float | Float[Tensor, ""]:
         """The learning rate of an iteration (counted from 0), on its device: a captured graph works it out anew."""

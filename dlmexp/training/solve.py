@@ -30,6 +30,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
             failed=False,
             iterations=0,
             seconds=seconds,
+            alone=True,
             objective=np.array([float(loss[i] / program.n)]),
             acceptance=None,
             metrics=measured[i].metrics,

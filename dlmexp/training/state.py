@@ -14,6 +14,8 @@ from dlmexp.training.settings import Settings
 
 Tensors = dict[str, Tensor]
 
+ROWS = torch.contiguous_format  # a Cholesky factor may lie in memory by columns; the update of a step goes by rows
+
 RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
 STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
 FAILED = {
@@ -49,9 +51,9 @@ class State:
         B, like = some.shape[0], {"dtype": some.dtype, "device": some.device}
         whole = {"dtype": torch.int64, "device": some.device}
         return cls(
-            values={name: value.clone() for name, value in values.items()},
-            first={name: torch.zeros_like(value) for name, value in values.items()},
-            second={name: torch.zeros_like(value) for name, value in values.items()},
+            values={name: value.clone(memory_format=ROWS) for name, value in values.items()},
+            first={name: torch.zeros_like(value, memory_format=ROWS) for name, value in values.items()},
+            second={name: torch.zeros_like(value, memory_format=ROWS) for name, value in values.items()},
             steps=torch.zeros(B, **whole),
             jitter=torch.full((B,), FIRST_JITTER, **like),
             outcome=torch.full((B,), RUNNING, **whole),

@@ -14,8 +14,10 @@ from dlmexp.training.program import Posterior, Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import FAILED, REPORTED, STOPPED, State
 
-# Stopped cells leave the batch when no more than this share is live: on a GPU leaving means capturing a new graph.
-COMPACT_AT = {"cpu": 1.0, "cuda": 0.75}
+# Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
+# only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
+COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
+LARGE_STEP = 20_000_000
 
 
 @dataclass
@@ -40,7 +42,8 @@ class Finished:
     stopped: str
     failed: bool
     iterations: int
-    seconds: float
+    seconds: float  # its share of the time of its batch, and that one's share of the device
+    alone: bool  # no other batch trained beside it in this process
     objective: np.ndarray
     acceptance: float | None
     metrics: dict[str, Metrics]
@@ -60,6 +63,7 @@ class Training:
     cells: list[int]  # indices in the batch that was started, of the cells still in the state
     seconds: list[float]
     curves: list[Curve]
+    alone: bool = True  # no other batch has trained beside it
 
     @classmethod
     def start(cls, program: Program, settings: Settings) -> "Training":
@@ -94,11 +98,17 @@ def train(
     training: Training,
     settings: Settings,
     between: Callable[[Training], None] = lambda training: None,
-) -> Iterator[Finished]:
-    """Yield every cell as it stops. `between` is called where the state is consistent: after every iteration on a CPU,
-    after a stretch of them on a GPU. Stretches end at fixed iterations, so a resumed run has the same ones."""
-    advance = stepper(training.program, training.state, settings)
+    batches_at_once: Callable[[], int] = lambda: 1,
+) -> Iterator[Finished | None]:
+    """Yield every cell as it stops, and None where a GPU has been given work and the results are not there yet.
+
+    `between` is called where the state is consistent: after every iteration on a CPU, after a stretch of them on a GPU.
+    Stretches end at fixed iterations, so a resumed run has the same ones."""
     device = training.state.outcome.device.type
+    pool = torch.cuda.graph_pool_handle() if device == "cuda" else None
+    advance = stepper(training.program, training.state, settings, pool)
+    large = device == "cuda" and training.program.entries >= LARGE_STEP
+    compact_at = COMPACT_AT["cuda, large" if large else device]
     while (unreported := training.unreported()).any():
         live = training.live()  # not all of `unreported` where a checkpoint was written within a stretch
         iteration = int(training.state.iteration)
@@ -113,8 +123,12 @@ def train(
             if device == "cpu":
                 between(training)
         advance()
+        if device == "cuda":
+            yield None
         now = training.live()
-        share = (perf_counter() - began) / max(1, live.sum())
+        at_once = batches_at_once()
+        training.alone &= at_once == 1
+        share = (perf_counter() - began) / (at_once * max(1, live.sum()))
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
         stopped = np.flatnonzero(unreported & ~now).tolist()
         if settings.evaluate_every:
@@ -123,9 +137,9 @@ def train(
         if stopped:
             yield from _finish(training, stopped)
             training.state.outcome[stopped] = REPORTED
-            if now.any() and now.sum() <= COMPACT_AT[device] * len(now):
+            if now.any() and now.sum() <= compact_at * len(now):
                 training.keep(np.flatnonzero(now).tolist())
-                advance = stepper(training.program, training.state, settings)
+                advance = stepper(training.program, training.state, settings, pool)
         between(training)
 
 
@@ -165,6 +179,7 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
             failed=failed,
             iterations=iterations,
             seconds=training.seconds[index],
+            alone=training.alone,
             objective=state.history[i, :iterations].cpu().numpy(),
             acceptance=float(state.acceptance[i]) / iterations if float(state.acceptance[i]) > 0 else None,
             metrics=measured[i].metrics,

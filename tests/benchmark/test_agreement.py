@@ -1,9 +1,11 @@
 """Comparison of two results folders."""
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.benchmark.agreement import agreement, main
+from dlmexp.benchmark.agreement import agreement, main, ways
 from dlmexp.cli import main as dlmexp
 from dlmexp.errors import UserError
 from dlmexp.records.manifest import manifest, write_manifest
@@ -43,8 +45,77 @@ def test_differences_and_selections_are_counted(tmp_path, capsys):
     # beta = 0.3 has the lowest validation NLL everywhere but with the second seed of the other folder.
     assert found["same beta selected, of 2 selections"] == 50
     assert main([one, other]) == 1
-    assert capsys.readouterr().out.count("NOT MET") == 2
+    assert found["stopped by the rule, of 10 fits"] == 90, "the one that failed has not"
+    assert capsys.readouterr().out.count("NOT MET") == 3
     assert main([one, one]) == 0
+
+
+def test_cells_that_stop_by_their_rule_are_counted(tmp_path):
+    """Of deterministic fits that have a rule; those whose record says that they may have no minimiser are left out."""
+    sampled = replace(CELLS[0], objective="log_dlm", estimator="bmc", options={"samples": 10})
+    for name, converged in (("one", [True, True, False, False]), ("other", [True, True, True, False])):
+        store = Store(tmp_path / name)
+        for each, yes in zip(CELLS, converged, strict=True):
+            record = fit(each, nll=0.5, error=0.1)
+            note = "no minimiser" if each is CELLS[-1] else None
+            store.write(replace(record, result=replace(record.result, converged=yes, note=note)))
+        store.write(fit(sampled, nll=0.5, error=0.1))
+    found = values(tmp_path / "one", tmp_path / "other")
+    assert found["stopped by the rule, of 6 fits"] == pytest.approx(100 * 5 / 6)
+    assert found["fits left out there, perhaps without a minimiser"] == 2
+
+
+def test_shares_by_dataset_and_method_and_by_beta(tmp_path):
+    cells = [cell("banana"), *(replace(cell("ringnorm"), objective="log_dlm", beta=beta) for beta in (2.0, 0.05, 0.0))]
+    for name, shift in (("one", 0), ("other", 2e-4)):
+        store = Store(tmp_path / name)
+        for each in cells:
+            store.write(fit(each, nll=0.5 + shift * (each.beta in (0.05, 0.0)), error=0.1))
+    found = values(tmp_path / "one", tmp_path / "other")
+    assert found["banana, joint elbo: within 0.0001, of 1"] == 100
+    assert found["ringnorm, joint log_dlm: within 0.0001, of 3"] == pytest.approx(100 / 3)
+    assert found["beta >= 1: within 0.0001, of 2"] == 100
+    assert found["beta < 0.1: within 0.0001, of 1"] == found["beta = 0: within 0.0001, of 1"] == 0
+
+
+WORDS = [
+    "dataset=ringnorm_drawn", "protocol=converged", "sizes=[40]", "dataset.ringnorm_drawn.M=5", "seeds=[0]",
+    "method=[elbo,joint_log_dlm]", "beta=list", "beta.values=[4,1,0.5,0.1]", "training.binary.decay=20",
+    "training.binary.window=5", "training.binary.max_iterations=30",
+]  # fmt: skip
+
+
+def test_cells_are_trained_here_in_batches_of_different_sizes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code = main([*WORDS, "--keep", "kept", "--between", "batches"])
+    out = capsys.readouterr().out
+    assert "CPU | CPU, 3 cells at once" in out
+    assert re.search(r"^cells in both +5 ", out, re.MULTILINE)
+    assert "ringnorm_drawn, joint log_dlm: within 0.0001, of 4" in out
+    assert code == (1 if "NOT MET" in out else 0)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0-cpu", "1-cpu-3-cells-at-once"]
+    for folder in (tmp_path / "kept").iterdir():
+        assert len(load(folder).records) == 5
+
+
+def test_without_a_gpu_devices_are_not_compared(monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert dlmexp(["benchmark", "agreement", "--between", "devices"]) == 2
+    assert "there is no CUDA device here" in capsys.readouterr().err
+
+
+def test_with_a_gpu_both_are_compared(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert [way.name for way in ways("both")] == ["GPU", "CPU", "GPU, 3 cells at once"]
+    assert [way.name for way in ways("batches")] == ["GPU", "GPU, 3 cells at once"]
+    assert [way.words for way in ways("devices")] == [("device=cuda",), ("device=cpu",)]
+
+
+@pytest.mark.parametrize("given", [["one"], ["one", "other", "third"]])
+def test_other_than_two_folders_is_refused(given, capsys):
+    assert dlmexp(["benchmark", "agreement", *given]) == 2
+    assert "give two results folders, or words as for `dlmexp run`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("other", ["nowhere", "strangers"])

@@ -50,7 +50,7 @@ def test_numbers_and_panels(here, capsys, task):
         p, y, count = (found.calibration[name] for name in ("promised", "observed", "rows"))
         assert count.sum() == len(found.targets)
         assert (y * count).sum() == pytest.approx(found.targets.sum())
-        assert ((0 <= p) & (p <= 1)).all()
+        assert ((p >= 0) & (p <= 1)).all()
     assert list(found.betas["beta"]) == [5.0, 0.5]
     assert found.line is None
     assert [ax.get_title() for ax in dlmexp.plot("predictions", "results").axes][-1] == "training"

@@ -67,3 +67,16 @@ def test_facts():
     assert [name for name in OBJECTIVES if OBJECTIVES[name].fits(Probit)] == ["elbo", "log_dlm"]
     assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == {"elbo", "sq_dlm", "fitc"}
     assert not any(OBJECTIVES[name].collapses(Poisson) for name in OBJECTIVES)
+
+
+def test_fits_that_may_have_no_minimiser_say_so():
+    def note(name, variant, beta):
+        return OBJECTIVES[name].note(variant, beta) or ""
+
+    assert "no minimiser exists" in note("sq_dlm", "joint", 1.0)
+    assert "no minimiser exists" in note("sq_dlm", "joint", 0.0)
+    assert not note("sq_dlm", "fixed", 1.0)
+    for name in ("elbo", "log_dlm"):
+        assert not note(name, "joint", 0.01)
+        assert "there may be no minimiser" in note(name, "joint", 0.0)
+    assert not note("fitc", "joint", None)

@@ -16,11 +16,12 @@ from dlmexp.plan.compose import compose
 
 SOFTPLUS_0 = 0.6931471805599453
 PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
-CONSTANT = {"final_lr": None, "decay": None}
+ADAM = {"epsilon": 1e-8, "resolution": None}
+CONSTANT = {"final_lr": None, "decay": None, **ADAM}
 DECAYING = {
-    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "window": 500, "tolerance": 2e-5, "minibatch": None,
-    "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000, "epochs": None, "inducing": "first",
-    "parameterisation": ["whitened"], "by_method": {},
+    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-3, "resolution": 1 / 256, "window": 500,
+    "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000,
+    "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
 }  # fmt: skip
 LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
@@ -72,8 +73,8 @@ TABLE: dict[str, dict[str, dict[str, Any]]] = {
         "binary": {**DECAYING, "initial": PLAIN},
         "count": {**DECAYING, "initial": PLAIN},
         "large": {
-            **LARGE, "final_lr": 1e-5, "decay": 39_000, "epochs": None, "max_iterations": 39_000, "initial": PLAIN,
-            "parameterisation": ["whitened"],
+            **LARGE, **ADAM, "final_lr": 1e-5, "decay": 39_000, "epochs": None, "max_iterations": 39_000,
+            "initial": PLAIN, "parameterisation": ["whitened"],
         },
     },
 }  # fmt: skip

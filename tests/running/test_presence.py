@@ -16,7 +16,7 @@ def _other(root, keys, host="elsewhere", pid=1, announced=0):
     folder = root / "running"
     folder.mkdir(exist_ok=True)
     path = folder / f"{host}-{pid}-1.json"
-    about = {"host": host, "pid": pid, "job": None, "announced": announced, "keys": keys}
+    about = {"host": host, "pid": pid, "job": None, "keys": dict.fromkeys(keys, announced)}
     path.write_text(json.dumps(about))
     return path
 
@@ -25,10 +25,10 @@ def test_announced_while_it_lives(tmp_path):
     with Presence(tmp_path) as mine:
         mine.announce(["b", "a"])
         (found,) = active_processes(tmp_path)
-        assert found.keys == {"a", "b"}
+        assert found.keys.keys() == {"a", "b"}
         assert str(os.getpid()) in found.description
-        mine.announce(())
-        assert active_processes(tmp_path)[0].keys == frozenset()
+        mine.withdraw(["a", "b"])
+        assert active_processes(tmp_path)[0].keys == {}
     assert active_processes(tmp_path) == []
     assert list((tmp_path / "running").iterdir()) == []
 

@@ -47,12 +47,29 @@ def test_time_left_from_the_speed_so_far(monkeypatch):
 def test_progress_every_ten_seconds(monkeypatch, capsys):
     shown = PlainProgress(4, 1)
     began = shown.began
+    training = _training(0)
     for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: began + moment)
-        shown.tick(_training(iteration))
+        training.state = _training(iteration).state
+        shown.tick(training)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
     assert "0/4 cells, 0 failed; it 8, 2 live, 0 it/s, objective 1.2500" in said
+
+
+def test_several_batches_at_once(monkeypatch):
+    shown = PlainProgress(9, 3)
+    first, second = _training(0, cells=2), _training(0, cells=5)
+    for moment, iteration in ((0, 0), (2, 8)):
+        monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
+        for training in (first, second):
+            training.state = _training(iteration, len(training.cells)).state
+            shown.tick(training)
+    assert shown.numbers == "2 batches at once, 7 live, 28 model-steps/s"
+    second.live = lambda: torch.zeros(5)
+    monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 3)
+    shown.tick(second)
+    assert shown.numbers == "it 8, 2 live, 4 it/s, objective 1.2500"
 
 
 def test_whoever_waits_says_so_instead_of_old_numbers(monkeypatch, capsys):

@@ -62,6 +62,7 @@ def test_where_regression_starts_and_how_it_steps(protocol):
         assert (how.lr, how.criterion) == (0.1, {"paper": "mean", "released": "sum", "converged": "relative"}[protocol])
         assert how.iterations == (20_000 if protocol == "converged" else 5000)
         assert how.final_lr == (1e-4 if protocol == "converged" else None)
+        assert (how.epsilon, how.resolution) == ((1e-3, 1 / 256) if protocol == "converged" else (1e-8, None))
         assert protocol == "converged" or how.window == 50
 
 

@@ -1,5 +1,6 @@
 """Our Adam does what torch.optim.Adam does, cell by cell."""
 
+import pytest
 import torch
 
 from dlmexp.training.adam import adam
@@ -18,31 +19,73 @@ def _problem(steps: int):
     return values, grads
 
 
-def _ours(values, grads, moves, lr):
+def _ours(values, grads, moves, lr, **how):
     values = {name: value.clone() for name, value in values.items()}
     first = {name: torch.zeros_like(value) for name, value in values.items()}
     second = {name: torch.zeros_like(value) for name, value in values.items()}
     steps = torch.zeros(3, dtype=torch.int64)
     for grad, move in zip(grads, moves, strict=True):
         steps += move
-        adam(values, grad, first, second, steps.clamp(min=1), move, lr)
+        adam(values, grad, first, second, steps.clamp(min=1), move, lr, **how)
     return values, first, second
 
 
-def _torchs(value, grads, lr):
+def _torchs(value, grads, lr, epsilon=1e-8):
     parameter = torch.nn.Parameter(value.clone())
-    optimiser = torch.optim.Adam([parameter], lr=lr)
+    optimiser = torch.optim.Adam([parameter], lr=lr, eps=epsilon)
     for grad in grads:
         parameter.grad = grad.clone()
         optimiser.step()
     return parameter.detach()
 
 
-def test_equals_torch():
+ALL = torch.ones(3, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-3, 10.0])
+def test_equals_torch(epsilon):
     values, grads = _problem(60)
-    ours, _, _ = _ours(values, grads, [torch.ones(3, dtype=torch.bool)] * 60, 0.1)
+    ours, _, _ = _ours(values, grads, [ALL] * 60, 0.1, epsilon=epsilon)
     for name, value in values.items():
-        torch.testing.assert_close(ours[name], _torchs(value, [g[name] for g in grads], 0.1), rtol=1e-12, atol=1e-13)
+        theirs = _torchs(value, [g[name] for g in grads], 0.1, epsilon)
+        torch.testing.assert_close(ours[name], theirs, rtol=1e-12, atol=1e-13)
+
+
+def test_the_default_epsilon_is_torchs():
+    values, grads = _problem(5)
+    tiny = [{name: 1e-9 * grad for name, grad in each.items()} for each in grads]
+    ours, _, _ = _ours(values, tiny, [ALL] * 5, 0.1)
+    torch.testing.assert_close(ours["a"], _torchs(values["a"], [g["a"] for g in tiny], 0.1), rtol=1e-12, atol=1e-13)
+
+
+def test_with_a_resolution_the_step_is_the_nearest_multiple_of_it():
+    values, grads = _problem(20)
+    before, first, second = (part["a"] for part in _ours(values, grads[:-1], [ALL] * 19, 0.1, resolution=1 / 16))
+    after = _ours(values, grads, [ALL] * 20, 0.1, resolution=1 / 16)[0]["a"]
+    taken = (before - after) / 0.1
+    torch.testing.assert_close(taken, torch.round(16 * taken) / 16, rtol=0, atol=1e-12)
+    grad = grads[-1]["a"]
+    m, v = (0.9 * first + 0.1 * grad) / (1 - 0.9**20), (0.999 * second + 0.001 * grad**2) / (1 - 0.999**20)
+    assert (taken - m / (v.sqrt() + 1e-8)).abs().max() <= 1 / 32 + 1e-12
+    assert taken.unique().numel() > 5
+
+
+@pytest.mark.parametrize("resolution", [1 / 256, None])
+def test_rounding_errors_of_the_gradient_do_not_enter_steps_with_a_resolution(resolution):
+    """Some of the gradients are zero but for their rounding errors, as those of inducing inputs are at the start."""
+    values, grads = _problem(40)
+    g = torch.Generator().manual_seed(1)
+
+    def rounded(grad):
+        return grad * (torch.arange(3) != 1).view(3, 1, 1) + 1e-14 * torch.randn(3, 4, 2, generator=g).double()
+
+    one, other = (
+        _ours({"a": values["a"]}, [{"a": rounded(grad["a"])} for grad in grads], [ALL] * 40, 0.1,
+              epsilon=1e-3, resolution=resolution)[0]["a"]
+        for _ in range(2)
+    )  # fmt: skip
+    assert torch.equal(one, other) == (resolution is not None)
+    assert torch.equal(one[1], values["a"][1]) == (resolution is not None)
 
 
 def test_a_cell_that_does_not_move_misses_that_step_and_nothing_else():

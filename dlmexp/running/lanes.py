@@ -1,0 +1,85 @@
+"""How many batches train at the same time: one on a CPU; on a GPU as many as fill it, each on a stream of its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from dlmexp.plan.batches import bytes_of, entries_of
+from dlmexp.plan.cell import Cell
+
+Batch = tuple[Cell, ...]
+
+# Measured on an H200: from so many entries of [B, M, n] arrays in flight, more batches at once gain nothing.
+ENTRIES_PER_PROCESSOR = 400_000
+MOST = 12  # batches at once: their kernels are launched by one thread, and torch has 32 streams (two for each batch)
+MEMORY_SHARE = 0.8  # of what is free when the run starts
+
+
+class Lane:
+    """Where one batch trains. On a GPU it is a stream: its kernels run in order, beside those of other lanes."""
+
+    def __init__(self, device: torch.device):
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._event = torch.cuda.Event() if device.type == "cuda" else None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the device has done all that this lane has given to it."""
+        return self._event is None or self._event.query()
+
+    def go_on(self, work: Iterator[None]) -> bool:
+        """Let the work go on until it waits for the device again. False when it has ended."""
+        if self._stream is None or self._event is None:
+            return next(work, "ended") is None
+        with torch.cuda.stream(self._stream):
+            goes_on = next(work, "ended") is None
+            self._event.record(self._stream)
+        return goes_on
+
+
+@dataclass
+class InFlight:
+    """A batch in training, the cells of it that want a record, and its work, which yields where it waits."""
+
+    batch: Batch
+    pending: Batch
+    work: Iterator[None]
+    lane: Lane
+
+
+class Lanes:
+    """The lanes of a device, and whether another batch has room beside those in training."""
+
+    def __init__(self, device: torch.device):
+        self._most, self._entries, self._bytes = 1, 0.0, 0.0
+        if device.type == "cuda":
+            processors = torch.cuda.get_device_properties(device).multi_processor_count
+            self._most, self._entries = MOST, processors * ENTRIES_PER_PROCESSOR
+            self._bytes = MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
+        self._all = self._most
+        self._free = [Lane(device) for _ in range(self._all)]
+
+    def have_room(self, batch: Batch, running: list[InFlight]) -> bool:
+        """The first batch always has; another one until the device is full."""
+        together = [flight.pending for flight in running]
+        return not running or (
+            len(running) < self._most
+            and sum(map(entries_of, together)) < self._entries
+            and sum(map(bytes_of, (*together, batch))) <= self._bytes
+        )
+
+    @property
+    def used(self) -> int:
+        """How many batches share the device."""
+        return self._all - len(self._free)
+
+    def take(self) -> Lane:
+        return self._free.pop()
+
+    def give_back(self, lane: Lane) -> None:
+        self._free.append(lane)
+
+    def fewer(self, running: int) -> None:
+        """Memory ran out with `running` batches at once: from now on there are fewer."""
+        self._most = max(1, running - 1)
