@@ -113,7 +113,7 @@ def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "F
         from dlmexp.models.diagnosis import diagnose
 
         records = load(folder)
-        (record,) = chosen(records, given)
+        (record,) = chosen(records, given, option="plot:")
         found = diagnose(records, record)
         with style.use():
             return render_predictions(found)
@@ -169,7 +169,7 @@ class Results:
         if seeds not in (None, "all"):
             raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")
         terms = [f"{name}={value}" for name, value in {**({"key": key} if key else {}), **where}.items()]
-        records = chosen(self._records, terms, seeds == "all")
+        records = chosen(self._records, terms, seeds == "all", "model:")
         return TrainedModel([load_model(self._records, record) for record in records])
 
     def _record(self, key: str) -> Any:

@@ -117,7 +117,7 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     from dlmexp.models.choose import chosen, described
     from dlmexp.models.diagnosis import diagnose
 
-    (record,) = chosen(results, args.by)
+    (record,) = chosen(results, args.by, option="--by")
     found = diagnose(results, record)
     with style.use(page.style):
         canvas = render(found, page.width)

@@ -15,28 +15,28 @@ SHOWN = 8
 REFIT = "give the command of that run again with refit=true (keep=all for models at every beta)"
 
 
-def chosen(results: Results, where: Sequence[str], every_seed: bool = False) -> list[Record]:
+def chosen(results: Results, where: Sequence[str], every_seed: bool = False, option: str = "--where") -> list[Record]:
     """The cell with the best validation NLL among those with a model that match all terms; with `every_seed`, the best
-    one of every seed that was trained in the same way."""
-    folder, wanted = results.store.root, parse_terms("--where", where, MORE)
+    one of every seed that was trained in the same way. `option` is how the user has given the terms."""
+    folder, wanted = results.store.root, parse_terms(option, where, MORE)
     with_model = [record for record in results.records.values() if results.store.has_model(record)]
     if not with_model:
         raise UserError(f"there are no models in '{folder}': {REFIT}")
-    found = _matching(results, list(results.records.values()), wanted)
+    found = _matching(results, list(results.records.values()), wanted, option)
     kept = [record for record in found if results.store.has_model(record)]
     if not kept:
         raise UserError(f"no model in '{folder}' matches {' '.join(where)}, though {len(found)} records do: {REFIT}")
     datasets = sorted({record.cell.dataset for record in kept})
     if len(datasets) > 1:
-        raise UserError(f"'{folder}' has models of several datasets: choose with --where dataset={'|'.join(datasets)}")
-    best = _best(kept)
+        raise UserError(f"'{folder}' has models of several datasets: choose with {option} dataset={'|'.join(datasets)}")
+    best = _best(kept, option)
     if not every_seed:
         return [best]
     if "seed" in wanted or "key" in wanted:
-        raise UserError("--seeds all takes the models of all seeds: leave seed= and key= out of --where")
+        raise UserError(f"--seeds all takes the models of all seeds: leave seed= and key= out of {option}")
     alike = [record for record in kept if record.cell.values(SHARED) == best.cell.values(SHARED)]
     seeds = sorted({record.cell.seed for record in alike})
-    return [_best([record for record in alike if record.cell.seed == seed]) for seed in seeds]
+    return [_best([record for record in alike if record.cell.seed == seed], option) for seed in seeds]
 
 
 def load_model(results: Results, record: Record) -> TrainedModel:
@@ -62,7 +62,7 @@ def described(results: Results, record: Record) -> str:
     return f"{record.key} ({record.cell.describe()}{f', {methods}' if methods else ''}{score})"
 
 
-def _matching(results: Results, records: list[Record], wanted: dict[str, list[str]]) -> list[Record]:
+def _matching(results: Results, records: list[Record], wanted: dict[str, list[str]], option: str) -> list[Record]:
     methods: dict[str, set[str]] = {}
     protocols: dict[str, set[str]] = {}
     for one in results.asked:
@@ -87,12 +87,12 @@ def _matching(results: Results, records: list[Record], wanted: dict[str, list[st
         if not left:
             known = sorted({str(value) for record in records for value in of(record)} if name != "key" else set())
             there = f"; there are {', '.join(known[:SHOWN])}" if known else ""
-            raise UserError(f"--where {name}={','.join(values)}: no record has this value{there}")
+            raise UserError(f"{option} {name}={','.join(values)}: no record has this value{there}")
         records = left
     return records
 
 
-def _best(records: list[Record]) -> Record:
+def _best(records: list[Record], option: str) -> Record:
     """By validation NLL in own units: on the normalised scale, sizes and seeds have units of their own. MSE where there
     is no NLL (square loss); the only one where there are no validation rows."""
     for metric in ("nll", "mse"):

@@ -12,16 +12,19 @@ from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.models.choose import chosen
 from dlmexp.models.diagnosis import LEVELS, diagnose
+from dlmexp.records.provenance import COMMAND
 from dlmexp.records.results import read_results
 from tests.models.test_predictor import table, trained
 from tests.support import made_up
 
+OWN = "dlmexp run dataset=csv csv.path=own.csv csv.target={task} csv.task={task} csv.name=own"
 WORDS = ["seeds=[0]", "method=[joint_log_dlm]", "keep=selected"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["regression", "binary", "count"])
-def test_numbers_and_panels(here, capsys, task):
+def test_numbers_and_panels(here, capsys, monkeypatch, task):
+    monkeypatch.setenv(COMMAND, OWN.format(task=task))  # what a record says of its run; here it is pytest's
     trained(table(), task, *WORDS)
     capsys.readouterr()
     assert main(["plot", "predictions", "--format", "png,svg"]) == 0
@@ -78,7 +81,8 @@ def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
 
 
 @pytest.mark.slow
-def test_data_that_is_gone_or_has_changed(here, capsys):
+def test_data_that_is_gone_or_has_changed(here, capsys, monkeypatch):
+    monkeypatch.setenv(COMMAND, OWN.format(task="regression"))
     trained(table(), "regression", *WORDS)
     table(170)[["rooms", "sort", "age", "regression"]].to_csv("own.csv", index=False)
     with pytest.raises(UserError, match="the file has changed"):
@@ -118,7 +122,7 @@ MISTAKES = {
     "a width that is no number": (["--width", "nan"], ["--width nan"]),
     "predictions and another": (["predictions", "class-log"], ["of one model"]),
     "predictions without a model": (["predictions"], ["no models"]),
-    "predictions of an unknown field": (["predictions", "--by", "sede=1"], ["no models"]),
+    "predictions of an unknown field": (["predictions", "--by", "sede=1"], ["--by sede=1", "seed"]),
 }
 
 
