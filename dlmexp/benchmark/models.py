@@ -54,7 +54,7 @@ def trained(likelihood: str, M: int = M, D: int = D) -> TrainedModel:
 
 
 def predict(args: argparse.Namespace) -> list[Measurement]:
-    """Seconds for all rows, ours in own units with intervals, GPyTorch's mean and standard deviation (or probability)."""
+    """Seconds for all rows: ours in own units with intervals, GPyTorch's mean and standard deviation."""
     found = []
     X = np.random.default_rng(1).normal(size=(args.rows, D))
     for likelihood in TASKS:
