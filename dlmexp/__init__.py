@@ -17,9 +17,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dlmexp import claims
+    import pandas as pd
+
     from dlmexp.api import Results, TrainedModel, plot, results, run
     from dlmexp.sklearn import DLMClassifier, DLMCountRegressor, DLMRegressor
+
+    def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame:
+        """Verdicts on the records of a folder (`dlmexp.claims`, which is a package as well)."""
+        ...
+
 
 __version__ = "0.2.0"
 __all__ = [

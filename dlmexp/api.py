@@ -90,12 +90,12 @@ def run(
         warnings.warn("the budget is spent: call run again with the same arguments to go on", stacklevel=2)
     elif code == FAILED:
         warnings.warn("some cells failed or have no record: see results(...).cells", stacklevel=2)
-    return Results(load(results))
+    return Results(load(Path(results)))
 
 
 def results(folder: str | os.PathLike[str] = "results") -> "Results":
     """The results in a folder, as they are now."""
-    return Results(load(folder))
+    return Results(load(Path(folder)))
 
 
 def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "Figure":
@@ -112,13 +112,13 @@ def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "F
         from dlmexp.models.choose import chosen
         from dlmexp.models.diagnosis import diagnose
 
-        records = load(folder)
+        records = load(Path(folder))
         (record,) = chosen(records, given, option="plot:")
         found = diagnose(records, record)
         with style.use():
             return render_predictions(found)
     terms = parse_by(given)
-    drawn = next(iter(measured([load(folder)], [name], terms, None)))
+    drawn = next(iter(measured([load(Path(folder))], [name], terms, None)))
     with style.use():
         return render(drawn)
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,12 +19,12 @@ from dlmexp.errors import UserError
 from tests.models.test_predictor import table
 from tests.support import made_up
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False,
     "training": {task: {"max_iterations": 30} for task in ("regression", "binary", "count")},
     "dataset.csv.M": 6,
 }  # fmt: skip
-BETAS = {"beta.values": [5, 0.5]}
+BETAS: dict[str, Any] = {"beta.values": [5, 0.5]}
 COLUMNS = ["rooms", "sort", "age"]
 
 

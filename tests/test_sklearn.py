@@ -1,6 +1,7 @@
 """The estimators: scikit-learn's own checks, and what they add to it."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -147,5 +148,6 @@ def test_pickled_and_cloned():
     model = DLMRegressor(**QUICK).fit(X, f)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    np.testing.assert_array_equal(clone(model).fit(X, f).predict(X), model.predict(X))
+    fresh: Any = clone(model)
+    np.testing.assert_array_equal(fresh.fit(X, f).predict(X), model.predict(X))
     np.testing.assert_array_equal(Predictor([model.model_]).predict(X)["mean"], model.predict(X))

@@ -5,6 +5,7 @@ the machine change little."""
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,7 +123,8 @@ def _gpytorch_steps(X: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> C
         adam = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.1)
         for _ in range(args.iterations):
             adam.zero_grad()
-            (-mll(model(x), target)).backward()
+            value: Any = mll(model(x), target)
+            (-value).backward()
             adam.step()
 
     return train

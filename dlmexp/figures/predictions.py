@@ -77,7 +77,7 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
 def _probabilities(ax: Axes, found: Diagnosis) -> None:
     assert found.labels is not None
     p = found.columns[f"probability_{found.labels[1]}"]
-    bins = np.linspace(0, 1, 21)
+    bins = [k / 20 for k in range(21)]
     for value, colour in ((0, BLUE), (1, ORANGE)):
         ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"true {found.labels[value]}")
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")

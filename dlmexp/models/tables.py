@@ -113,9 +113,13 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
 
     def append(columns: dict[str, np.ndarray]) -> None:
         table = pa.table(columns)
-        if not writers:
-            kind = parquet.ParquetWriter if path.suffix == ".parquet" else csv.CSVWriter
-            writers.append(kind(str(temporary), table.schema))
+        if not writers and path.suffix == ".parquet":
+            writers.append(parquet.ParquetWriter(str(temporary), table.schema))
+        elif not writers:
+            file = open(temporary, "wb")  # noqa: SIM115  (closed with the writers)
+            file.write((",".join(map(_quoted, columns)) + "\n").encode())  # pyarrow would quote every name
+            options = csv.WriteOptions(include_header=False, quoting_style="needed")
+            writers.extend([csv.CSVWriter(file, table.schema, write_options=options), file])
         writers[0].write_table(table)
 
     try:
@@ -129,6 +133,10 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
                 writer.close()
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if set(name) & set(',"\r\n') else name
 
 
 def check_output(out: str) -> None:
@@ -205,7 +213,8 @@ def _encoded(column: Column, values: Any, first: int, source: str, fill: bool) -
             row = int(np.argmax(infinite))
             raise UserError(f"{source}: row {first + row}, column '{column.name}': the value is infinite")
         return array[:, None]
-    codes = pc.index_in(pa.array(as_text(array), pa.string()), pa.array(column.levels, pa.string()))
+    texts, levels = (pa.array(some, pa.string()) for some in (as_text(array), column.levels))
+    codes = pc.index_in(texts, levels)  # pyright: ignore[reportAttributeAccessIssue]
     found = codes.to_numpy(zero_copy_only=False)
     unknown = np.isnan(found) & ~lacking if codes.null_count else np.zeros(len(found), dtype=bool)
     if unknown.any():
@@ -236,7 +245,7 @@ def _typed(column: Column, values: pa.ChunkedArray, first: int, source: str) -> 
 def _parsed(name: str, texts: np.ndarray, wanted: str, first: int, source: str) -> np.ndarray:
     """Text as numbers or dates; None stays what is missing."""
     target = pa.float64() if wanted == "numbers" else pa.timestamp("us")
-    trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))
+    trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
     try:
         found = trimmed.cast(target).to_numpy(zero_copy_only=False)
         if not (wanted == "numbers" and (np.isnan(found) & ~missing(texts)).any()):

@@ -1,6 +1,7 @@
 """The figure `predictions`: its numbers are those of the record, its panels what the data allows; style and width."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,9 +63,10 @@ def test_numbers_and_panels(here, capsys, monkeypatch, task):
 @pytest.mark.slow
 def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
     frame = table().assign(sort="a", age=1.0).drop(columns=["sort", "age"])
+    betas: dict[str, Any] = {"beta.values": [1]}
     found = dlmexp.run(
         frame[["rooms", "regression"]], "joint_log_dlm", target="regression", task="regression", sizes=[40], seeds=[0],
-        beta="list", verbose=False, training={"regression": {"max_iterations": 30}}, **{"beta.values": [1]},
+        beta="list", verbose=False, training={"regression": {"max_iterations": 30}}, **betas,
     )  # fmt: skip
     figure = dlmexp.plot("predictions", found.folder)
     assert figure.axes[0].get_title() == "over its one feature"

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ def _loaded(path, script):
 def _compared(trained, model, likelihood, saved):
     """GPyTorch's marginals and predictions against ours, to 1e-8."""
     (member,) = Predictor([trained]).members
+    ours_too: Any = member.likelihood
     mu, v = (part[0] for part in member.marginals(X))
     x = ((torch.from_numpy(X) - saved["X_mean"]) / saved["X_std"]).to(mu.dtype)
     with torch.no_grad():
@@ -42,11 +44,12 @@ def _compared(trained, model, likelihood, saved):
         y = torch.ones_like(mu)
         log_loss = member.likelihood.log_loss(mu[None], v[None], y[None])[0]
         kind = trained.cell.likelihood
-        if kind in ("gaussian", "probit"):
-            predicted = likelihood(q)
+        predicted: Any = likelihood(q) if kind in ("gaussian", "probit") else None
+        if predicted is not None:
             torch.testing.assert_close(predicted.mean, ours, rtol=1e-8, atol=1e-8)
             torch.testing.assert_close(-likelihood.log_marginal(y, q), log_loss, rtol=1e-8, atol=1e-8)
         if kind == "gaussian":
+            assert predicted is not None
             spread = member.likelihood.std(mu[None], v[None])
             assert spread is not None
             torch.testing.assert_close(predicted.stddev, spread[0], rtol=1e-8, atol=1e-8)
@@ -56,8 +59,8 @@ def _compared(trained, model, likelihood, saved):
             rates = likelihood.forward(q.mean + q.stddev * nodes).mean
             torch.testing.assert_close((weights / weights.sum() * rates).sum(0), ours, rtol=1e-8, atol=1e-8)
         if kind == "student_t":
-            torch.testing.assert_close(likelihood.noise.sqrt(), member.likelihood.scale[0], rtol=1e-12, atol=0.0)
-            torch.testing.assert_close(likelihood.deg_free, member.likelihood.nu[0], rtol=1e-12, atol=0.0)
+            torch.testing.assert_close(likelihood.noise.sqrt(), ours_too.scale[0], rtol=1e-12, atol=0.0)
+            torch.testing.assert_close(likelihood.deg_free, ours_too.nu[0], rtol=1e-12, atol=0.0)
         if kind in ("student_t", "poisson", "poisson_softplus"):
             f = torch.linspace(-2, 2, 30, dtype=mu.dtype)
             density = likelihood.forward(f).log_prob(y)
@@ -133,9 +136,9 @@ def test_training_goes_on_in_gpytorch(tmp_path):
     before = model(x).mean.detach()
     model.train()
     mll = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(X))
-    loss = -mll(model(x), torch.zeros(len(X), dtype=x.dtype))
+    value: Any = mll(model(x), torch.zeros(len(X), dtype=x.dtype))
     torch.testing.assert_close(model(x).mean.detach(), before, rtol=1e-8, atol=1e-8)
-    loss.backward()
+    (-value).backward()
     assert all(p.grad is not None for p in model.parameters())
 
 
