@@ -14,7 +14,7 @@ from dlmexp.models.diagnosis import Diagnosis
 
 ID = "predictions"
 CAPTION = "one trained model: predictions on its test rows, calibration, NLL against beta, course of training"
-SHOWN = 1000  # rows with an interval each; more would hide one another
+SHOWN = 300  # rows with an interval each; more would hide one another
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
 Draw = Callable[[Axes, Diagnosis], None]
@@ -151,4 +151,4 @@ def _range(values: np.ndarray) -> tuple[float, float]:
 
 def _plain(*axes: Any) -> None:
     for axis in axes:
-        axis.set_major_formatter(compact)
+        axis.set_major_formatter(lambda value, _: ("−" if value < 0 else "") + compact(abs(value)))
