@@ -88,6 +88,11 @@ def repetitions(experiment: str) -> int:
     return len(experiments().get(experiment, {}).get("seeds", range(5)))
 
 
+def presets() -> list[str]:
+    """The names of all presets."""
+    return list(entries("preset"))
+
+
 def protocols() -> list[str]:
     """The names of all protocols, ours first."""
     return list(entries("protocol"))

@@ -103,6 +103,16 @@ class TrainingConfig:
 
 
 @dataclass
+class InitConfig:
+    """Initial values of hyperparameters, for all data and methods; null: the protocol's."""
+
+    lengthscale: float | None = None
+    outputscale: float | None = None
+    noise: float | None = None
+    mean: float | None = None
+
+
+@dataclass
 class CsvConfig:
     """A user's own table, read by `dataset=csv`. Lists name columns."""
 
@@ -128,6 +138,7 @@ class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
     name: str = "custom"
+    preset: str | None = None  # the name of a smaller version, which results are named after (conf/preset)
     measure: str = "fit"  # fit | gradient (statistics of the estimators' gradients)
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
     method: dict[str, MethodConfig] = field(default_factory=dict)
@@ -138,6 +149,9 @@ class RunConfig:
     parameterisation: list[str] | None = None  # of q; null: the protocol's first for each kind of data; [all]: all its
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
     sizes: list[Any] | None = None  # null: each dataset's own
+    largest: int | None = None  # sizes beyond it are left out; where none is left, it is the size
+    M: int | None = None  # inducing points; null: each dataset's own number
+    init: InitConfig = field(default_factory=InitConfig)
     training: dict[str, TrainingConfig] = field(default_factory=dict)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     evaluate: str = "end"  # end | epoch | a number of iterations between evaluations on test

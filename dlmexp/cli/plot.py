@@ -38,8 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--list", action="store_true", help="list the figures, and how much of each has results")
     parser.add_argument(
         "--by", action="append", default=[], metavar="FIELD=VALUE",
-        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; other fields of a cell: use only records "
-        "with this value",
+        help="dataset=NAME: draw this dataset, e.g. a stand-in or your own; method=NAME, or another field of a cell: "
+        "use only records with this value",
     )  # fmt: skip
     parser.add_argument(
         "--compare", nargs="+", default=[], metavar="DIR", help="more results folders to show in the same figures"

@@ -19,7 +19,8 @@ examples:
   dlmexp run                                             ringnorm, drawn from its definition; about a minute
   dlmexp run experiment=reg-log                          the cells of a figure (see conf/experiment)
   dlmexp run dataset=[pol,cadata] method=[elbo,joint_log_dlm] seeds=[0,1] sizes=['5%']
-  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression
+  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression csv.name=houses
+  dlmexp run experiment=class-log preset=quick           a small version, in minutes; preset=debug: in seconds
   dlmexp run experiment=class-log plan=true              only show what would be run, and what is done
   dlmexp run experiment=reg-log --cfg job                the composed config
   dlmexp run experiment=paper budget=25min               the whole paper, on the datasets you have, in 25 minutes
@@ -30,9 +31,11 @@ common settings (all settings: --cfg job):
   experiment=NAME          all cells of a figure
   dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
   protocol=paper | protocol=released | protocol=converged      how cells are trained (conf/protocol)
-  beta=grid | beta=short | beta=list beta.values=[0.1,1,10]
-  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2]
+  beta=grid | beta=short | beta=[0.1,1,10] | beta=0.1
+  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2], seeds=5 (five seeds), seeds=0-4
+  M=50 (inducing points), lengthscale=2 noise=0.5 (initial values), training.lr=0.01 (for all kinds of data)
   parameterisation=[whitened,unwhitened]
+  csv.columns= csv.drop= csv.missing= csv.test= csv.split= ...   of your own table (data/README.md)
   device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
   keep=selected|all|none   trained models to keep, for 'dlmexp predict' and 'dlmexp export': those at the betas that are
                            selected (default), at every beta, or none
@@ -64,23 +67,28 @@ def run(arguments: Sequence[str]) -> int:
     from hydra._internal.utils import get_args_parser
 
     from dlmexp.plan.compose import plugins_in
+    from dlmexp.plan.shorthand import spelled_out
     from dlmexp.plugins import extended
 
     args = _parse(get_args_parser(), arguments)
+    flags = [argument for argument in arguments if argument not in args.overrides]
+    args.overrides = spelled_out(args.overrides, bool(args.multirun))
     with extended(args.config_dir, plugins_in(args.overrides)):
-        return _run(arguments, args)
+        return _run(arguments, flags, args)
 
 
-def _run(arguments: Sequence[str], args: argparse.Namespace) -> int:
+def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
     from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, with_default
 
     overrides = with_default(args.overrides)
+    if args.shell_completion:
+        return _through_hydra(arguments, [])
     if args.hydra_help:
-        return _through_hydra(arguments, args.overrides)
+        return _through_hydra(flags, args.overrides)
     if args.cfg or args.info:
         compose(overrides)  # so that errors are ours, of one line, not Hydra's
-    if args.shell_completion or args.cfg or args.info:
-        return _through_hydra(arguments, overrides)
+    if args.cfg or args.info:
+        return _through_hydra(flags, overrides)
     if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
         raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
     if args.multirun:
@@ -89,7 +97,7 @@ def _run(arguments: Sequence[str], args: argparse.Namespace) -> int:
         expanded = expand(overrides)
         jobs = [compose(job) for job in expanded]
         check_table_is_used(args.overrides, jobs)
-        return multirun(jobs, launcher(expanded[0]), lambda task: _through_hydra(arguments, overrides, task))
+        return multirun(jobs, launcher(expanded[0]), lambda task: _through_hydra(flags, overrides, task))
     from dlmexp.running.run import execute
 
     cfg = compose(overrides)
@@ -122,19 +130,18 @@ def _no_task(cfg: object) -> None:
     """For flags of Hydra that only print something."""
 
 
-def _through_hydra(arguments: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
-    """Calls Hydra with the flags of `arguments` and with `overrides`, in the order that it expects."""
+def _through_hydra(flags: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
+    """Calls Hydra with its own flags and with overrides, in the order that it expects."""
     import hydra
 
     from dlmexp.config import register
     from dlmexp.paths import conf_dir
 
     register()
-    flags = [argument for argument in arguments if argument not in overrides]
-    completing = any(argument.startswith(("-sc", "--shell-completion")) for argument in arguments)
+    completing = any(flag.startswith(("-sc", "--shell-completion")) for flag in flags)
     if completing and "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
-    before, sys.argv = sys.argv, ["dlmexp", *(arguments if completing else [*flags, *overrides])]
+    before, sys.argv = sys.argv, ["dlmexp", *flags, *overrides]
     try:
         hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
     except SystemExit as stop:

@@ -27,20 +27,40 @@ def fetch(spec: DatasetSpec, root: Path, progress: ProgressFactory) -> list[Path
     """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid)."""
     if loader_of(spec).drawn:
         return []
-    wanted = [entry for entry in _fetchable(spec, root) if not _is_valid(entry, root)]
-    if not wanted:
-        return []
-    with _staging_folder(root, spec.name) as folder:
-        staged: dict[str, Path] = {}
-        for entry in wanted:
-            assert entry.url is not None
-            part = folder / Path(entry.name).name
-            download(entry.url, part, progress(entry.name), will_verify=bool(entry.sha256 or entry.git_blob))
-            if problem := mismatch(entry, part):
-                part.unlink()
-                raise UserError(f"{entry.url} is not the expected file: {problem}; the download was deleted")
-            staged[entry.name] = part
-        return _parse_and_move(spec, root, staged)
+    problems: list[str] = []
+    for entries in _fetchable(spec, root):
+        wanted = [entry for entry in entries if not _is_valid(entry, root)]
+        if not wanted:
+            return []
+        try:
+            with _staging_folder(root, spec.name) as folder:
+                staged = {entry.name: _downloaded(entry, folder, progress) for entry in wanted}
+                return _parse_and_move(spec, root, staged)
+        except Busy:
+            raise
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
+
+
+class Busy(UserError):
+    """Another process has the staging folder."""
+
+
+def _downloaded(entry: FileSpec, folder: Path, progress: ProgressFactory) -> Path:
+    """The file from the first of its addresses that has it."""
+    part, problems = folder / Path(entry.name).name, []
+    for address in filter(None, (entry.url, *entry.mirrors)):
+        try:
+            download(address, part, progress(entry.name), will_verify=bool(entry.sha256 or entry.git_blob))
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        if (problem := mismatch(entry, part)) is None:
+            return part
+        part.unlink()
+        problems.append(f"{address} is not the expected file: {problem}; the download was deleted")
+    raise UserError("; then ".join(problems))
 
 
 def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
@@ -62,14 +82,14 @@ def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[P
         return _parse_and_move(spec, root, staged)
 
 
-def _fetchable(spec: DatasetSpec, root: Path) -> list[FileSpec]:
-    """The files to download: those of the group that is present already, else of the first group with all URLs."""
+def _fetchable(spec: DatasetSpec, root: Path) -> list[list[FileSpec]]:
+    """The files to download: those of the group that is present already, else the groups with all URLs, to be tried in
+    this order."""
     found = find_files(spec, root)
     if found.state == "ready":
-        return [entry for entry in spec.files if entry.name in found.files and entry.url]
-    for entries in file_groups(spec):
-        if all(entry.url for entry in entries):
-            return entries
+        return [[entry for entry in spec.files if entry.name in found.files and entry.url]]
+    if groups := [entries for entries in file_groups(spec) if all(entry.url for entry in entries)]:
+        return groups
     raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
 
 
@@ -128,7 +148,7 @@ def _staging_folder(root: Path, name: str) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"another process is fetching or importing '{name}' into {root} right now") from None
+            raise Busy(f"another process is fetching or importing '{name}' into {root} right now") from None
         try:
             yield folder
         finally:

@@ -5,6 +5,7 @@ Nothing is unpacked to disk: a member is read as a stream of at most `limit` byt
 """
 
 import bz2
+import gzip
 import io
 import lzma
 import tarfile
@@ -43,8 +44,8 @@ class BoundedStream(io.RawIOBase):
 
 @contextmanager
 def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
-    """A stream of bytes: of a zip or tar archive, those of the member with file name `member`; of a `.bz2` file, its
-    decompressed content. Raises UserError for archives that are damaged, dangerous or without the member."""
+    """A stream of bytes: of a zip or tar archive, those of the member with file name `member`; of a `.bz2` or `.gz`
+    file, its decompressed content. Raises UserError for archives that are damaged, dangerous or without the member."""
     label = f"{path}" if member is None else f"{path}: member {member}"
     try:
         if path.suffix == ".zip":
@@ -60,8 +61,8 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
                 if stream is None:
                     raise UserError(f"{label} is a link or a device, not a file: refused")
                 yield io.BufferedReader(BoundedStream(stream, limit, label), 1 << 20)
-        elif path.suffix == ".bz2":
-            with bz2.open(path) as stream:
+        elif path.suffix in (".bz2", ".gz"):
+            with bz2.open(path) if path.suffix == ".bz2" else gzip.open(path) as stream:
                 yield io.BufferedReader(BoundedStream(stream, limit, label), 1 << 20)
         else:
             with path.open("rb") as stream:

@@ -1,6 +1,6 @@
 """Checks of parsed data against the spec; an error names the check, the expected and the actual value."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,18 @@ MAX_ABS_VALUE = 1e100
 """The squares of larger values would overflow in the normalisation."""
 
 
+SAME = 1e-3
+"""Means and deviations of features that differ by less, in deviations, are those of the same data."""
+
+
 class DataMismatch(UserError):
     """The parsed data differs from the spec of the dataset."""
 
 
 def check(parsed: Parsed, spec: DatasetSpec) -> None:
     """Raises DataMismatch with the first check that fails: shape, finite values, targets that fit the task, then the
-    `options.checks` of the spec: `y_range`, `y_mean`, `positives` (a number of rows), `positive_share`, and `x_range`
-    by column number (from 1)."""
+    `options.checks` of the spec: `y_range`, `y_mean`, `positives` (a number of rows), `positive_share`, `x_range`
+    by column number (from 1), and `x_mean` and `x_std` of all columns, which tell the data from any other."""
     for name, problem in _problems(parsed.X, parsed.y, spec):
         raise DataMismatch(f"dataset '{spec.name}': check '{name}' failed: {problem}")
 
@@ -38,7 +42,42 @@ def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec) -> Iterator[tuple
         yield "features", "expected at least one, found none"
     yield from _not_finite(np.nan_to_num(X) if spec.options.get("missing") == "mean" else X, y)
     yield from _wrong_targets(y, spec.task)
-    yield from _spec_checks(X, y, spec.options.get("checks") or {})
+    yield from _spec_checks(X, y, _expected(spec))
+
+
+def _expected(spec: DatasetSpec) -> Mapping[str, Any]:
+    """The `options.checks` of a spec, whose values have the form that they should have."""
+    given = spec.options.get("checks") or {}
+    forms: dict[str, Callable[[Any], bool]] = {
+        "positives": _is_number,
+        "y_mean": _is_number,
+        "positive_share": _is_range,
+        "y_range": _is_range,
+        "x_mean": _are_numbers,
+        "x_std": _are_numbers,
+        "x_range": lambda value: isinstance(value, Mapping) and all(map(_is_range, value.values())),
+    }
+    for name, value in given.items() if isinstance(given, Mapping) else [("", given)]:
+        if name not in forms or (value is not None and not forms[name](value)):
+            what = f"options.checks.{name}" if name else "options.checks"
+            raise UserError(f"dataset '{spec.name}': {what}={value}: checks are {', '.join(forms)}; ranges are [a,b]")
+    columns = (given.get("x_range") or {}) if isinstance(given, Mapping) else {}
+    for column in columns:
+        if not str(column).isdigit() or (spec.features is not None and not 1 <= int(column) <= spec.features):
+            raise UserError(f"dataset '{spec.name}': options.checks.x_range: there is no feature number '{column}'")
+    return given
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_number, value))
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(map(_is_number, value))
 
 
 def _not_finite(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str]]:
@@ -77,6 +116,13 @@ def _spec_checks(X: np.ndarray, y: np.ndarray, expected: Mapping[str, Any]) -> I
         yield "target range", f"expected {bounds[0]} to {bounds[1]}, found {y.min():g} to {y.max():g}"
     if (mean := expected.get("y_mean")) is not None and abs(y.mean() - mean) > 1e-6 * abs(mean):
         yield "target mean", f"expected {mean}, found {y.mean():.8g}"
+    for name, found, of in (("x_mean", X.mean(axis=0), "means"), ("x_std", X.std(axis=0), "standard deviations")):
+        if (known := expected.get(name)) is not None:
+            spread = np.array(expected.get("x_std") or X.std(axis=0))
+            if len(known) != len(found) or len(spread) != len(found) or (np.abs(found - known) > SAME * spread).any():
+                shown = ", ".join(f"{value:.4g}" for value in found[:3])
+                said = ", ".join(f"{value:.4g}" for value in known[:3])
+                yield "content", f"these are other data: the {of} of the features are {said}, ..., found {shown}, ..."
     for column, (low, high) in (expected.get("x_range") or {}).items():
         found = X[:, int(column) - 1].min(), X[:, int(column) - 1].max()
         if found[0] < low or found[1] > high:

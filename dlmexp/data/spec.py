@@ -19,13 +19,14 @@ class FileSpec:
 
     The files of one `group` are read together; groups are alternatives, and the first complete one is read. An
     `optional` file is read if it is present; a group of optional files only is complete with any one of them.
-    A `pinned` file must have the checksum given here; one that is not pinned is verified only after a download from
-    `url`. A file with `package` is part of that installed Python package, not of the data root. `url` is the address of
-    the file, `page` that of a web page where a user can get it.
+    A `pinned` file must have the checksum given here; one that is not pinned is verified only after a download. A file
+    with `package` is part of that installed Python package, not of the data root. `url` is the address of the file,
+    after which `mirrors` are tried; `page` is that of a web page where a user can get it.
     """
 
     name: str
     url: str | None = None
+    mirrors: tuple[str, ...] = ()
     page: str | None = None
     sha256: str | None = None
     git_blob: str | None = None
@@ -91,7 +92,7 @@ def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:
     for key in entry:
         if key not in known:
             raise UserError(f"dataset '{dataset}': a file has no key '{key}': {nearest(key, known)}")
-    return FileSpec(**entry)
+    return FileSpec(**{**entry, **({"mirrors": tuple(entry["mirrors"])} if entry.get("mirrors") else {})})
 
 
 def _plain(node: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Opens the tables that users bring: CSV and TSV (also gzipped), Parquet, Feather. One function, one kind of error."""
 
-import gzip
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dlmexp.data.archives import GIB, BoundedStream, read_npz
+from dlmexp.data.archives import GIB, open_raw, read_npz
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,8 +53,6 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
     except pa.ArrowInvalid as error:
         kind = {".parquet": "a Parquet file", ".feather": "a Feather file"}.get(suffix, "a CSV file with a header")
         raise UserError(f"{path} is not {kind}: {_first_line(error)}") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is damaged: {error}") from error
     names = found.column_names
     if len(names) > MAX_COLUMNS:
         raise UserError(f"{path.name} has {len(names)} columns, more than {MAX_COLUMNS}: choose some in a smaller file")
@@ -80,11 +76,8 @@ def _text(path: Path, suffix: str, sep: str | None, missing: Sequence[str]) -> "
         "parse_options": csv.ParseOptions(delimiter=separator(sep, suffix), newlines_in_values=True),
         "convert_options": csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing]),
     }
-    if suffix.endswith(".gz"):
-        with gzip.open(path) as stream:
-            found = csv.read_csv(BoundedStream(stream, MAX_BYTES, str(path)), **options)
-    else:
-        found = csv.read_csv(path, **options)
+    with open_raw(path, limit=MAX_BYTES) as stream:
+        found = csv.read_csv(stream, **options)
     if not _is_utf8(found):
         raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
     if found.num_columns == 1:

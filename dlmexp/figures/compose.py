@@ -227,6 +227,8 @@ def _notes(drawn: Drawn) -> list[str]:
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
+    if drawn.drawing.preset:
+        notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")
     if drawn.drawing.parameterisation != "whitened":
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
     return textwrap.wrap(" ".join(notes), width=85 if drawn.drawing.figure.columns == 1 else 175)

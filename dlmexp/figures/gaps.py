@@ -25,6 +25,8 @@ def missing_lines(series: list[Series]) -> list[str]:
 def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     """The lines, sizes and repetitions of a panel without records. A failed cell has one, so it is not missing."""
     command = panel.command or catalogue.run_command(panel.experiment, panel.dataset)
+    if not panel.experiment and all(one.empty for one in series):
+        return [Gap(panel.dataset, "nothing run", command)]
     if not panel.experiment:
         lacking = any("no record yet" in note for one in series for note in one.notes)
         return [Gap(panel.dataset, "not all that was asked for has a record yet", command)] if lacking else []

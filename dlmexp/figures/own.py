@@ -41,7 +41,7 @@ def own_drawings(several: Sequence[Results], datasets: Iterable[str], wanted: st
         for how in (one for one in PARAMETERISATIONS if one in run and wanted in (None, one)):
             fitting = [one for one in choices if one.cell.task == "regression" or one.cell.parameterisation == how]
             panels = _panels(dataset, fitting, _command(several, dataset))
-            figure = Figure(f"{OWN}{dataset}", panels, min(COLUMNS, len(panels)), _caption(dataset, panels))
+            figure = Figure(f"{OWN}{dataset}", panels, _columns(len(panels)), _caption(dataset, panels))
             name = figure.id if how == min(run, key=PARAMETERISATIONS.index) else f"{figure.id}-{how}"
             if panels:
                 found.append(Drawing(figure, name, panels, how))
@@ -129,6 +129,10 @@ def _curves(choices: list[Choice], lines: tuple[Line, ...]) -> tuple[tuple[Line,
                 counts[one.cell.n] += sum(record.cell.beta == beta for record in one.records)
     n = max(counts, key=lambda size: (counts[size], size), default=None)
     return tuple(found), "" if n is None else f"n = {n}, β selected"
+
+
+def _columns(panels: int) -> int:
+    return 2 if panels in (2, 4) else min(COLUMNS, panels)
 
 
 def _caption(dataset: str, panels: tuple[Panel, ...]) -> str:

@@ -12,6 +12,7 @@ from dlmexp.errors import UserError
 from dlmexp.figures.compose import Drawn, measure
 from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
+from dlmexp.figures.presets import of_preset, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.style import Page
@@ -78,10 +79,22 @@ def measured(
     several: list[Results], ids: list[str], by: dict[str, list[str]], parameterisation: str | None, error: str = "std"
 ) -> Iterator[Drawn]:
     """The chosen drawings with their numbers, one after another."""
-    chosen = choose(several, ids, by, parameterisation)
-    kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in several]
-    for drawing in chosen:
-        yield measure(drawing, kept, error)
+    groups = {preset: [of_preset(results, preset) for results in several] for preset in (None, *presets(several))}
+    named = by.get("dataset", [])
+    having = {
+        preset: some
+        for preset, some in groups.items()
+        if any(results.records for results in some)
+        and (not named or any(name in results.tasks for results in some for name in named))
+    }
+    if ids and not by:
+        having = {None: groups[None]} | having  # a figure that is named is drawn, with what is missing
+    for preset, some in (having or {None: groups[None]}).items():
+        kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
+        for drawing in choose(some, ids, by, parameterisation):
+            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error)
+            if preset is None or not drawn.empty:
+                yield drawn
 
 
 def plot(

@@ -20,6 +20,7 @@ class Drawing:
     name: str
     panels: tuple[Panel, ...]
     parameterisation: str = "whitened"
+    preset: str = ""  # whose results it shows, if not those of whole experiments
 
     @property
     def stand_ins(self) -> dict[str, str]:
@@ -31,15 +32,21 @@ class Drawing:
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`field=value[,value...]` terms as a dictionary; UserError for a field that cells do not have."""
-    return parse_terms("--by", terms)
+    return parse_terms("--by", terms, ("method",))
 
 
 def restrict(results: Results, wanted: dict[str, list[str]]) -> Results:
-    """The results with only the records that have one of the wanted values in each field. `dataset` is ignored here: it
-    selects panels."""
+    """The results with only the records that have one of the wanted values in each field, and what was asked for under
+    the wanted methods. `dataset` is ignored here: it selects panels."""
+    if methods := wanted.get("method"):
+        present = {one.method for one in results.asked}
+        for name in methods:
+            if name not in present:
+                raise UserError(f"--by method={name}: it was not run; there are {', '.join(sorted(present))}")
+        results = results.of_methods(methods)
     kept = list(results.records.values())
     for name, values in wanted.items():
-        if name == "dataset":
+        if name in ("dataset", "method"):
             continue
         of = {record.key: record.cell.flat().get(name) for record in kept}
         present = {str(value) for value in of.values()}

@@ -26,11 +26,13 @@ from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import KERNELS, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
+from dlmexp.plan.shorthand import KINDS
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
 DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 METHOD = ("objective", "variant", "select")  # what a method is
 LARGEST_SEED = 2**31 - 1
+MOST_SAMPLES = 1_000_000  # of an estimator
 
 
 def check(cfg: RunConfig) -> None:
@@ -48,7 +50,11 @@ def check(cfg: RunConfig) -> None:
     for name in cfg.parameterisation or ():
         if cfg.parameterisation != ["all"]:
             _one_of("parameterisation", name, list(PARAMETERISATIONS))
+    for name in KINDS:
+        if name not in cfg.training:
+            raise UserError(f"training.{name} was deleted: {name} data is trained by it")
     for name, training in cfg.training.items():
+        _one_of("training", name, list(KINDS))
         _training(f"training.{name}", training)
     budget_seconds(cfg.budget)
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
@@ -82,7 +88,9 @@ def _not_empty(cfg: RunConfig) -> None:
 def _positive(cfg: RunConfig) -> dict[str, float | None]:
     """Settings that are numbers of something, or speeds."""
     found: dict[str, float | None] = {
-        "batch_cells": cfg.batch_cells, "checkpoint_seconds": cfg.checkpoint_seconds, "workers": cfg.workers
+        "batch_cells": cfg.batch_cells, "checkpoint_seconds": cfg.checkpoint_seconds, "workers": cfg.workers,
+        "M": cfg.M, "largest": cfg.largest, "init.lengthscale": cfg.init.lengthscale,
+        "init.outputscale": cfg.init.outputscale, "init.noise": cfg.init.noise,
     }  # fmt: skip
     for name, dataset in cfg.dataset.items():
         found |= {f"dataset.{name}.M": dataset.M, f"dataset.{name}.test_cap": dataset.test_cap}
@@ -210,6 +218,8 @@ def _typed(what: str, value: Any, kind: type) -> None:
         raise UserError(f"{what}={value}: give {_KINDS.get(kind, 'another value')}")
     if kind in (int, float) and not 0 < value < math.inf:
         raise UserError(f"{what}={value}: give a number > 0")
+    if kind is int and value > MOST_SAMPLES:
+        raise UserError(f"{what}={value}: give at most {MOST_SAMPLES}")
 
 
 _KINDS = {int: "a whole number", float: "a number", str: "a name", bool: "true or false"}

@@ -1,29 +1,28 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
-from typing import cast, get_args, get_origin
+from itertools import islice
+from typing import cast, get_args
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, OverrideParseException
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from dlmexp.catalogue import datasets
 from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
+from dlmexp.plan.mistakes import as_sentences
+from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
 
 DEFAULT = "experiment=default"
-LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
+MOST_JOBS = 10_000  # of a multirun
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -37,17 +36,22 @@ def compose(overrides: Sequence[str]) -> RunConfig:
 
     An experiment's parts get what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
+    for one, typed in zip(parsed(overrides), overrides, strict=True):
+        if one.is_sweep_override():
+            raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
     composed = _composed(overrides)
     _check_table(composed)
-    try:
+    with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
-    except OmegaConfBaseException as error:
-        raise UserError(sentence(error)) from error
+    check_types(cfg)
     import_plugins(cfg.plugins)
     if cfg.name == "custom" and len(cfg.dataset) == 1:
         (dataset,) = cfg.dataset.values()
         if dataset.loader == "table":  # an own table: an experiment of its own, named after its data
             cfg.name = dataset.name
+    if cfg.preset:
+        cfg.name = f"{cfg.name}-{cfg.preset}"
+        cfg.protocol = cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
     return cfg
@@ -55,11 +59,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
-    try:
-        parsed = OverridesParser.create().parse_overrides([one for one in overrides if _key(one) == "plugins"])
-    except HydraException as error:
-        raise UserError(sentence(error)) from error
-    values = [one.value() for one in parsed]
+    values = [one.value() for one in parsed([one for one in overrides if _key(one) == "plugins"])]
     if any(not isinstance(value, list) for value in values):
         raise UserError("plugins= takes a list of modules: plugins=[my_module]")
     return [str(name) for value in values if isinstance(value, list) for name in value]
@@ -106,36 +106,31 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
             if (ours / own.relative_to(folder)).exists():
                 raise UserError(f"{own}: we have a {own.parent.name} of that name, which is taken first; rename yours")
     register()
-    try:
-        with initialize_config_dir(str(ours), version_base="1.3"):
-            return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(sentence(error)) from error
-    except YAMLError as error:
-        raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
-    except ValueError as error:
-        raise UserError(f"can't compose '{' '.join(overrides)}': {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
+        return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)
 
 
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides in Hydra's grammar."""
+    with as_sentences(overrides):
+        return OverridesParser.create().parse_overrides(list(overrides))
+
+
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each job of a multirun: the product of all `key=a,b,c`."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise UserError(sentence(error)) from error
     jobs: list[list[str]] = [[]]
-    for override, text in zip(parsed, overrides, strict=True):
+    for override, text in zip(parsed(overrides), overrides, strict=True):
         choices = [text]
         if override.is_sweep_override():
-            choices = [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
+            with as_sentences(overrides):
+                values = list(islice(override.sweep_string_iterator(), MOST_JOBS + 1))
+            choices = [f"{override.get_key_element()}={value}" for value in values]
+        if len(jobs) * len(choices) > MOST_JOBS:
+            raise UserError(f"{text}: that makes more than {MOST_JOBS} jobs; give fewer values")
         jobs = [[*job, choice] for job in jobs for choice in choices]
     return jobs
 
@@ -144,56 +139,3 @@ def parts(cfg: RunConfig) -> list[RunConfig]:
     """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
     own = [cfg] if cfg.dataset else []
     return own + [one for part in cfg.parts for one in parts(compose(part))]
-
-
-def sentence(error: Exception) -> str:
-    """What was wrong in one sentence, with the nearest valid names."""
-    text = str(error).strip()
-    if isinstance(error, OverrideParseException):
-        return f"can't read '{error.override}': write it as key=value, lists as key=[a,b]"
-    if found := re.search(r"Could not (?:find|load) 'hydra/launcher/([^']+)'", text):
-        if found[1] in LAUNCHER_EXTRAS:
-            return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"
-        return f"there is no launcher '{found[1]}': {nearest(found[1], _choices('hydra/launcher'))}"
-    if found := re.search(r"Could not (?:find|load) '(\w+)/([^']*)'", text):
-        group, name = found.groups()
-        return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
-    if found := re.search(r"Could not override 'estimator\.(\w+)\.(\w+)'", text):
-        from dlmexp.estimators import ESTIMATORS
-
-        name, option = found.groups()
-        if name in ESTIMATORS:
-            takes = ", ".join(ESTIMATORS[name].options()) or "no options"
-            return f"estimator.{name}.{option}: {name} takes {takes}"
-    if found := re.search(r"Could not override '([^']+)'", text):
-        return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
-    if found := re.search(r"Error merging override (.+)", text):
-        reason = str(error.__cause__ or "").partition("\n")[0]
-        if "is not a ListConfig" in reason:
-            key, _, value = found[1].partition("=")
-            return f"can't use {found[1]}: write it as a list, {key}=[{value}]"
-        return f"can't use {found[1]}: {reason or 'its type does not fit'}"
-    return _one_line(error)
-
-
-def _choices(group: str) -> list[str]:
-    """The names of a config group: ours, and those of users' own folders."""
-    return sorted({path.stem for folder in conf_dirs() for path in (folder / group).glob("*.yaml")})
-
-
-def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:
-    """Every key of the schema, dotted; a dictionary's key is taken from `near`, the key that was not found."""
-    if near.startswith("hydra.launcher."):
-        return [
-            f"hydra.launcher.{name}" for name in ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
-        ]
-    names = []
-    for field in fields(node):
-        name = prefix + field.name
-        names.append(name)
-        inner = field.type
-        if get_origin(inner) is dict and near.startswith(f"{name}."):
-            name, inner = ".".join(near.split(".")[: name.count(".") + 2]), get_args(inner)[1]
-        if isinstance(inner, type) and is_dataclass(inner):
-            names += _settings(near, inner, f"{name}.")
-    return names

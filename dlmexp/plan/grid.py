@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from itertools import product
 from typing import Any
 
@@ -55,15 +56,23 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
 
 def candidates(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
     """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included."""
-    for n, seed in product(resolve_sizes(cfg.sizes or dataset.sizes, _pool(dataset, data)), cfg.seeds):
+    for n, seed in product(_sizes(cfg, dataset, _pool(dataset, data)), cfg.seeds):
         yield from _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1])
+
+
+def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
+    """The training sizes, without those beyond `cfg.largest`."""
+    sizes = resolve_sizes(cfg.sizes or dataset.sizes, pool)
+    if cfg.largest is None:
+        return sizes
+    return [n for n in sizes if n <= cfg.largest] or [min(cfg.largest, pool)]
 
 
 def capped_sizes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
     """A sentence about sizes that are larger than the training pool, where all of it is used."""
     pool = _pool(dataset, data)
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
-    if not beyond:
+    if not beyond or pool not in _sizes(cfg, dataset, pool):
         return None
     return f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
 
@@ -87,8 +96,8 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
     cell = Cell(
         kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}",
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
-        M=min(dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint", form="explicit",
-        parameterisation="whitened", estimator="exact", options={},
+        M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
+        form="explicit", parameterisation="whitened", estimator="exact", options={},
         lr=training.minibatch_lr if minibatch else training.lr, minibatch=minibatch, window=window,
         tolerance=None if window is None else training.tolerance,
         max_iterations=None if epochs else training.max_iterations, epochs=epochs, evaluate=cfg.evaluate,
@@ -102,10 +111,13 @@ def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: 
     return cell
 
 
-def _initial(training: TrainingConfig, parameters: Mapping[str, Parameter], method: str) -> dict[str, float]:
+def _initial(
+    cfg: RunConfig, training: TrainingConfig, parameters: Mapping[str, Parameter], method: str
+) -> dict[str, float]:
     """The initial values for a method, as far as its model has such parameters and would start them elsewhere."""
+    typed = {one.name: value for one in fields(cfg.init) if (value := getattr(cfg.init, one.name)) is not None}
     by_method = training.by_method.get(method)
-    given = {**training.initial, **(by_method.initial if by_method else {})}
+    given = {**training.initial, **(by_method.initial if by_method else {}), **typed}
     for name in given.keys() - parameters.keys() - USUAL:
         raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}")
     own = {name: parameter.initial for name, parameter in parameters.items()}
@@ -132,7 +144,7 @@ def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Ite
     about = {"protocol": cfg.protocol, "selection": cfg.selection}
     for parameterisation in _parameterisations(cfg, training):
         explicit = replace(plain, parameterisation=parameterisation)
-        base = replace(explicit, initial=_initial(training, parameters, BASE))
+        base = replace(explicit, initial=_initial(cfg, training, parameters, BASE))
         if cfg.collapsed and OBJECTIVES[plain.objective].collapses(likelihood):
             base = _collapsed(base, cfg)
         if cfg.measure == "gradient":
@@ -143,7 +155,7 @@ def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Ite
             objective, by_method = OBJECTIVES[method.objective], training.by_method.get(name)
             values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
             rule = (cfg.beta.rule if method.select else "1") if objective.has_beta else ""
-            start = replace(explicit, initial=_initial(training, parameters, name))
+            start = replace(explicit, initial=_initial(cfg, training, parameters, name))
             collapsed = cfg.collapsed if by_method is None or by_method.collapsed is None else by_method.collapsed
             for cell in _settings(cfg, method, base, start, collapsed):
                 yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values), **about)

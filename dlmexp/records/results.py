@@ -45,6 +45,12 @@ class Results:
         ]
         return Results(self.store, kept.values(), asked, self.label)
 
+    def of_methods(self, names: Iterable[str]) -> "Results":
+        """The same results with only what was asked for under these methods."""
+        asked = [one for one in self.asked if one.method in set(names)]
+        keys = {key for one in asked for key in one.keys}
+        return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
+
     @cached_property
     def protocols(self) -> dict[str, set[str]]:
         """The keys of the records that serve each protocol: one that two protocols asked for serves both."""

@@ -170,7 +170,8 @@ def test_only_missing_files_are_fetched(tmp_path):
     spec = DatasetSpec("toy", "sarcos", "regression", "regression", files=files)
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "a").write_text("there")
-    wanted = [entry.name for entry in acquire._fetchable(spec, tmp_path) if not acquire._is_valid(entry, tmp_path)]
+    (group,) = acquire._fetchable(spec, tmp_path)
+    wanted = [entry.name for entry in group if not acquire._is_valid(entry, tmp_path)]
     assert wanted == ["toy/b"]
 
 
@@ -232,3 +233,25 @@ def test_progress_is_reported(tmp_path):
     with serving(Behaviour(body=TABLE)) as url:
         acquire.fetch(label_last(url=url), tmp_path, lambda name: lambda done, total: seen.append((name, done, total)))
     assert seen[-1] == ("toy/toy.dat", len(TABLE), len(TABLE))
+
+
+def test_mirrors_are_tried_in_order(tmp_path):
+    with serving(Behaviour(status=[404] * 9)) as gone, serving(Behaviour(body=TABLE)) as good:
+        spec = label_last(url=gone, mirrors=(gone, good), sha256=digest(TABLE))
+        assert acquire.fetch(spec, tmp_path, silent) == [tmp_path / "toy" / "toy.dat"]
+        with pytest.raises(UserError, match=r"404.*; then .*404"):
+            acquire.fetch(label_last(url=gone, mirrors=(gone,)), tmp_path / "other", silent)
+
+
+def test_other_groups_of_files_are_tried_where_the_first_is_not_the_data(tmp_path):
+    """A file that parses but holds other numbers is refused by its content, and the next format is fetched."""
+    other = TABLE.replace(b",3,", b",4,")
+    x = np.loadtxt(io.BytesIO(TABLE), delimiter=",")[:, :2]
+    checks = {"x_mean": x.mean(0).tolist(), "x_std": x.std(0).tolist()}
+    arff = b"@relation toy\n@attribute a real\n@data\n" + TABLE
+    with serving(Behaviour(body=other)) as wrong, serving(Behaviour(body=arff)) as right:
+        files = (FileSpec("toy/a.csv", url=wrong, group="a"), FileSpec("toy/b.arff", url=right, group="b"))
+        spec = DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files, options={"checks": checks})
+        assert acquire.fetch(spec, tmp_path, silent) == [tmp_path / "toy" / "b.arff"]
+    assert all_files(tmp_path) == ["toy/b.arff"]
+    assert np.array_equal(load(spec, tmp_path).X, x)

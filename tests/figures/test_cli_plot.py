@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dlmexp.cli import plot
@@ -125,15 +126,15 @@ def test_a_dataset_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_says_how_to_draw_data_of_ones_own(tmp_path: Path, capsys) -> None:
+def test_says_how_to_draw_data_that_no_figure_shows(tmp_path: Path, capsys) -> None:
     folder = tmp_path / "my results"
-    fill(folder, (cell("mine", task="binary", seed=seed) for seed in range(2)))
+    fill(folder, (cell("twonorm_drawn", task="binary", seed=seed) for seed in range(2)))
     assert run("--results", str(folder)) == 0
-    command = f"dlmexp plot --by dataset=mine --results '{folder}'"
-    assert f"your records on mine are not in these figures; to draw them: {command}" in capsys.readouterr().out
+    command = f"dlmexp plot --by dataset=twonorm_drawn --results '{folder}'"
+    assert f"your records on twonorm_drawn are not in these figures; to draw them: {command}" in capsys.readouterr().out
     assert run(*shlex.split(command)[2:], "--format", "png") == 0
     assert "not in these figures" not in capsys.readouterr().out
-    assert (folder / "figures" / "class-log-mine.png").exists()
+    assert (folder / "figures" / "class-log-twonorm_drawn.png").exists()
 
 
 @pytest.mark.slow
@@ -183,3 +184,14 @@ def test_the_processes_that_draw_never_hear_of_an_interrupt() -> None:
             asked = pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, [])
         assert signal.SIGINT in asked.result()
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.slow
+def test_one_method_alone(tmp_path: Path) -> None:
+    """`--by method=` takes what was asked for under a method: the beta = 1 fit of the ELBO is no beta-ELBO."""
+    fill(tmp_path, sweep("banana", FOUR, [100, 500], range(3), 3))
+    assert run("class-log", "--by", "method=elbo", "--results", str(tmp_path)) == 0
+    numbers = pd.read_csv(tmp_path / "figures" / "class-log-method=elbo.csv")
+    assert set(numbers["method"]) == {"elbo"}
+    with pytest.raises(UserError, match="--by method=elbow: it was not run; there are beta_elbo, elbo"):
+        run("class-log", "--by", "method=elbow", "--results", str(tmp_path))

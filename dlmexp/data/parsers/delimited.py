@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dlmexp.data.archives import open_raw
+from dlmexp.data.parsers.published import is_plain, numbers_of, rows_of
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
@@ -36,21 +37,42 @@ def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndar
     return np.concatenate([np.empty((0, columns)), *chunks])
 
 
+LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
+
+
 @parser("label_last")
 def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """Features, then a class label: 0/1, or -1/1 where -1 becomes 0 (banana)."""
-    ((_, path),) = files.items()
-    table = read_numbers(path, _features(spec) + 1)
+    """Features, then a class label: 0/1, -1/1 or 1/2, in any of the formats of `published`. Class 1 is the larger
+    label or, where the spec says how many rows it has, the one with so many."""
+    path = one_of(spec, files)
+    columns = _features(spec) + 1
+    table = read_numbers(path, columns) if is_plain(path) else numbers_of(path, columns)
     label = table[:, -1]
-    return Parsed(table[:, :-1], np.where(label == -1.0, 0.0, label))
+    labels = np.unique(label)
+    if labels.tolist() not in LABELS:
+        return Parsed(table[:, :-1], label)  # which the checks refuse
+    first = labels[1]
+    expected = (spec.options.get("checks") or {}).get("positives")
+    if expected is not None and (label == first).sum() != expected == (label == labels[0]).sum():
+        first = labels[0]
+    return Parsed(table[:, :-1], (label == first).astype(np.float64))
+
+
+def one_of(spec: DatasetSpec, files: Mapping[str, Path]) -> Path:
+    """The file of a dataset that one file holds; UserError if there are several."""
+    if len(files) > 1:
+        raise UserError(f"dataset '{spec.name}': there are {' and '.join(sorted(files))}: remove all but one")
+    return next(iter(files.values()))
 
 
 @parser("abalone")
 def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """UCI's file: sex M/F/I, seven measurements, rings. Sex becomes two binary columns, both 0 for M."""
-    ((_, path),) = files.items()
-    rows = [line.split(",") for line in path.read_text(encoding="ascii", errors="replace").split()]
-    for number, row in enumerate(rows, start=1):
+    """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
+    binary columns, both 0 for M."""
+    path = one_of(spec, files)
+    rows = []
+    for number, row in rows_of(path):
+        rows.append(row)
         if len(row) != 9 or row[0] not in ("M", "F", "I"):
             raise UserError(f"{path}, line {number}: expected sex M, F or I and 8 numbers, found '{','.join(row)}'")
     try:

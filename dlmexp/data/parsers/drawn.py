@@ -7,14 +7,15 @@ from dlmexp.data.parsers.registry import Parsed, generator
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
+MOST_ROWS = 20_000_000
 SHIFT = 2 / np.sqrt(20)
 """Breiman's a, the distance of each class mean from the origin in every coordinate."""
 
 
 def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
     rows = spec.options.get("rows")
-    if not isinstance(rows, int) or rows < 1:
-        raise UserError(f"dataset '{spec.name}': options.rows={rows} is not a number of rows")
+    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= MOST_ROWS:
+        raise UserError(f"dataset '{spec.name}': options.rows={rows} is not a number of rows, 1 to {MOST_ROWS}")
     seed = spec.options.get("seed", 0)
     if not isinstance(seed, int) or seed < 0:
         raise UserError(f"dataset '{spec.name}': options.seed={seed} is not a seed: give 0, 1, 2, ...")

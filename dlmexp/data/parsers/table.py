@@ -90,7 +90,7 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
     found = read_table(path, options.sep, options.na)
     columns: Columns = {}
     left_out = []
-    for name, arrow in zip(found.column_names, found.columns, strict=True):
+    for name, arrow in zip(map(str, found.column_names), found.columns, strict=True):
         if name in options.drop and name not in (options.target, options.by):
             continue
         if options.columns and name not in (*options.columns, options.target, options.by):

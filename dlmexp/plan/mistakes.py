@@ -1,0 +1,95 @@
+"""What Hydra and OmegaConf raise about overrides and YAML files, as one sentence with the nearest valid names."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import get_args, get_origin
+
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from dlmexp.config import RunConfig
+from dlmexp.errors import UserError, nearest
+from dlmexp.paths import conf_dirs
+
+LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
+
+
+@contextmanager
+def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
+    """While entered, what Hydra raises about the overrides is raised as `UserError`."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(sentence(error)) from error
+    except YAMLError as error:
+        raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
+    except (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError) as error:
+        # Hydra is not strict with all that its grammar allows.
+        raise UserError(f"can't compose '{_short(' '.join(overrides))}': {_one_line(error)}") from error
+
+
+def _short(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _one_line(error: Exception) -> str:
+    return _short("; ".join(line.strip() for line in str(error).splitlines() if line.strip()), 400)
+
+
+def sentence(error: Exception) -> str:
+    """What was wrong in one sentence, with the nearest valid names."""
+    text = str(error).strip()
+    if isinstance(error, OverrideParseException):
+        return f"can't read '{error.override}': write it as key=value, lists as key=[a,b]"
+    if found := re.search(r"Could not (?:find|load) 'hydra/launcher/([^']+)'", text):
+        if found[1] in LAUNCHER_EXTRAS:
+            return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"
+        return f"there is no launcher '{found[1]}': {nearest(found[1], _choices('hydra/launcher'))}"
+    if found := re.search(r"Could not (?:find|load) '(\w+)/([^']*)'", text):
+        group, name = found.groups()
+        return f"there is no {group} '{name}': {nearest(name, _choices(group))}"
+    if found := re.search(r"Could not override 'estimator\.(\w+)\.(\w+)'", text):
+        from dlmexp.estimators import ESTIMATORS
+
+        name, option = found.groups()
+        if name in ESTIMATORS:
+            takes = ", ".join(ESTIMATORS[name].options()) or "no options"
+            return f"estimator.{name}.{option}: {name} takes {takes}"
+    if found := re.search(r"Could not override '([^']+)'", text):
+        if found[1] in _settings(found[1]):
+            return f"'{found[1]}' has no value yet that could be changed: write +{found[1]}=VALUE to add one"
+        return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
+    if found := re.search(r"Error merging override (.+)", text):
+        reason = str(error.__cause__ or "").partition("\n")[0]
+        if "is not a ListConfig" in reason:
+            key, _, value = found[1].partition("=")
+            return f"can't use {found[1]}: write it as a list, {key}=[{value}]"
+        return f"can't use {_short(found[1])}: {_short(reason or 'its type does not fit')}"
+    return _one_line(error)
+
+
+def _choices(group: str) -> list[str]:
+    """The names of a config group: ours, and those of users' own folders."""
+    return sorted({path.stem for folder in conf_dirs() for path in (folder / group).glob("*.yaml")})
+
+
+def _settings(near: str, node: type = RunConfig, prefix: str = "") -> list[str]:
+    """Every key of the schema, dotted; a dictionary's key is taken from `near`, the key that was not found."""
+    if near.startswith("hydra.launcher."):
+        return [
+            f"hydra.launcher.{name}" for name in ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
+        ]
+    names = []
+    for field in fields(node):
+        name = prefix + field.name
+        names.append(name)
+        inner = field.type
+        if get_origin(inner) is dict and near.startswith(f"{name}."):
+            name, inner = ".".join(near.split(".")[: name.count(".") + 2]), get_args(inner)[1]
+        if isinstance(inner, type) and is_dataclass(inner):
+            names += _settings(near, inner, f"{name}.")
+    return names

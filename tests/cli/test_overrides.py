@@ -1,0 +1,119 @@
+"""A thousand overrides: whatever is typed, `dlmexp run` answers with a plan or with one sentence and exit code 2, and
+writes nothing."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig
+
+from dlmexp.cli import main
+from dlmexp.plan import compose
+from tests.support import overrides
+
+SEED = int(os.environ.get("DLMEXP_FUZZ_SEED", "0"))
+CASES = int(os.environ.get("DLMEXP_FUZZ_CASES", "1000"))
+HANGS = 60  # seconds, after which a case counts as hanging; a sound one takes a fraction of one
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DLMEXP_DATA", str(tmp_path / "nowhere"))
+
+
+def answer(words: list[str], capsys) -> tuple[int, str]:
+    """The exit code and what was said on stderr; anything but a plan or a sentence is an error of ours."""
+
+    def hangs(*_: object) -> None:
+        raise TimeoutError(f"{words} hangs")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(HANGS)
+    try:
+        code = main(["run", *words, "plan=true"])
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return code, capsys.readouterr().err
+
+
+def wrong(words: list[str], capsys) -> str | None:
+    """What is wrong with the answer to these overrides; None if nothing is."""
+    try:
+        code, said = answer(words, capsys)
+    except BaseException as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    if code not in (0, 2):
+        return f"exit code {code}"
+    if code == 2 and (said.count("\n") != 1 or not said.startswith("dlmexp: ") or len(said) > 1500):
+        return f"not one sentence: {said[:200]!r}"
+    return None
+
+
+@pytest.fixture
+def composed_once(monkeypatch):
+    """Hydra reads its files once, and applies single settings to what it read: a thousand times the same files would
+    take minutes. Selections of groups are still composed from the files."""
+    base = compose._composed(overrides.BASE)
+    whole = compose._composed
+
+    def apply(words: list[str], hydra_too: bool = False) -> DictConfig:
+        added = list(words)[len(overrides.BASE) :]
+        parsed = compose.parsed(added)
+        if hydra_too or any("/" in one.key_or_group or one.key_or_group in overrides.GROUPS for one in parsed):
+            return whole(words, hydra_too)
+        found = base.copy()
+        with compose.as_sentences(words):
+            ConfigLoaderImpl._apply_overrides_to_config(parsed, found)
+        return found
+
+    monkeypatch.setattr(compose, "_composed", apply)
+
+
+@pytest.mark.slow
+def test_settings(composed_once, capsys, tmp_path):
+    rng = random.Random(SEED)
+    found = {}
+    for words in overrides.settings(rng, CASES * 9 // 10):
+        if problem := wrong([*overrides.BASE, *words], capsys):
+            found[" ".join(words)] = problem
+    assert not found, "\n".join(f"{words}: {problem}" for words, problem in found.items())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_groups(capsys, tmp_path):
+    rng = random.Random(SEED + 1)
+    found = {}
+    for words in overrides.groups(rng, CASES // 10):
+        if problem := wrong([*overrides.BASE, *words], capsys):
+            found[" ".join(words)] = problem
+    assert not found, "\n".join(f"{words}: {problem}" for words, problem in found.items())
+    assert not list(tmp_path.iterdir())
+
+
+REAL = (
+    ["beta.values=[[1]]"], ["estimator.ups.samples=[[1]]"], ["~training.binary"], ["sizes=['1e9999999%']"],
+    ["dataset.ringnorm_drawn.options.checks=5"], ["dataset=csv", "csv.task=binary", "csv.path=a", "csv.target=y",
+                                                  "csv.name=" + "x" * 300],
+)  # fmt: skip
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("words", REAL, ids=lambda words: words[-1][:40])
+def test_in_a_process_of_its_own(words, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "dlmexp", "run", *overrides.BASE, *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("dlmexp: ")
+    assert not list(tmp_path.iterdir())

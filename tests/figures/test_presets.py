@@ -1,0 +1,48 @@
+"""Results of presets are drawn apart, under their own names."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dlmexp.figures.plot import measured
+from dlmexp.records.manifest import Manifest
+from dlmexp.records.results import load
+from tests.support.made_up import asked, fill, plausible, sweep
+
+METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+
+
+def made(folder: Path, protocol: str, sizes: list[int], lr: float) -> None:
+    """Records of binary data, asked for under a protocol."""
+    things = [plausible(replace(cell, lr=lr)) for cell in sweep("banana", METHODS, sizes, range(2), 3)]
+    records = [one[0] if isinstance(one, tuple) else one for one in things]
+    cells = {record.key: record.cell.describe() for record in records}
+    fill(folder, things, Manifest(protocol, cells, [replace(one, protocol=protocol) for one in asked(records)]))
+
+
+@pytest.mark.slow
+def test_a_preset_is_never_drawn_as_the_papers(tmp_path):
+    made(tmp_path, "quick", [100, 200], 0.1)
+    made(tmp_path, "paper", [500, 1000], 0.2)
+    drawn = {one.drawing.name: one for one in measured([load(tmp_path)], ["class-log"], {}, None)}
+    assert drawn.keys() == {"class-log", "class-log-quick"}
+    assert set(drawn["class-log"].numbers["x"]) == {500, 1000}
+    assert set(drawn["class-log-quick"].numbers["x"]) == {100, 200}
+    assert drawn["class-log-quick"].drawing.preset == "quick"
+    advice = {gap.command for gap in drawn["class-log-quick"].gaps}
+    assert advice == {f"dlmexp run experiment=class-log dataset={name} preset=quick" for name in
+                      ("thyroid", "twonorm", "ringnorm")}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_folder_with_nothing_but_a_preset(tmp_path):
+    made(tmp_path, "released-quick", [100, 200], 0.1)
+    results = load(tmp_path)
+    names = {one.drawing.name for one in measured([results], [], {}, None) if not one.empty}
+    assert names
+    assert all(name.endswith("-released-quick") for name in names)
+    by = [one.drawing.name for one in measured([results], [], {"dataset": ["banana"]}, None) if not one.empty]
+    assert all(name.endswith("-released-quick") for name in by)
+    blank = {one.drawing.name: one.empty for one in measured([results], ["class-log"], {}, None)}
+    assert blank == {"class-log": True, "class-log-released-quick": False}
