@@ -59,6 +59,7 @@ def run(
     cells that fail are a warning.
     """
     from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
+    from dlmexp.plan.shorthand import spelled_out
     from dlmexp.plugins import extended
     from dlmexp.running.run import execute
 
@@ -72,7 +73,7 @@ def run(
         table = _own_table(dataset, target, task, name, Path(results))
         settings |= table.settings
     settings |= {} if method is None else {"method": [method] if isinstance(method, str) else method}
-    words = with_default(list(_words(settings | overrides)))
+    words = with_default(spelled_out(list(_words(settings | overrides))))
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
     with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
         cfg = compose(words)

@@ -14,7 +14,8 @@ from dlmexp.errors import UserError
 from dlmexp.models.choose import load_model
 from dlmexp.models.predictor import Predictor
 from dlmexp.paths import data_root
-from dlmexp.plan.compose import compose, parts
+from dlmexp.plan.compose import compose, parts, with_default
+from dlmexp.plan.shorthand import spelled_out
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 
@@ -74,7 +75,7 @@ def dataset_of(record: Record, root: str | None = None) -> tuple[DatasetConfig, 
     overrides = [word for word in words[words.index("run") + 1 :] if "=" in word] if "run" in words else []
     again = f"the test rows of '{name}' are needed, and its run ('{command}')"
     try:
-        cfg = compose(overrides)
+        cfg = compose(with_default(spelled_out(overrides)))
         found = next(one for part in parts(cfg) for one in part.dataset.values() if one.name == name)
     except (UserError, StopIteration):
         raise UserError(f"{again} does not say where they are") from None
