@@ -133,13 +133,13 @@ def _spoilt(monkeypatch, key, at):
 
     plain = module.train
 
-    def train(training, settings, between):
+    def train(training, settings, between, at_once):
         def spoiling(training):
             if int(training.state.iteration) == at and key in spoilt:
                 training.state.values["m"][training.cells.index(spoilt[key])] = torch.nan
             between(training)
 
-        yield from plain(training, settings, spoiling)
+        yield from plain(training, settings, spoiling, at_once)
 
     def program(self, cells):
         spoilt.clear()
@@ -262,7 +262,7 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
         tried.append(len(pending))
         if len(pending) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        plain(self, batch, pending)
+        yield from plain(self, batch, pending)
 
     monkeypatch.setattr(Engine, "_batch", small)
     found = sweep.run()
@@ -275,6 +275,7 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
 
 def test_a_single_cell_out_of_memory_is_an_error(tmp_path, tiny, monkeypatch):
     def never(self, batch, pending):
+        yield from ()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Engine, "_batch", never)
@@ -296,7 +297,7 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
 
     def noting(self, batch, pending):
         order.append(batch)
-        plain(self, batch, pending)
+        yield from plain(self, batch, pending)
 
     def leaves(seconds):
         assert seconds == module.POLL_SECONDS
