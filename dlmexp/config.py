@@ -8,6 +8,7 @@ CRITERIA = ("mean", "sum", "relative")  # the spread of the objective per row, o
 INDUCING = ("first", "last")
 MINIBATCH_ROWS = ("epochs", "afresh")
 SELECTIONS = ("reported", "nll")
+KEEP = ("selected", "all", "none")
 
 
 @dataclass
@@ -170,6 +171,8 @@ class RunConfig:
     workers: int = 1  # processes that share the batches of this run
     plan: bool = False
     retry_failed: bool = False
+    keep: str = "selected"  # trained models: selected (those that the methods select) | all | none
+    refit: bool = False  # train cells again that are done and should have a model by `keep`, but have none
 
 
 def register() -> None:

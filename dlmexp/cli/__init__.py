@@ -12,7 +12,7 @@ from dlmexp import __version__
 from dlmexp.errors import UserError
 from dlmexp.plugins import extended
 
-COMMANDS = ("run", "status", "collect", "plot", "claims", "report", "data", "clean", "benchmark")
+COMMANDS = ("run", "predict", "export", "status", "collect", "plot", "claims", "report", "data", "clean", "benchmark")
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,6 +9,7 @@ SUITES = {
     "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
     "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, or two results folders",
     "data": "time to parse and load full-size files",
+    "models": "time and memory of predictions, and of DLMRegressor, compared with GPyTorch",
     "figures": "time of claims, plot and report with the records of a results folder",
 }
 

@@ -6,15 +6,20 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.errors import UserError
+
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Request
+    from dlmexp.figures.style import Page
 
+PREDICTIONS = "predictions"
 DESCRIPTION = """
 Draws figures from the records under --results, as PDF and PNG, with their numbers as CSV. Without an ID: all figures
 with any results. An incomplete figure shows the results there are; what is missing is listed, with the command that
 would compute it. Stand-ins for the paper's datasets are shown under their own names. All lines of a panel are of one
 setting: a protocol as it stands, or with the same changes. Records of other settings are left out and counted, with the
-command that draws them.
+command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the best
+validation NLL, or the one that --by chooses.
 """
 
 
@@ -25,6 +30,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     parser.add_argument(
         "--format", default="pdf,png", metavar="LIST", help="file formats: pdf, png, svg (default: pdf,png)"
+    )
+    parser.add_argument("--style", metavar="FILE", help="a style file of matplotlib, on top of ours")
+    parser.add_argument(
+        "--width",
+        type=float,
+        metavar="INCHES",
+        help="width of each figure (default: a column or the text of the paper)",
     )
     parser.add_argument("--list", action="store_true", help="list the figures, and how much of each has results")
     parser.add_argument(
@@ -64,10 +76,15 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.figures.plot import Request, datasets_not_drawn, plot
     from dlmexp.figures.registry import find
     from dlmexp.figures.save import parse_formats
+    from dlmexp.figures.style import Page, check_page
     from dlmexp.figures.variants import parse_by
     from dlmexp.records.results import load, load_several
     from dlmexp.records.wanted import Wanted, parse_where
 
+    page = Page(args.width, args.style)
+    check_page(page)
+    if PREDICTIONS in args.ids:
+        return _predictions(args, parse_formats(args.format), page)
     find([name for name in args.ids if not name.startswith("own-")])
     formats, wanted = parse_formats(args.format), Wanted(args.protocol, parse_where(args.where))
     request = Request(parse_by(args.by), args.parameterisation, wanted, args.compare_protocols)
@@ -78,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable(out, out, "--out")
     shown, not_run = [], []
     jobs = os.cpu_count() or 1
-    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs):
+    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs, page):
         shown.append(drawn.drawing)
         if not paths:
             not_run.append(drawn.drawing.name)
@@ -100,6 +117,35 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"your records on {', '.join(others)} are not in these figures; to draw them: {_command_for(args, others)}"
         )
+    return 0
+
+
+def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> int:
+    """Draws what a trained model predicts on its test rows; `--by` chooses the model."""
+    from dlmexp.cli import check_writable
+    from dlmexp.records.results import load
+
+    if len(args.ids) > 1 or args.compare:
+        raise UserError("the figure 'predictions' is of one model: draw it alone, and without --compare")
+    results = load(args.results)
+    out = Path(args.out) if args.out else Path(args.results) / "figures"
+    check_writable(out, out, "--out")
+
+    from dlmexp.figures import style
+    from dlmexp.figures.predictions import numbers, render
+    from dlmexp.figures.save import encode, write
+    from dlmexp.models.choose import chosen, described
+    from dlmexp.models.diagnosis import diagnose
+
+    (record,) = chosen(results, args.by, option="--by")
+    found = diagnose(results, record)
+    with style.use(page.style):
+        canvas = render(found, page.width)
+        contents = {format: encode(canvas, format) for format in formats}
+    name = f"{PREDICTIONS}-{record.cell.dataset}"
+    write(contents, numbers(found), out, name)
+    print(f"{name}: {out / name}.{{{','.join([*formats, 'csv'])}}}")
+    print(f"  model {described(results, record)}")
     return 0
 
 

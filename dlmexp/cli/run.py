@@ -37,6 +37,9 @@ common settings (all settings: --cfg job):
   parameterisation=[whitened,unwhitened]
   csv.columns= csv.drop= csv.missing= csv.test= csv.split= ...   of your own table (data/README.md)
   device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
+  keep=selected|all|none   trained models to keep, for 'dlmexp predict' and 'dlmexp export': those at the betas that are
+                           selected (default), at every beta, or none
+  refit=true               train cells again that are done and have no model, but should by keep=
   workers=4                number of processes (one rarely keeps a GPU busy)
   wait=false               exit once the jobs are in the cluster's queue
   budget=25min             stop after this time, with everything saved and exit code 3

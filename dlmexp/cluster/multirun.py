@@ -17,10 +17,12 @@ from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 from dlmexp.plan.cell import Candidates
+from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
+from dlmexp.running.keeping import to_refit
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
 from dlmexp.running.run import prepare_results_folder
@@ -53,7 +55,8 @@ def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task
     if configs[0].plan:
         for found in checked:
             store = Store(found.cfg.results, read_only=True)
-            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg)), found)
+            again = to_refit(found, store)
+            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg), again), found)
         return 0
     if on_cluster and not scheduler.can_submit():
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
@@ -64,7 +67,7 @@ def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task
     for root, name, checksum, own in sorted(checksums):
         check_same_data(Path(root), name, checksum, own)
     for found in checked:
-        write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates))
+        write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates, found.cfg.keep))
     with _environment(_variables_for_jobs(len(configs))):
         return _launch_on_cluster(checked, launch) if on_cluster else _launch_here(checked, launch)
 
@@ -83,7 +86,10 @@ def _launch_here(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int
 
 def _launch_on_cluster(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int:
     """The launcher submits jobs, which do not depend on this process."""
-    blocks = [Block(Path(found.cfg.results), tuple(found.cells), found.cfg.retry_failed) for found in checked]
+    blocks = []
+    for found in checked:
+        root, again = Path(found.cfg.results), to_refit(found, Store(found.cfg.results))
+        blocks.append(Block(root, tuple(found.cells), found.cfg.retry_failed, frozenset(again)))
     submission = Submission(blocks)
     with StopRequest() as stop:
         code = launch(SlurmTask(submission))
@@ -108,6 +114,8 @@ def _summaries(checked: Sequence[Sweep]) -> int:
     candidates: dict[str, list[Candidates]] = {}
     for found in checked:
         candidates.setdefault(found.cfg.results, []).extend(found.candidates)
+    for root in candidates:
+        drop_unselected(Store(root))
     return max(summary(some, Store(root)) for root, some in candidates.items())
 
 

@@ -27,11 +27,12 @@ class Block:
     root: Path
     cells: tuple[Cell, ...]
     retry_failed: bool
+    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
 
     def cells_to_run(self) -> set[str]:
         """Keys of the cells that still have to be trained."""
         done, failed = Store(self.root).keys()
-        return {cell.key for cell in self.cells} - done - (set() if self.retry_failed else failed)
+        return {cell.key for cell in self.cells} - (done - self.again) - (set() if self.retry_failed else failed)
 
 
 @dataclass

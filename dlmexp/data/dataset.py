@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 
@@ -15,6 +16,7 @@ from dlmexp.data.checksums import cached_sha256, mismatch
 from dlmexp.data.folders import cache_folders
 from dlmexp.data.parsers.registry import TEST, Loader, Parsed, loader_of
 from dlmexp.data.raw_files import find_files, how_to_get
+from dlmexp.data.schema import Schema, plain_schema
 from dlmexp.data.spec import DatasetSpec, Task, as_spec
 from dlmexp.errors import UserError
 
@@ -35,6 +37,14 @@ class Dataset:
     checksum: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     arrangement: Arrangement | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """Its columns by name; x1, x2, ... and y where the files name none."""
+        if (known := self.facts.get("schema")) is not None:
+            return msgspec.convert(known, Schema)
+        names = self.facts.get("features", ())
+        return plain_schema(names if len(names) == self.X.shape[1] else self.X.shape[1], self.task)
 
 
 def load(spec: Any, root: str | Path) -> Dataset:

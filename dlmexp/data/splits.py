@@ -59,7 +59,8 @@ class Normalisation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before normalisation."""
+    """Normalised data to train and evaluate a cell; `y * y_std + y_mean` are the targets before normalisation, and
+    `features` is what was done to the inputs."""
 
     X_train: Float[np.ndarray, "n D"]
     y_train: Float[np.ndarray, " n"]
@@ -69,6 +70,7 @@ class Prepared:
     y_test: Float[np.ndarray, " T"]
     y_mean: float
     y_std: float
+    features: Normalisation
 
 
 def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
@@ -202,6 +204,7 @@ def prepare(dataset: SplittableData, spec: Any, seed: int, n: int | str) -> Prep
         *part(parts.test),
         y_mean=0.0 if target is None else float(target.mean[0]),
         y_std=1.0 if target is None else float(target.std[0]),
+        features=features,
     )
 
 

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dlmexp.console import counted
+from dlmexp.data.schema import Column
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ def missing(column: np.ndarray) -> np.ndarray:
     return np.isnat(column) if column.dtype.kind == "M" else np.isnan(column)
 
 
-def kind_of(column: np.ndarray) -> str:
-    return {"O": "text", "M": "dates"}.get(column.dtype.kind, "numbers")
+def kind_of(column: np.ndarray) -> Literal["text", "numbers", "dates"]:
+    if column.dtype.kind == "O":
+        return "text"
+    return "dates" if column.dtype.kind == "M" else "numbers"
 
 
 def days(column: np.ndarray) -> np.ndarray:
@@ -109,8 +112,8 @@ def refuse_stray_text(name: str, column: np.ndarray) -> None:
 
 def features(
     name: str, column: np.ndarray, categories: Sequence[str], dates: Sequence[str]
-) -> tuple[list[str], np.ndarray, str]:
-    """Names and values (float64 [rows, k], missing: NaN) of the features from one column, and what it is in words. A
+) -> tuple[Column, np.ndarray, str]:
+    """One column as features (float64 [rows, k], missing: NaN): what it is, its values, and what it is in words. A
     category with K levels becomes K - 1 binary features, all 0 for the level that is first in alphabetical order."""
     kind = kind_of(column)
     if kind == "dates" and name not in categories:
@@ -119,15 +122,15 @@ def features(
                 f"column '{name}' holds dates: csv.dates=[{name}] turns them into days since 1970, csv.drop=[{name}] "
                 "leaves it out"
             )
-        return [name], days(column)[:, None], "date"
+        return Column(name, "date"), days(column)[:, None], "date"
     if kind == "numbers" and name not in categories:
-        return [name], column[:, None], "number"
+        return Column(name), column[:, None], "number"
     if name not in categories:
         refuse_stray_text(name, column)
-    return _one_hot(name, _as_text(column))
+    return _one_hot(name, as_text(column), kind)
 
 
-def _as_text(column: np.ndarray) -> np.ndarray:
+def as_text(column: np.ndarray) -> np.ndarray:
     if column.dtype == object:
         return column
     lacking = missing(column)
@@ -135,7 +138,9 @@ def _as_text(column: np.ndarray) -> np.ndarray:
     return np.array([None if gone else text for text, gone in zip(texts, lacking, strict=True)], dtype=object)
 
 
-def _one_hot(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray, str]:
+def _one_hot(
+    name: str, column: np.ndarray, kind: Literal["text", "numbers", "dates"]
+) -> tuple[Column, np.ndarray, str]:
     lacking = missing(column)
     text = np.where(lacking, "", column).astype(str)
     levels = np.unique(text[~lacking])
@@ -148,7 +153,8 @@ def _one_hot(name: str, column: np.ndarray) -> tuple[list[str], np.ndarray, str]
     values = (text[:, None] == levels[1:]).astype(np.float64)
     values[lacking] = np.nan
     base = f", base '{levels[0]}'" if len(levels) else ""
-    return [f"{name}={level}" for level in levels[1:]], values, f"category of {counted(len(levels), 'level')}{base}"
+    described = Column(name, "category", tuple(levels.tolist()), kind)
+    return described, values, f"category of {counted(len(levels), 'level')}{base}"
 
 
 def labels(name: str, column: np.ndarray, task: str) -> tuple[np.ndarray, list[str]]:

@@ -169,9 +169,9 @@ def _against(panel: Panel) -> str:
     return against.get(panel.kind, panel.x)
 
 
-def render(drawn: Drawn) -> Canvas:
-    """Draws the figure at its printed size; call within `style.use()`. Panels without records are left out, unless
-    there are no others; the rest keep their letters."""
+def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
+    """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
+    without records are left out, unless there are no others; the rest keep their letters."""
     panels = _shown(drawn)
     columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
@@ -182,6 +182,8 @@ def render(drawn: Drawn) -> Canvas:
     across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
     notes = textwrap.wrap(" ".join(_notes(drawn)), width=80 if columns == 1 else 165, break_long_words=False)
     height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
+    if wanted is not None:
+        width, height = wanted, height * wanted / width
     canvas = Canvas(figsize=(width, height), layout="constrained")
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
     grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)

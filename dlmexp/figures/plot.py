@@ -18,6 +18,7 @@ from dlmexp.figures.presets import of_preset, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.series import coordinates
+from dlmexp.figures.style import Page
 from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, PROTOCOLS
@@ -150,6 +151,7 @@ def plot(
     request: Request = AS_USUAL,
     error: str = "std",
     jobs: int = 1,
+    page: Page = Page(),  # noqa: B008
 ) -> Iterator[tuple[Drawn, list[Path]]]:
     """Draws and saves figures; yields each with its files. A figure without records is drawn only if `ids` names it.
 
@@ -159,12 +161,12 @@ def plot(
     wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
     if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
         for drawn in everything:
-            yield drawn, save(drawn, out, formats) if any(drawn is one for one in wanted) else []
+            yield drawn, save(drawn, out, formats, page) if any(drawn is one for one in wanted) else []
         return
     pool = ProcessPoolExecutor(min(jobs, 4), mp_context=get_context("spawn"))
     try:
         with without_interrupts():
-            started = {id(drawn): pool.submit(save, drawn, out, formats) for drawn in wanted}
+            started = {id(drawn): pool.submit(save, drawn, out, formats, page) for drawn in wanted}
         for drawn in everything:
             yield drawn, started[id(drawn)].result() if id(drawn) in started else []
     finally:

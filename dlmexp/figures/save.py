@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.errors import UserError, nearest
@@ -36,15 +37,20 @@ def encode(canvas: Canvas, format: str) -> bytes:
     return buffer.getvalue()
 
 
-def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
+def save(drawn: Drawn, folder: Path, formats: list[str], page: style.Page = style.Page()) -> list[Path]:  # noqa: B008
     """Writes one file per format, and the numbers as CSV, named after the drawing; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with style.use():
-        canvas = render(drawn)
+    with style.use(page.style):
+        canvas = render(drawn, page.width)
         contents = {format: encode(canvas, format) for format in formats}
-    contents["csv"] = drawn.numbers.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
+    return write(contents, drawn.numbers, folder, drawn.drawing.name)
+
+
+def write(contents: dict[str, bytes], numbers: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+    """The files of a figure, and its numbers as CSV."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = numbers.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
     paths = []
-    for suffix, content in contents.items():
-        paths.append(folder / f"{drawn.drawing.name}.{suffix}")
+    for suffix, content in {**contents, "csv": table}.items():
+        paths.append(folder / f"{name}.{suffix}")
         paths[-1].write_bytes(content)
     return paths

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from dlmexp.errors import UserError
+
 COLUMN = 3.25  # inches, AISTATS
 TEXT = 6.75
+MIN_WIDTH, MAX_WIDTH = 1.0, 40.0
 MISSING = "#9a9a9a"
 STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
 
@@ -98,8 +101,43 @@ def in_folder(look: Look, position: int, folder: str) -> Look:
     return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, fill="full" if position == 0 else "none")
 
 
-def use() -> AbstractContextManager[None]:
-    """The project's matplotlib style, for the time of a `with` block."""
+@dataclass(frozen=True)
+class Page:
+    """What a user asks of all figures: a width in inches, and a style file of matplotlib on top of ours."""
+
+    width: float | None = None
+    style: str | None = None
+
+
+def use(own: str | None = None) -> AbstractContextManager[None]:
+    """The project's matplotlib style, and a user's `own` on top of it, for the time of a `with` block."""
     import matplotlib.style
 
-    return matplotlib.style.context(["default", str(STYLE_FILE)])
+    return matplotlib.style.context(["default", str(STYLE_FILE), *([own] if own else [])])
+
+
+def check_page(page: Page) -> None:
+    """UserError for a width or a style file that can't be used."""
+    if page.width is not None and not MIN_WIDTH <= page.width <= MAX_WIDTH:
+        raise UserError(f"--width {page.width:g}: give inches, {MIN_WIDTH:g} to {MAX_WIDTH:g}")
+    if page.style is None:
+        return
+    import logging
+
+    if not Path(page.style).is_file():
+        raise UserError(f"--style {page.style}: there is no such file")
+    problems: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: problems.append(record.getMessage())
+    logger = logging.getLogger("matplotlib")
+    logger.addHandler(handler)
+    try:
+        with use(page.style):
+            pass
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        problems.append(str(error))
+    finally:
+        logger.removeHandler(handler)
+    if problems:
+        first = " ".join(problems[0].split())
+        raise UserError(f"--style {page.style}: it is not a style file of matplotlib: {first}")

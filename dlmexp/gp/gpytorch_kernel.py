@@ -81,11 +81,12 @@ class GPyTorchKernel(Kernel):
     def _module(self, B: int, ard: int | None, dtype: torch.dtype, device: torch.device) -> "_Evaluated":
         return self._built(B, ard).to(device=device, dtype=dtype)
 
+    def options(self, ard: int | None) -> dict[str, Any]:
+        """What the class is built with beside its batch shape; `ard` is the number of features with ARD."""
+        return {"ard_num_dims": ard} if ard is not None and (self._any or "ard_num_dims" in self._takes) else {}
+
     def _built(self, B: int, ard: int | None) -> "_Evaluated":
-        options: dict[str, Any] = {"batch_shape": torch.Size([B])}
-        if ard is not None and (self._any or "ard_num_dims" in self._takes):
-            options["ard_num_dims"] = ard
-        return _Evaluated(self.cls(**options))
+        return _Evaluated(self.cls(batch_shape=torch.Size([B]), **self.options(ard)))
 
 
 class _Evaluated(torch.nn.Module):

@@ -10,6 +10,7 @@ from dlmexp.catalogue import methods
 from dlmexp.config import (
     CRITERIA,
     INDUCING,
+    KEEP,
     MINIBATCH_ROWS,
     PARAMETERISATIONS,
     SELECTIONS,
@@ -47,6 +48,9 @@ def check(cfg: RunConfig) -> None:
     if cfg.evaluate not in ("end", "epoch") and not (cfg.evaluate.isdigit() and int(cfg.evaluate) > 0):
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
     _one_of("selection", cfg.selection, list(SELECTIONS))
+    _one_of("keep", cfg.keep, list(KEEP))
+    if cfg.refit and cfg.keep == "none":
+        raise UserError("refit=true fits cells again to keep their models: give keep=selected or keep=all with it")
     for name in cfg.parameterisation or ():
         if cfg.parameterisation != ["all"]:
             _one_of("parameterisation", name, list(PARAMETERISATIONS))

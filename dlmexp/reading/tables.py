@@ -39,15 +39,14 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    with _pyarrow(f"{path} is not a CSV file with a header"):
-        with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
-            _check_columns(path, stream.readline(MAX_HEADER).count(sep.encode()) + 1)
-        with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
-            found = csv.read_csv(
-                stream,
-                parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),
-                convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing]),
-            )
+    with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
+        _check_columns(path, stream.readline(MAX_HEADER).count(sep.encode()) + 1)
+    with open_raw(path, limit=MAX_TABLE_BYTES) as stream, _pyarrow(f"{path} is not a CSV file with a header"):
+        found = csv.read_csv(
+            stream,
+            parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing]),
+        )
     if not _is_utf8(found):
         raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
     return found

@@ -28,12 +28,14 @@ class Asked(msgspec.Struct, frozen=True):
     selection: str = "reported"  # the metric that chooses: the one that is reported, or this one
 
 
-class Manifest(msgspec.Struct):
-    """What one run asked for: a line that describes each cell, by key; and the candidates, each with its protocol."""
+class Manifest(msgspec.Struct, omit_defaults=True):
+    """What one run asked for: a line that describes each cell, by key; the candidates, each with its protocol; and
+    whose trained models are kept (`none | selected | all`)."""
 
     experiment: str
     cells: dict[str, str]
     candidates: list[Asked]
+    keep: str = "none"  # runs from before models were kept
 
     @property
     def protocols(self) -> dict[str, set[str]]:
@@ -44,7 +46,7 @@ class Manifest(msgspec.Struct):
         return found
 
 
-def manifest(experiment: str, candidates: Iterable[Candidates]) -> Manifest:
+def manifest(experiment: str, candidates: Iterable[Candidates], keep: str = "none") -> Manifest:
     """The manifest of a planned run."""
     candidates = list(candidates)
     cells = {cell.key: cell.describe() for some in candidates for cell in some.cells}
@@ -52,7 +54,7 @@ def manifest(experiment: str, candidates: Iterable[Candidates]) -> Manifest:
         Asked(some.method, some.betas, tuple(cell.key for cell in some.cells), some.protocol, some.selection): None
         for some in candidates
     }
-    return Manifest(experiment, dict(sorted(cells.items())), list(asked))
+    return Manifest(experiment, dict(sorted(cells.items())), list(asked), keep)
 
 
 def write_manifest(root: Path, asked: Manifest) -> None:

@@ -25,7 +25,7 @@ COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, w
 
 
 @lru_cache(maxsize=1)
-def _constant(device: str, experiment: str) -> Made:
+def _constant(device: str, experiment: str, command: str) -> Made:
     """What stays the same for a process."""
     return Made(
         version=__version__,
@@ -37,14 +37,15 @@ def _constant(device: str, experiment: str) -> Made:
         device=device,
         host=socket.gethostname(),
         experiment=experiment,
-        command=os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]]),
+        command=command,
         job=own_job(),
     )
 
 
 def provenance(device: str, experiment: str) -> Made:
     """How a record that is written now came about."""
-    return replace(_constant(device, experiment), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
+    return replace(_constant(device, experiment, command), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 
 def own_job() -> str | None:

@@ -64,7 +64,8 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `sha256` that of the record itself."""
+    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that
+    was written with it (and may have been dropped since), `sha256` that of the record itself."""
 
     key: Key
     status: Literal["done", "failed"]
@@ -73,6 +74,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     made: Made
     format: int = 0
     arrays: Checksum | None = None
+    model: Checksum | None = None
     sha256: Checksum | None = None
 
     @property

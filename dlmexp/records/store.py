@@ -24,13 +24,15 @@ from dlmexp.records.pack import Packs, checked_arrays, hyperparameters, read_rec
 from dlmexp.records.schema import FORMAT, Record, TooNew, encoded
 
 FAILED = ".failed.json"
+MODEL = ".model.npz"
 MAX_RECORD = 16 * MIB
 log = logging.getLogger(__name__)
 
 
 class Store:
-    """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`. The
-    arrays' name has their checksum in it: of two writers of one cell, neither changes the other's arrays."""
+    """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`, a
+    trained model as `.model.npz`. The names of arrays and models have their checksum in it: of two writers of one cell,
+    neither changes what the other has written."""
 
     def __init__(self, root: str | os.PathLike[str], read_only: bool = False):
         self.root, self.read_only = Path(root), read_only
@@ -45,9 +47,12 @@ class Store:
     def path(self, dataset: str, key: str, suffix: str = ".json") -> Path:
         return self.records / dataset / f"{key}{suffix}"
 
-    def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None) -> None:
+    def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None, model: bytes | None = None) -> None:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
-        record = msgspec.structs.replace(record, format=FORMAT, arrays=None, sha256=None)
+        record = msgspec.structs.replace(record, format=FORMAT, arrays=None, model=None, sha256=None)
+        if model is not None:
+            record.model = hashlib.sha256(model).hexdigest()
+            write_atomically(self.model_path(record), model)
         if arrays:
             packed = pack_arrays(arrays)
             record.arrays = hashlib.sha256(packed).hexdigest()
@@ -148,6 +153,43 @@ class Store:
             for path in (self._arrays_path(record), self._record_path(record)):
                 self.quarantine(path, str(why))
             return None
+
+    def model_path(self, record: Record) -> Path:
+        """The file of the model that was written with a record."""
+        assert record.model is not None
+        return self.path(record.cell.dataset, record.key, f"-{record.model[:8]}{MODEL}")
+
+    def has_model(self, record: Record) -> bool:
+        """Whether the model of a done cell is there, going by the name of its file."""
+        return record.done and record.model is not None and self.model_path(record).is_file()
+
+    def has_sound_model(self, record: Record) -> bool:
+        """Whether the model of a done cell is there and is what was written; one that is not is quarantined."""
+        try:
+            return self.model(record) is not None
+        except Unreadable as why:
+            self.quarantine(self.model_path(record), str(why))
+            return False
+
+    def model(self, record: Record) -> bytes | None:
+        """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
+        if not record.done or record.model is None:
+            return None
+        try:
+            content = self.model_path(record).read_bytes()
+        except ABSENT:
+            return None
+        if hashlib.sha256(content).hexdigest() != record.model:
+            raise Unreadable("its checksum does not fit")
+        return content
+
+    def keys_with_models(self) -> dict[str, list[Path]]:
+        """The model files in the folder by the key of their cell."""
+        found: dict[str, list[Path]] = {}
+        for path in sorted(self.records.glob(f"*/*{MODEL}")):
+            if not path.name.startswith("."):
+                found.setdefault(path.name.rpartition("-")[0], []).append(path)
+        return found
 
     def _record_path(self, record: Record) -> Path:
         return self.path(record.cell.dataset, record.key, ".json" if record.done else FAILED)

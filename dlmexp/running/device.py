@@ -49,9 +49,12 @@ def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
     """`("cpu", None)`, or `("cuda", bytes)` with the free memory of the GPU. Does not load torch for `device=cpu`."""
     if cfg.device == "cpu":
         return "cpu", None
-    device = select_target(cfg.device, cfg.dtype).device
-    if device.type == "cpu":
-        return "cpu", None
+    target = select_target(cfg.device, cfg.dtype)
+    return target.device.type, free_memory(target)
+
+
+def free_memory(target: Target) -> float | None:
+    """The free bytes of a GPU; None for the CPU."""
     import torch
 
-    return "cuda", float(torch.cuda.mem_get_info(device)[0])
+    return None if target.device.type == "cpu" else float(torch.cuda.mem_get_info(target.device)[0])

@@ -23,6 +23,7 @@ from dlmexp.records.store import Store
 from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
+from dlmexp.running.keeping import Keeper
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
@@ -59,6 +60,8 @@ class Engine:
     presence: Presence
     experiment: str
     checkpoint_seconds: float
+    keeper: Keeper | None = None  # of trained models
+    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
     lanes: Lanes = field(init=False)
     writer: Writer = field(init=False)
     _new_bases: bool = False  # a fit that others start from has got its record
@@ -69,8 +72,9 @@ class Engine:
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
         batches = list(batches)
-        # Cells that are done in a pack but planned all the same: ELBO fits that were packed without hyperparameters.
-        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in self.store.packs.records}
+        # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
+        twice = self.again | self.store.packs.records.keys()
+        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
         queue = deque(self._resumable(batches))
         with Writer(beside=self.target.device.type == "cuda") as self.writer:
             self._run(queue)
@@ -134,6 +138,8 @@ class Engine:
         running.remove(flight)
         self.lanes.give_back(flight.lane)
         self.writer.do(partial(self.presence.withdraw, [cell.key for cell in flight.pending]))
+        if self.keeper is not None:
+            self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
         return True
 
     def _out_of_memory(self, flight: InFlight, running: int) -> list[Batch]:
@@ -153,13 +159,21 @@ class Engine:
         return [pending[half:], pending[:half]]
 
     def _keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs."""
+        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
+        model if that is what it is fitted again for."""
         done, failed = self.store.keys()
         for key, record_done in self._written.items():  # some of them may still wait for the writer
             (done if record_done else failed).add(key)
-        again = {key for key, cell in self._refit.items() if not self.store.path(cell.dataset, key).exists()}
-        again -= self._written.keys()
-        return done - again, failed
+        return done - {key for key, cell in self._refit.items() if not self._fitted_again(cell)}, failed
+
+    def _fitted_again(self, cell: Cell) -> bool:
+        if cell.key in self._written:
+            return True
+        path = self.store.path(cell.dataset, cell.key)
+        if cell.key not in self.again:
+            return path.exists()
+        record = self.store.read(path)
+        return record is not None and self.store.has_model(record)
 
     def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
         """The batches of all checkpoints of pending cells, then the given batches without those cells."""
@@ -315,7 +329,8 @@ class Engine:
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if objective.gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
-        self._write(cell, "done", result, arrays)
+        model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
+        self._write(cell, "done", result, arrays, model)
 
     def _trivial_metrics(self, cell: Cell, split: Prepared) -> dict[str, dict[str, float]]:
         """Of the trivial predictor, computed once per split."""
@@ -329,11 +344,16 @@ class Engine:
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
 
     def _write(
-        self, cell: Cell, status: Literal["done", "failed"], result: Result, arrays: dict[str, np.ndarray]
+        self,
+        cell: Cell,
+        status: Literal["done", "failed"],
+        result: Result,
+        arrays: dict[str, np.ndarray],
+        model: bytes | None = None,
     ) -> None:
         made = provenance(str(self.target.device), self.experiment)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
-        self.writer.do(partial(self.store.write, record, arrays))
+        self.writer.do(partial(self.store.write, record, arrays, model))
         self._written[cell.key] = record.done
         self._new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
         self.progress.finished(record)

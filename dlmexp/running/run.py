@@ -15,6 +15,7 @@ from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.device import device_and_free_memory, select_target
 from dlmexp.running.duration import predicted_duration
+from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
@@ -36,9 +37,9 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     device, free = device_and_free_memory(cfg)
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
-        plan = plan_sweep(sweep, store, device, free)
+        plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
         show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
-        if message := predicted_duration(plan, device, cfg.workers):
+        for message in filter(None, (predicted_duration(plan, device, cfg.workers), announced_size(sweep, plan))):
             print(message)
         return 0
     prepare_results_folder(store.root)
@@ -48,11 +49,14 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
         remove_leftovers(store.root)
         for name, (spec, data) in sweep.datasets.items():
             check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
-        write_manifest(store.root, manifest(cfg.name, sweep.candidates))
-        plan = plan_sweep(sweep, store, device, free)
+        write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
+        again = frozenset(to_refit(sweep, store))
+        plan = plan_sweep(sweep, store, device, free, again)
         if plan.batches:
-            return _train(sweep, plan, store, restart_arguments)
+            return _train(sweep, plan, store, restart_arguments, again)
         checkpoint.discard_finished(store)
+        if kept := keeper(sweep, store):  # of a run that was stopped between its last record and this
+            kept.drop_unselected()
         return summary(sweep.candidates, store)
     except MemoryError:
         raise UserError(NO_MEMORY) from None
@@ -82,7 +86,7 @@ def prepare_results_folder(root: Path) -> None:
         ) from None
 
 
-def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[str]) -> int:
+def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[str], again: frozenset[str]) -> int:
     """Train the batches of a plan, with extra processes if `workers=` asks for them; print the summary."""
     import torch
 
@@ -94,7 +98,8 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
 
     cfg = sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    if message := predicted_duration(plan, target.device.type, cfg.workers):
+    duration = predicted_duration(plan, target.device.type, cfg.workers)
+    for message in filter(None, (duration, announced_size(sweep, plan))):
         print(message, flush=True)
     if cfg.workers > 1:
         torch.set_num_threads(cores_each(cfg.workers))
@@ -108,10 +113,14 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
             progress,
         ):
             presence.follow(progress.so_far)
+            kept = keeper(sweep, store)
             engine = Engine(
-                store, target, prepared_splits(sweep), progress, stop, presence, cfg.name, cfg.checkpoint_seconds
-            )
+                store, target, prepared_splits(sweep), progress, stop, presence, cfg.name, cfg.checkpoint_seconds,
+                kept, again,
+            )  # fmt: skip
             engine.run(plan.batches)
+            if kept is not None:  # what other processes of this run left undecided
+                kept.drop_unselected()
     except Stop as request:
         left = counted(plan.pending - progress.settled, "cell")
         print(f"\nstopped by {request}: everything is saved, {left} to do; the same command goes on from here")

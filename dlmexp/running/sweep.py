@@ -1,6 +1,6 @@
 """A sweep: the cells that a config asks for and the data they are trained on, checked before anything is written."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,7 +21,16 @@ from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.records.store import Store
 
-RESERVED = ("records", "data", "running", "checkpoints", "quarantine", "multirun", "figures")  # folders of results
+RESERVED = (
+    "records",
+    "data",
+    "tables",
+    "running",
+    "checkpoints",
+    "quarantine",
+    "multirun",
+    "figures",
+)  # folders of results
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
 
@@ -104,11 +113,14 @@ def stand_in_advice(dataset: str, root: Path) -> str:
     return f" ({drawn[0]} can stand in: dataset={drawn[0]})" if drawn else ""
 
 
-def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> Plan:
-    """The batches of cells that have no sound record yet. `device` is cpu or cuda, `free` the GPU's free bytes."""
+def plan_sweep(
+    sweep: Sweep, store: Store, device: str, free: float | None, again: Collection[str] = frozenset()
+) -> Plan:
+    """The batches of cells that have no sound record yet, or are to be trained `again`. `device` is cpu or cuda, `free`
+    the GPU's free bytes."""
     done, failed = store.keys()
     cells = {cell.key: cell for cell in sweep.cells}
-    done = {key for key in done & cells.keys() if store.find(cells[key].dataset, key) is not None}
+    done = {key for key in done & cells.keys() - set(again) if store.find(cells[key].dataset, key) is not None}
     # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:

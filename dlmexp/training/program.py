@@ -34,6 +34,12 @@ class Posterior(NamedTuple):
     L: Float[Tensor, "B M M"]
     jitter: Float[Tensor, "B"]
 
+    def of(self, i: int) -> "Posterior":
+        """That of one cell, as a batch of one."""
+        one = slice(i, i + 1)
+        hyper = {name: value[one] for name, value in self.hyper.items()}
+        return Posterior(hyper, self.m[one], self.L[one], self.jitter[one])
+
 
 @dataclass
 class Model:

@@ -38,6 +38,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
             hyperparameters={name: value[i] for name, value in hyper.items()},
             curve=Curve(),
             state={},
+            posterior=posterior.of(i),
         )
 
 

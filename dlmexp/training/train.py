@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dlmexp.training.graph import stepper
 from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally
-from dlmexp.training.program import Program
+from dlmexp.training.program import Posterior, Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
 
@@ -52,6 +52,7 @@ class Finished:
     hyperparameters: dict[str, np.ndarray]
     curve: Curve
     state: dict[str, np.ndarray]  # of a failed cell: its last good parameters
+    posterior: Posterior  # of this cell alone, on the device it was trained on
 
 
 @dataclass
@@ -209,4 +210,5 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
             curve=training.curves[index],
             state={name: value[i] for name, value in values.items()} if failed else {},
+            posterior=posterior.of(i),
         )

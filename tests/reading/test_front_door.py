@@ -326,9 +326,10 @@ def test_byte_strings_are_text(tmp_path):
 def test_a_table_of_ten_thousand_columns_is_read_and_more_are_refused(tmp_path, capsys, monkeypatch):
     def table(columns: int) -> list[str]:
         path = tmp_path / f"wide{columns}.csv"
-        row = ",".join(map(str, range(columns)))
-        path.write_text("\n".join([",".join(f"c{k}" for k in range(columns)), *[row] * 50]) + "\n")
-        words = ["dataset=csv", f"csv.path={path}", "csv.target=c0", "csv.task=regression", "sizes=[10]", "plan=true"]
+        numbers = np.random.default_rng(0).integers(0, 100, (50, columns))
+        rows = [",".join(map(str, row)) for row in numbers.tolist()]
+        path.write_text("\n".join([",".join(f"c{k}" for k in range(columns)), *rows]) + "\n")
+        words = ["dataset=csv", f"csv.path={path}", "csv.target=c1", "csv.task=regression", "sizes=[10]", "plan=true"]
         return ["run", *words, f"results={tmp_path}/results", "method=[elbo]", "seeds=[0]", "device=cpu"]
 
     assert main(table(10_000)) == 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from dlmexp.data.splits import Prepared
+from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import estimator, model, program, settings
@@ -22,7 +22,9 @@ def _prepared(cell):
     rng = np.random.default_rng(cell.seed)
     X = {name: rng.normal(size=(rows, 2)) for name, rows in (("train", 12), ("val", 3), ("test", 5))}
     y = {name: (x[:, 0] > 0).astype(float) for name, x in X.items()}
-    return Prepared(X["train"], y["train"], X["val"], y["val"], X["test"], y["test"], 0.0, 1.0)
+    return Prepared(
+        X["train"], y["train"], X["val"], y["val"], X["test"], y["test"], 0.0, 1.0, normalisation(X["train"])
+    )
 
 
 def _base(cell):

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from dlmexp.data import table_columns as of
 from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.parsers.registry import TEST, Parsed, parser
+from dlmexp.data.schema import Column, Label, Schema
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.table_files import read_table, table_suffix
 from dlmexp.data.table_options import TableOptions, table_options
@@ -33,27 +35,34 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     left_out += [f"{dropped} rows with missing values (csv.missing=drop)"] if dropped else []
     y, classes = of.labels(target, columns[target], spec.task)
     check_target(target, y)
-    names: list[str] = []
+    described: list[Column] = []
     arrays: list[np.ndarray] = []
     kinds: dict[str, str] = {}
     warnings: list[str] = []
     for name in chosen:
         column = columns[name]
         added, values, kinds[name] = of.features(name, column, options.categories, options.dates)
-        names += added
+        described.append(added)
         arrays.append(values)
         warnings += _warnings(name, column, values, kinds[name], target, y, spec.task, name in options.columns)
-    if not names:
+    labels = (_label(classes[0]), _label(classes[1])) if classes else None
+    schema = Schema(target, tuple(described), labels, options.missing == "mean", options.sep, tuple(options.na))
+    if not schema.features:
         raise UserError(f"{path.name} has no feature besides the target '{target}'")
     left_out += [f"column '{name}'" for name in options.drop]
     facts: dict[str, Any] = {
-        "features": names, "kinds": kinds, "file": path.name, "target": target, "classes": classes,
-        "left_out": left_out, "warnings": warnings,
+        "features": list(schema.features), "schema": msgspec.to_builtins(schema), "kinds": kinds, "file": path.name,
+        "target": target, "classes": classes, "left_out": left_out, "warnings": warnings,
     }  # fmt: skip
     X = np.concatenate(arrays, axis=1)
     if options.missing == "mean" and (count := int(np.isnan(X).any(axis=1).sum())):
         facts["filled"] = count
     return Parsed(X, y, facts, _arrangement(columns, options, test_rows))
+
+
+def _label(text: str) -> Label:
+    """A label as a whole number where it is one."""
+    return int(text) if text.lstrip("-").isdecimal() and str(int(text)) == text else text
 
 
 def _combined(path: Path, test: Path | None, options: TableOptions) -> tuple[Columns, int, list[str]]:

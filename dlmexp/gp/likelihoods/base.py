@@ -97,6 +97,23 @@ class Likelihood(ABC):
         """E[y] under the predictive distribution: mean count, P(y = 1), or mu."""
         return expectation(self.over_samples().conditional_mean, mu, v, NODES)
 
+    def std(self, mu: Float[Tensor, "*#B #N"], v: Float[Tensor, "*#B #N"]) -> Float[Tensor, "*B N"] | None:
+        """Standard deviation of y under the predictive distribution; None if the likelihood does not say (as for binary
+        data, whose mean says it all)."""
+        return None
+
+    def interval(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"]
+    ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]] | None:
+        """Ends of the central 95 % interval of y under the predictive distribution; None as for `std`."""
+        return None
+
+    def cdf(
+        self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]
+    ) -> Float[Tensor, "*B N"]:
+        """P(Y <= y) under the predictive distribution, of likelihoods with an `interval`: for mixtures of models."""
+        raise UserError(f"the likelihood '{self.name}' has no cdf, which mixtures of models need: write one")
+
     def calibration(self, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], y: Float[Tensor, "*B N"]) -> Scores:
         """Scores per row of the whole predictive distribution, measured at the end of training (`calibration.py`).
 

@@ -32,12 +32,12 @@ def normal_scores(mu: Float[Tensor, "*B N"], variance: Float[Tensor, "*B N"], y:
     density = (-0.5 * z.square()).exp() * math.sqrt(2 / math.pi)
     found = {"crps": s * (z * inside + density - INV_SQRT_PI)}
     for level in LEVELS:
-        half = _half_width(level)
+        half = half_width(level)
         found |= {f"coverage_{level}": (z <= half).to(z.dtype), f"width_{level}": 2 * half * s}
     return found
 
 
-def _half_width(level: int) -> float:
+def half_width(level: int) -> float:
     """Of the central interval of N(0, 1) that holds `level` per cent."""
     return NormalDist().inv_cdf((1 + level / 100) / 2)
 
@@ -50,25 +50,32 @@ def normal_mixture_scores(
     CRPS = E|X - y| - E|X - X'|/2, and X - X' is a mixture of N(0, variance_k + variance_l).
     """
     s, d = variances.sqrt(), d.abs()
-
-    def inside(h: Tensor) -> Tensor:
-        """P(|X - mu| <= h)."""
-        return (weights * torch.erf(h / s * math.sqrt(0.5))).sum(0)
-
-    def density(h: Tensor) -> Tensor:
-        return (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * math.sqrt(2 / math.pi)
-
     z = d / s
     mean = s * (z * torch.erf(z * math.sqrt(0.5)) + (-0.5 * z.square()).exp() * math.sqrt(2 / math.pi))
     apart = torch.zeros_like(d)
     for variance, weight in zip(variances, weights, strict=True):  # over the few nodes: K^2 rows would not fit
         apart += weight * (weights * (variance + variances).sqrt()).sum(0)
     found = {"crps": (weights * mean).sum(0) - apart * math.sqrt(2 / math.pi) / 2}
-    now = inside(d)
+    now = _inside(d, s, weights)
     for level in LEVELS:
-        # The distribution function of |X - mu| is concave: from the first step on Newton stays left of the root.
-        h = _half_width(level) * (weights * s).sum(0)
-        for _ in range(4):
-            h = (h + (level / 100 - inside(h)) / density(h)).clamp_min(0)
+        h = normal_mixture_half_width(level, s, weights)
         found |= {f"coverage_{level}": (now <= level / 100).to(d.dtype), f"width_{level}": 2 * h}
     return found
+
+
+def normal_mixture_half_width(
+    level: int, s: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
+) -> Float[Tensor, "*B N"]:
+    """Of the central interval that holds `level` per cent of a mixture of normals with a common mean and standard
+    deviations s. The distribution function of |X - mu| is concave: from the first step on Newton stays left of the
+    root."""
+    h = half_width(level) * (weights * s).sum(0)
+    for _ in range(4):
+        density = (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * math.sqrt(2 / math.pi)
+        h = (h + (level / 100 - _inside(h, s, weights)) / density).clamp_min(0)
+    return h
+
+
+def _inside(h: Tensor, s: Tensor, weights: Tensor) -> Tensor:
+    """P(|X - mu| <= h)."""
+    return (weights * torch.erf(h / s * math.sqrt(0.5))).sum(0)

@@ -40,6 +40,43 @@ def count_scores(
     """
     shape = torch.broadcast_shapes(mu.shape, v.shape, y.shape)
     mu, v, y = (t.double().expand(shape).reshape(-1) for t in (mu, v, y))
+    found = _measured(log_prob, rate, latent, mu, v, y)
+    lower, upper = (found[name] for name in TAILS)
+    scores = {
+        "crps": found["crps"], "coverage_95": ((lower <= y) & (y <= upper)).to(y.dtype), "width_95": upper - lower
+    }  # fmt: skip
+    # Comparisons with NaN are false, and a row without a distribution has no coverage either.
+    return {name: torch.where(found["crps"].isnan(), torch.nan, value).view(shape) for name, value in scores.items()}
+
+
+def count_interval(
+    log_prob: LogProb, rate: Function, latent: Function, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"]
+) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B N"]]:
+    """The ends of the interval that `count_scores` measures."""
+    flat = (t.double().reshape(-1) for t in (mu, v, torch.zeros_like(mu)))
+    found = _measured(log_prob, rate, latent, *flat)
+    lower, upper = (found[name].view(mu.shape).to(mu.dtype) for name in TAILS)
+    return lower, upper
+
+
+def count_cdf(
+    rate: Function, mu: Float[Tensor, "*B N"], v: Float[Tensor, "*B N"], k: Float[Tensor, "*B N"]
+) -> Float[Tensor, "*B N"]:
+    """P(Y <= k) of a Poisson with rate `rate(f)`, f ~ N(mu, v): the regularised upper gamma function Q(k + 1, rate),
+    averaged over q by the trapezoidal rule. One node at a time, so that memory is that of the rows."""
+    e = torch.linspace(-TAIL, TAIL, NODES[-1], dtype=mu.dtype, device=mu.device)
+    weights, s, count = torch.softmax(-0.5 * e.square(), 0), v.clamp_min(0).sqrt(), k.floor().clamp_min(-1)
+    found = torch.zeros_like(mu + k)
+    for node, weight in zip(e, weights, strict=True):
+        found += weight * torch.special.gammaincc((count + 1).clamp_min(1e-300), rate(mu + s * node))
+    return torch.where(count < 0, 0.0, found)
+
+
+def _measured(
+    log_prob: LogProb, rate: Function, latent: Function, mu: Float[Tensor, "R"], v: Float[Tensor, "R"],
+    y: Float[Tensor, "R"],
+) -> dict[str, Float[Tensor, "R"]]:  # fmt: skip
+    """CRPS and both ends of the interval, of rows in float64."""
     s = v.clamp_min(0).sqrt()
     low_rate, high_rate = (rate(mu + side * s).nan_to_num(0.0, 1e12).clamp(1e-12, 1e12) for side in (-TAIL, TAIL))
     low = (low_rate.sqrt() - TAIL / 2).clamp_min(0).square().floor()
@@ -55,12 +92,7 @@ def count_scores(
         edges = _edges((high_rate[rows] / low_rate[rows]).log() / (2 * TAIL), low[rows], high[rows])
         for name, value in _by_blocks(edges, _distribution(rate, latent, mu[rows], s[rows], edges), y[rows]).items():
             found[name][rows] = value
-    lower, upper = (found[name] for name in TAILS)
-    scores = {
-        "crps": found["crps"], "coverage_95": ((lower <= y) & (y <= upper)).to(y.dtype), "width_95": upper - lower
-    }  # fmt: skip
-    # Comparisons with NaN are false, and a row without a distribution has no coverage either.
-    return {name: torch.where(found["crps"].isnan(), torch.nan, value).view(shape) for name, value in scores.items()}
+    return found
 
 
 def _groups(

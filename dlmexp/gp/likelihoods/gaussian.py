@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Parameter
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
-from dlmexp.gp.likelihoods.calibration import Scores, normal_scores
+from dlmexp.gp.likelihoods.calibration import Scores, half_width, normal_scores
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -37,6 +37,16 @@ class Gaussian(Likelihood):
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return mu
+
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (v + self.noise).sqrt()
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        half = half_width(95) * self.std(mu, v)
+        return mu - half, mu + half
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return torch.special.ndtr((y - mu) / self.std(mu, v))
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
         return normal_scores(mu, v + self.noise, y)

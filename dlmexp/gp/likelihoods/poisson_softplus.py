@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
 from dlmexp.gp.likelihoods.calibration import Scores
-from dlmexp.gp.likelihoods.count_calibration import count_scores
+from dlmexp.gp.likelihoods.count_calibration import count_cdf, count_interval, count_scores
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.likelihoods.special import lambert_w_exp
 
@@ -61,6 +61,12 @@ class PoissonSoftplus(LogConcave):
 
     def conditional_mean(self, f: Tensor) -> Tensor:
         return softplus(f)
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return count_cdf(self.conditional_mean, mu, v, y)
 
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
         return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Hyper, Parameter
 from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
-from dlmexp.gp.likelihoods.calibration import Scores, normal_mixture_scores
+from dlmexp.gp.likelihoods.calibration import Scores, normal_mixture_half_width, normal_mixture_scores
 
 NODES = 160
 SCORE_NODES = 20  # of the same mixture without y, which is smooth
@@ -76,15 +77,30 @@ class StudentT(Likelihood):
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return mu
 
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        return (v + self.scale.square() * self.nu / (self.nu - 2)).sqrt()  # infinite for nu <= 2: NaN says so
+
+    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        variances, weights = self._mixture(v)
+        half = normal_mixture_half_width(95, variances.sqrt(), weights)
+        return mu - half, mu + half
+
+    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        variances, weights = self._mixture(v)
+        return (weights * torch.special.ndtr((y - mu) / variances.sqrt())).sum(0)
+
     def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        # The predictive distribution is the mixture of N(mu, v + w) over w, by the trapezoidal rule in u = log w.
         mu, v, y = torch.broadcast_tensors(mu, v, y)
+        return normal_mixture_scores(y - mu, *self._mixture(v))
+
+    def _mixture(self, v: Float[Tensor, "*B N"]) -> tuple[Float[Tensor, "K *B N"], Float[Tensor, "K *B #N"]]:
+        """Variances and weights of the predictive distribution as a mixture of N(mu, v + w) over w, by the trapezoidal
+        rule in u = log w."""
         a, b = self.nu / 2, self.nu * self.scale.square() / 2
         low, high = self.mixture_range(torch.zeros_like(b), torch.zeros_like(b))
-        steps = torch.linspace(0, 1, SCORE_NODES, dtype=mu.dtype, device=mu.device).view(-1, *(1,) * mu.ndim)
+        steps = torch.linspace(0, 1, SCORE_NODES, dtype=v.dtype, device=v.device).view(-1, *(1,) * v.ndim)
         u = low + (high - low) * steps
-        weights = torch.softmax(-a * u - b / u.exp(), 0)
-        return normal_mixture_scores(y - mu, v + u.exp(), weights)
+        return v + u.exp(), torch.softmax(-a * u - b / u.exp(), 0)
 
     def log_p_max(self, y: Tensor) -> Tensor:
         return self._log_c().expand_as(y)

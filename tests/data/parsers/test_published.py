@@ -74,7 +74,7 @@ def test_class_1_is_known_by_its_number_of_rows(tmp_path):
         ("a.arff", b"@data\n1,2,0\n1,x,1\n", "line 3: '1,x,1' is not a row of numbers"),
         ("b.arff", b"@data\n1,2,0\n1,1\n", "line 3: 2 numbers, where 3 are expected"),
         ("c.arff", b"@relation nothing\n", "is not a table of 3 numbers per line"),
-        ("d.tar.gz", tarred(b"no gzip"), "Dataset.data.gz in it is damaged"),
+        ("d.tar.gz", tarred(b"no gzip"), "Dataset.data.gz is damaged"),
         ("e.tar.gz", tarred(b"", "other"), "has no member 'Dataset.data.gz'"),
         ("f.tsv.gz", b"no gzip", "is damaged"),
         ("g.data", b"1 2 0\n1 2 5\n", "check 'labels' failed"),

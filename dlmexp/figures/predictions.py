@@ -1,0 +1,154 @@
+"""The figure `predictions`: what a trained model says on its test rows, and how it came to be."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from dlmexp.figures import style
+from dlmexp.figures.axes import compact
+from dlmexp.models.diagnosis import Diagnosis
+
+ID = "predictions"
+CAPTION = "one trained model: predictions on its test rows, calibration, NLL against beta, course of training"
+SHOWN = 300  # rows with an interval each; more would hide one another
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
+HEIGHT = 2.0  # inches, of a panel at the width of a column
+Draw = Callable[[Axes, Diagnosis], None]
+
+
+def render(found: Diagnosis, width: float | None = None) -> Canvas:
+    """The figure; call within `style.use()`."""
+    panels = [draw for draw, there in _panels(found) if there]
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    width = width or (style.TEXT if columns > 1 else style.COLUMN)
+    scale = width / (style.TEXT if columns > 1 else style.COLUMN)
+    canvas = Canvas(figsize=(width, scale * (HEIGHT * rows + 0.3)), layout="constrained")
+    for index, ax in enumerate(canvas.subplots(rows, columns, squeeze=False).flat):
+        if index < len(panels):
+            panels[index](ax, found)
+        else:
+            ax.set_axis_off()
+    canvas.suptitle(found.title, fontsize=7)
+    return canvas
+
+
+def numbers(found: Diagnosis) -> pd.DataFrame:
+    """The predictions on the test rows beside what was seen there."""
+    labels = found.labels
+    seen = found.targets if labels is None else np.array([labels[int(y)] for y in found.targets], dtype=object)
+    return pd.DataFrame({found.target: seen, **found.columns})
+
+
+def _panels(found: Diagnosis) -> list[tuple[Draw, bool]]:
+    return [
+        (_over_feature, found.line is not None),
+        (_probabilities if found.labels is not None else _against_true, True),
+        (_calibration, found.calibration is not None),
+        (_against_beta, bool(found.betas)),
+        (_training, len(found.objective) > 1),
+    ]
+
+
+def _against_true(ax: Axes, found: Diagnosis) -> None:
+    mean, y = found.columns["mean"], found.targets
+    some = np.random.default_rng(0).permutation(len(y))[:SHOWN]
+    faint = float(np.clip(40 / np.sqrt(len(some)) / 10, 0.15, 0.6))
+    if "lower_95" in found.columns:
+        ends = np.abs(np.stack([found.columns["lower_95"][some], found.columns["upper_95"][some]]) - mean[some])
+        ax.errorbar(
+            mean[some], y[some], xerr=ends, fmt="o", ms=2, mew=0, color=BLUE, ecolor=BLUE, elinewidth=0.4,
+            capsize=0, alpha=faint,
+        )  # fmt: skip
+    else:
+        ax.plot(mean[some], y[some], "o", ms=2, mew=0, color=BLUE, alpha=faint)
+    both = np.concatenate([mean, y])
+    ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9)
+    shown = "" if len(some) == len(y) else f", {len(some)} of {len(y)} rows"
+    intervals = " and 95 % interval" if "lower_95" in found.columns else ""
+    ax.set(title=f"test rows: predicted mean{intervals}{shown}", xlabel=f"predicted {found.target}", ylabel="true")
+    _plain(ax.xaxis, ax.yaxis)
+
+
+def _probabilities(ax: Axes, found: Diagnosis) -> None:
+    assert found.labels is not None
+    p = found.columns[f"probability_{found.labels[1]}"]
+    bins = [k / 20 for k in range(21)]
+    for value, colour in ((0, BLUE), (1, ORANGE)):
+        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"true {found.labels[value]}")
+    ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
+    ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
+    ax.legend(loc="upper center")
+
+
+def _calibration(ax: Axes, found: Diagnosis) -> None:
+    assert found.calibration is not None
+    promised, observed, rows = (found.calibration[name] for name in ("promised", "observed", "rows"))
+    ax.plot([0, 1], [0, 1], "-", color=ORANGE, lw=0.9)
+    ax.plot(promised, observed, "-", color=BLUE, lw=0.7)
+    binary = found.labels is not None
+    ax.scatter(promised, observed, s=60 * rows / rows.max() if binary else 7, color=BLUE, lw=0, zorder=3, clip_on=False)
+    title = "calibration (area: rows)" if binary else "calibration of central intervals"
+    ax.set(
+        title=title, xlim=(0, 1), ylim=(0, 1), xlabel="predicted probability" if binary else "promised share",
+        ylabel="observed share",
+    )  # fmt: skip
+
+
+def _against_beta(ax: Axes, found: Diagnosis) -> None:
+    beta = found.betas["beta"]
+    for name, colour, marker in (("validation", BLUE, "s"), ("test", ORANGE, "o")):
+        if np.isfinite(found.betas[name]).any():
+            ax.plot(beta, found.betas[name], f"{marker}-", color=colour, ms=2.6, label=name)
+    chosen = found.record.cell.beta
+    if chosen is not None:
+        ax.axvline(chosen, color=GREY, lw=0.8, ls=":", label=f"this model, β = {chosen:.3g}")
+    positive = beta[beta > 0]
+    if len(positive):
+        ax.set_xscale("symlog" if (beta == 0).any() else "log", **({"linthresh": positive.min()} if 0 in beta else {}))
+    metric = style.METRIC_LABELS.get(found.metric, found.metric)
+    scale = " (normalised targets)" if found.record.cell.task == "regression" else ""
+    ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
+    ax.legend()
+
+
+def _training(ax: Axes, found: Diagnosis) -> None:
+    ax.plot(np.arange(1, len(found.objective) + 1), found.objective, "-", color=BLUE)
+    ax.set(title="training", xlabel="iteration", ylabel="objective / n")
+    ax.set_ylim(*_range(found.objective))
+
+
+def _over_feature(ax: Axes, found: Diagnosis) -> None:
+    line = found.line
+    assert line is not None
+    ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
+    if found.labels is not None:
+        ax.plot(line["x"], line[f"probability_{found.labels[1]}"], "-", color=BLUE, label="probability")
+    else:
+        ax.plot(line["x"], line["mean"], "-", color=BLUE, label="mean")
+        if "lower_95" in line:
+            ax.fill_between(line["x"], line["lower_95"], line["upper_95"], color=BLUE, alpha=0.2, lw=0, label="95 %")
+    inside = line["inducing"][(line["inducing"] >= line["x"][0]) & (line["inducing"] <= line["x"][-1])]
+    low = ax.get_ylim()[0]
+    ax.plot(
+        inside, np.full(len(inside), low), "^", color=ORANGE, ms=4, clip_on=False, label="inducing inputs", zorder=5
+    )
+    ax.set(title="over its one feature", xlabel=found.features[0], ylabel=found.target)
+    ax.set_ylim(bottom=low)
+    ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    """Without the first steps, which may be far above all others."""
+    rest = values[len(values) // 20 :]
+    low, high = float(np.nanmin(rest)), float(np.nanmax(rest))
+    return low - 0.05 * (high - low or 1), high + 0.1 * (high - low or 1)
+
+
+def _plain(*axes: Any) -> None:
+    for axis in axes:
+        axis.set_major_formatter(lambda value, _: ("−" if value < 0 else "") + compact(abs(value)))

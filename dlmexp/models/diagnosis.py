@@ -1,0 +1,138 @@
+"""How a trained model does on its own test rows, as numbers to draw: predictions against targets, calibration, the
+betas that it was selected from, the course of its training."""
+
+import shlex
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dlmexp.config import DatasetConfig
+from dlmexp.data.dataset import Dataset, load
+from dlmexp.data.splits import split, training_rows
+from dlmexp.errors import UserError
+from dlmexp.models.choose import load_model
+from dlmexp.models.predictor import Predictor
+from dlmexp.paths import data_root
+from dlmexp.plan.compose import compose, parts, with_default
+from dlmexp.plan.shorthand import spelled_out
+from dlmexp.records.results import Results
+from dlmexp.records.schema import Record
+
+LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals
+BINS = 10  # of probabilities
+LINE = 400  # points of a curve over one feature
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All in own units; `columns` are the predictions on the test rows (`Predictor.predict`), `targets` what was seen
+    there, 0 and 1 for binary data."""
+
+    record: Record
+    title: str
+    target: str
+    features: tuple[str, ...]
+    labels: tuple[object, object] | None
+    columns: dict[str, np.ndarray]
+    targets: np.ndarray
+    calibration: dict[str, np.ndarray] | None  # promised and observed shares, and of how many rows
+    betas: dict[str, np.ndarray]  # beta, validation and test (the metric of `metric`), of all candidates
+    metric: str
+    objective: np.ndarray  # by iteration; empty where nothing was trained
+    line: dict[str, np.ndarray] | None  # of one feature: x, predictions, rows of training, inducing inputs
+
+
+def diagnose(results: Results, record: Record, root: str | None = None) -> Diagnosis:
+    """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
+    spec, data = dataset_of(record, root)
+    cell, model = record.cell, load_model(results, record)
+    rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
+    X, y = np.array(data.X[rows.test]), np.array(data.y[rows.test])
+    predictor = Predictor([model])
+    metric = "nll" if predictor.has_distribution else "mse"
+    objective = results.arrays(record).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0)
+    return Diagnosis(
+        record=record,
+        title=cell.describe(),
+        target=model.schema.target,
+        features=model.schema.features,
+        labels=model.schema.labels,
+        columns=predictor.predict(X),
+        targets=y,
+        calibration=_calibration(predictor, X, y),
+        betas=_betas(results, record, metric),
+        metric=metric,
+        objective=np.asarray(objective, dtype=np.float64),
+        line=_line(predictor, data, training_rows(rows, cell.n)) if data.X.shape[1] == 1 else None,
+    )
+
+
+def dataset_of(record: Record, root: str | None = None) -> tuple[DatasetConfig, Dataset]:
+    """The data that a cell was trained on, found by the command of its run and checked to be the same."""
+    name, command = record.cell.dataset, record.made.command or ""
+    words = shlex.split(command)
+    overrides = [word for word in words[words.index("run") + 1 :] if "=" in word] if "run" in words else []
+    again = f"the test rows of '{name}' are needed, and its run ('{command}')"
+    try:
+        cfg = compose(with_default(spelled_out(overrides)))
+        found = next(one for part in parts(cfg) for one in part.dataset.values() if one.name == name)
+    except (UserError, StopIteration):
+        raise UserError(f"{again} does not say where they are") from None
+    try:
+        data = load(found, data_root(root))
+    except UserError as error:
+        raise UserError(f"{again} read them from a file that can't be read here: {error}") from None
+    if data.checksum != record.cell.data:
+        raise UserError(f"{again} read other data: the file has changed since")
+    return found, data
+
+
+@torch.no_grad()
+def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Binary data: mean probability and share of class 1 in bins. Others: levels of central intervals, and the share of
+    test rows in them; None without a distribution. A count y stands for all quantiles from F(y - 1) to F(y)."""
+    (member,) = predictor.members
+    mu, v = member.marginals(X)
+    if predictor.task == "binary":
+        p = member.likelihood.mean(mu, v)[0].cpu().numpy()
+        which = np.clip((p * BINS).astype(int), 0, BINS - 1)
+        bins = [(p[which == k], y[which == k]) for k in range(BINS) if (which == k).any()]
+        promised, observed = (np.array([part[side].mean() for part in bins]) for side in (0, 1))
+        return {"promised": promised, "observed": observed, "rows": np.array([len(part[0]) for part in bins])}
+    if not predictor.has_distribution or member.likelihood.interval(mu, v) is None:
+        return None
+    scaled = torch.from_numpy((y - member.model.y_mean) / member.model.y_std).to(mu)[None]
+    upper = member.likelihood.cdf(mu, v, scaled)[0].cpu().numpy()
+    if predictor.task == "count":
+        lower = member.likelihood.cdf(mu, v, scaled - 1)[0].cpu().numpy()
+        width = np.maximum(upper - lower, 1e-12)
+        ends = (((1 - level) / 2, (1 + level) / 2) for level in LEVELS)
+        inside = [np.clip((np.minimum(upper, b) - np.maximum(lower, a)) / width, 0, 1).mean() for a, b in ends]
+    else:
+        inside = [(np.abs(upper - 0.5) <= level / 2).mean() for level in LEVELS]
+    return {"promised": LEVELS, "observed": np.array(inside), "rows": np.full(len(LEVELS), len(y))}
+
+
+def _betas(results: Results, record: Record, metric: str) -> dict[str, np.ndarray]:
+    """Of the largest selection that the cell was a candidate of."""
+    several = [one for one in results.choices if any(r.key == record.key for r in one.records)]
+    largest = max(several, key=lambda one: len(one.records), default=None)
+    records = [r for r in largest.records if r.done and r.cell.beta is not None] if largest else []
+    found = {
+        "beta": np.array([r.cell.beta for r in records]),
+        "validation": np.array([r.result.validation.get(metric, np.nan) for r in records]),
+        "test": np.array([r.result.test.get(metric, np.nan) for r in records]),
+    }
+    return found if len(records) > 1 else {}
+
+
+def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Predictions along the one feature, a little beyond its training rows, with those and the inducing inputs."""
+    (member,) = predictor.members
+    low, high = data.X[rows].min(), data.X[rows].max()
+    x = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), LINE)
+    n = member.model.normalisation
+    inducing = member.model.hyper["Z"][:, 0] * n.std[0] + n.mean[0]
+    found = {"x": x, "rows": data.X[rows, 0], "targets": np.array(data.y[rows]), "inducing": inducing}
+    return found | predictor.predict(x[:, None])

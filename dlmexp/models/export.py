@@ -1,0 +1,224 @@
+"""A trained model as a GPyTorch `ApproximateGP` with its likelihood: in memory, or as a state dict and the Python file
+that loads it.
+
+The Python file is the only definition there is: the model in memory is made by executing it, so that what is exported
+is what is tested.
+"""
+
+import importlib
+import io
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from dlmexp.errors import UserError
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods.student_t import NU
+from dlmexp.models.file import TrainedModel, lower_triangular
+from dlmexp.records.files import write_atomically
+
+MARK = '"""A sparse GP that was trained by dlmexp'
+SOURCE = '''\
+{mark}: {about}.
+
+    model, likelihood, saved = load("{file}")
+    x = (X - saved["X_mean"]) / saved["X_std"]        # X: float64 [N, {D}], columns as in saved["features"]
+    y = likelihood(model(x))                          # of targets (Y - saved["y_mean"]) / saved["y_std"]
+"""
+
+{imports}
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
+{classes}
+
+class Strategy(VariationalStrategy):
+    def forward(self, x, *args, **kwargs):  # GPyTorch adds the jitter of Kuu to predicted variances: taken away again
+        q = super().forward(x, *args, **kwargs)
+        return MultivariateNormal(q.mean, q.lazy_covariance_matrix.add_jitter(-self.jitter_val))
+
+
+class Model(gpytorch.models.ApproximateGP):
+    def __init__(self):
+        q = CholeskyVariationalDistribution({M})
+        super().__init__(Strategy(self, torch.zeros({M}, {D}), q, jitter_val={jitter!r}))
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel({kernel})
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def load(path):
+    saved = torch.load(path)
+    model = Model().to(torch.{dtype}).eval()
+    likelihood = {likelihood}
+    likelihood = likelihood.to(torch.{dtype}).eval()
+    model.load_state_dict(saved["model"])
+    likelihood.load_state_dict(saved["likelihood"])
+    return model, likelihood, saved
+'''
+
+POISSON_EXP = """
+
+class PoissonExpLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikelihood):
+    def forward(self, function_samples, *args, **kwargs):  # y ~ Poisson(exp(f)); GPyTorch's own has a softplus
+        return torch.distributions.Poisson(function_samples.exp())
+"""
+
+Set = Callable[[Any, dict[str, torch.Tensor]], None]
+
+
+class Theirs(NamedTuple):
+    """A likelihood of GPyTorch: the expression that makes it, and what sets its parameters."""
+
+    expression: str
+    set: Set = lambda likelihood, hyper: None
+    classes: str = ""
+
+
+def _noise(likelihood: Any, hyper: dict[str, torch.Tensor]) -> None:
+    likelihood.noise = hyper["noise"].reshape(1)
+
+
+def _student_t(likelihood: Any, hyper: dict[str, torch.Tensor]) -> None:
+    likelihood.noise = hyper["noise"].reshape(1)
+    likelihood.deg_free = torch.tensor([NU]).to(hyper["noise"])
+
+
+LIKELIHOODS = {
+    # By default GPyTorch keeps the noise above 1e-4; ours may be below.
+    "gaussian": Theirs(
+        "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())", _noise
+    ),
+    "probit": Theirs("gpytorch.likelihoods.BernoulliLikelihood()"),
+    "student_t": Theirs("gpytorch.likelihoods.StudentTLikelihood()", _student_t),
+    "poisson": Theirs("PoissonExpLikelihood()", classes=POISSON_EXP),
+    "poisson_softplus": Theirs("gpytorch.likelihoods.PoissonLikelihood()"),
+}
+KERNELS = {"rbf": ("RBFKernel", {}), "matern52": ("MaternKernel", {"nu": 2.5})}
+
+
+class Exported(NamedTuple):
+    """GPyTorch's modules in evaluation mode, what is saved, and the source of the classes."""
+
+    model: Any
+    likelihood: Any
+    saved: dict[str, Any]
+    source: str
+
+
+def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
+    """The model and likelihood with all parameters set. `file` is the name that the source is to load."""
+    import_gpytorch()
+    source = _source(trained, file)  # all of it ours: names in it are checked, and text can't end a string
+    module = types.ModuleType("dlmexp_exported")
+    exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
+    dtype = getattr(torch, trained.cell.dtype)
+    hyper = {name: torch.as_tensor(np.array(value), dtype=dtype) for name, value in trained.hyper.items()}
+    model = module.Model().to(dtype)
+    theirs = LIKELIHOODS[trained.cell.likelihood]
+    likelihood = eval(theirs.expression, module.__dict__).to(dtype)
+    theirs.set(likelihood, hyper)
+    with torch.no_grad():
+        model.mean_module.constant.copy_(hyper["mean"])
+        model.covar_module.outputscale = hyper["outputscale"]
+        _set_kernel(model.covar_module.base_kernel, hyper)
+        strategy = model.variational_strategy
+        strategy.inducing_points.copy_(hyper["Z"])
+        strategy.variational_params_initialized.fill_(1)
+        q = strategy._variational_distribution
+        q.variational_mean.copy_(torch.as_tensor(trained.m))
+        q.chol_variational_covar.copy_(torch.as_tensor(lower_triangular(trained.L)))
+    saved = {
+        "model": model.state_dict(),
+        "likelihood": likelihood.state_dict(),
+        "X_mean": torch.as_tensor(trained.normalisation.mean),
+        # A feature that was constant in training is 0 after normalisation, whatever its value.
+        "X_std": torch.as_tensor(np.where(trained.normalisation.constant, np.inf, trained.normalisation.std)),
+        "y_mean": trained.y_mean,
+        "y_std": trained.y_std,
+        "features": list(trained.schema.features),
+        "target": trained.schema.target,
+        "labels": list(trained.schema.labels or ()),
+        "key": trained.cell.key,
+    }
+    return Exported(model.eval(), likelihood.eval(), saved, source)
+
+
+def export(trained: TrainedModel, path: Path) -> Path:
+    """Write the state dict to `path` and the Python file beside it, whose path is returned."""
+    script = path.with_suffix(".py")
+    if path.suffix != ".pt":
+        raise UserError(f"'{path}': the file of a PyTorch model ends in .pt; choose such a name")
+    if path.is_dir() or not path.parent.is_dir():
+        raise UserError(f"'{path}': can't write there; name a file in a folder that is there")
+    if script.exists() and not script.read_text(errors="replace").startswith(MARK):
+        raise UserError(f"'{script}' is there and not one of ours, and would be overwritten: choose another name")
+    exported = to_gpytorch(trained, path.name)
+    buffer = io.BytesIO()
+    torch.save(exported.saved, buffer)
+    write_atomically(path, buffer.getvalue())
+    write_atomically(script, exported.source.encode())
+    return script
+
+
+def import_gpytorch() -> None:
+    with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
+        warnings.simplefilter("ignore", DeprecationWarning)
+        importlib.import_module("gpytorch")
+
+
+def _source(trained: TrainedModel, file: str) -> str:
+    cell, D = trained.cell, len(trained.schema.features)
+    if cell.dtype not in ("float64", "float32"):
+        raise UserError(f"the model of cell {cell.key} has numbers of type '{cell.dtype}', which no model of ours has")
+    if cell.likelihood not in LIKELIHOODS:
+        known = ", ".join(LIKELIHOODS)
+        raise UserError(f"GPyTorch has no likelihood like '{cell.likelihood}': models with {known} can be exported")
+    theirs = LIKELIHOODS[cell.likelihood]
+    if cell.likelihood == "poisson_softplus" and not hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood"):
+        raise UserError("this GPyTorch has no PoissonLikelihood: upgrade it to export a model with poisson_softplus")
+    module, kernel = _kernel(cell.kernel, D if cell.ard else None)
+    imports = "\n".join(f"import {name}" for name in sorted({"gpytorch", "torch", module}))
+    about, file = (re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file))  # no text ends the docstring
+    return SOURCE.format(
+        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, classes=theirs.classes,
+        jitter=_jitter(trained), kernel=kernel, likelihood=theirs.expression, dtype=cell.dtype,
+    )  # fmt: skip
+
+
+def _kernel(name: str, ard: int | None) -> tuple[str, str]:
+    """The module to import, and the expression that makes the kernel."""
+    if name in KERNELS:
+        cls, options = KERNELS[name]
+        module, path = "gpytorch", f"gpytorch.kernels.{cls}"
+        options = {**options, **({} if ard is None else {"ard_num_dims": ard})}
+    elif "." in name:
+        kernel: Any = kernel_named(name)
+        module, path, options = name.rpartition(".")[0], name, kernel.options(ard)
+    else:
+        known = ", ".join(KERNELS)
+        raise UserError(f"GPyTorch has no kernel like '{name}': models with {known} or its own kernels can be exported")
+    return module, f"{path}({', '.join(f'{key}={value}' for key, value in options.items())})"
+
+
+def _set_kernel(kernel: Any, hyper: dict[str, torch.Tensor]) -> None:
+    if "lengthscale" in hyper:
+        kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
+    for name, parameter in kernel.named_parameters():
+        if f"kernel.{name}" in hyper:
+            parameter.copy_(hyper[f"kernel.{name}"])
+
+
+def _jitter(trained: TrainedModel) -> float:
+    """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
+    kernel = kernel_named(trained.cell.kernel)
+    hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
+    return float(trained.jitter * kernel.diagonal(hyper["Z"], hyper).mean())

@@ -1,0 +1,170 @@
+"""Predictions of a trained model, or of the mixture of several, in the units and labels of the user's own data."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.errors import UserError
+from dlmexp.gp.cholesky import factorise
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
+from dlmexp.gp.posterior import positive
+from dlmexp.models.file import TrainedModel
+from dlmexp.objectives import OBJECTIVES
+
+ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}  # of the [M, rows] arrays: what a CPU's cache holds
+BISECTIONS = 60  # of an interval in float64
+
+Columns = dict[str, np.ndarray]
+
+
+class Member:
+    """One trained model with its tensors on a device, ready for rows at one product of M x M by M x rows.
+
+    With `A = Luu^-1 Kuf` and `L L^T - I = Q diag(w) Q^T`, `C = Q^T A = (Q^T Luu^-1) Kuf` gives
+    `mu = mean + (Q^T m) . C_i` and `v = kff + w . C_i^2`. Q is orthogonal, so this is as good as going through A
+    (`gp.posterior`)."""
+
+    def __init__(self, model: TrainedModel, device: str = "cpu"):
+        self.model = model
+        cell, D = model.cell, len(model.schema.features)
+        self.kernel = kernel_named(cell.kernel)
+        kind = LIKELIHOODS[cell.likelihood]
+        for name, parameter in {**self.kernel.parameters(D, cell.ard), **kind.parameters}.items():
+            if name not in model.hyper or model.hyper[name].shape != parameter.shape:
+                raise UserError(
+                    f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
+                    f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
+                )
+
+        def tensor(array: np.ndarray | float) -> Tensor:
+            return torch.tensor(np.asarray(array)[None], dtype=getattr(torch, cell.dtype), device=device)
+
+        self.hyper = {name: tensor(value) for name, value in model.hyper.items()}
+        m, L, Z = tensor(model.m), tensor(model.L), self.hyper["Z"]
+        self.likelihood: Likelihood = kind.from_hyper(self.hyper)
+        Luu_inv = factorise(self.kernel(Z, Z, self.hyper), tensor(model.jitter)).inverse
+        S = L @ L.mT
+        S.diagonal(dim1=-2, dim2=-1).sub_(1)
+        self.weights, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
+        self.P = Q.mT @ Luu_inv
+        self.m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
+        self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // cell.M)
+
+    @torch.no_grad()
+    def marginals(self, X: Float[np.ndarray, "N D"]) -> tuple[Float[Tensor, "1 N"], Float[Tensor, "1 N"]]:
+        """mu, v of q(f) at rows before normalisation."""
+        mu, v = self.m.new_empty(1, len(X)), self.m.new_empty(1, len(X))
+        for first in range(0, len(X), self.rows_at_once):
+            piece = slice(first, first + self.rows_at_once)
+            normalised = self.model.normalisation.apply(np.array(X[piece], dtype=np.float64))
+            rows = torch.from_numpy(normalised).to(self.m)[None]
+            C = self.P @ self.kernel(self.hyper["Z"], rows, self.hyper)
+            mu[:, piece] = self.hyper["mean"][:, None] + (self.m.unsqueeze(-2) @ C).squeeze(-2)
+            kff = self.kernel.diagonal(rows, self.hyper)
+            v[:, piece] = positive(kff + (self.weights.unsqueeze(-2) @ C.square_()).squeeze(-2), kff)
+        return mu, v
+
+    def own_units(self, y: Tensor) -> Tensor:
+        """Targets, or predictions of them, before normalisation."""
+        return y * self.model.y_std + self.model.y_mean
+
+
+class Predictor:
+    """One model, or several of the same columns as a mixture with equal weights."""
+
+    def __init__(self, models: Sequence[TrainedModel], device: str = "cpu"):
+        self.members = [Member(model, device) for model in models]
+        self.schema = models[0].schema
+        self.task = models[0].cell.task
+        assert all(model.schema == self.schema for model in models), "a mixture has one kind of rows"
+
+    @cached_property
+    def has_distribution(self) -> bool:
+        """Square-loss methods predict a mean and nothing else."""
+        return all(OBJECTIVES[member.model.cell.objective].predicts_variance for member in self.members)
+
+    @torch.no_grad()
+    def predict(self, X: Float[np.ndarray, "N D"]) -> Columns:
+        """For every row: `mean`, `std` and the ends of the central 95 % interval (regression), `label` and a
+        probability for each label (binary), mean count and interval (counts)."""
+        marginals = [member.marginals(X) for member in self.members]
+        means = [member.likelihood.mean(*at) for member, at in zip(self.members, marginals, strict=True)]
+        if self.task == "binary":
+            return self._classes(torch.stack(means).mean(0))
+        own = [member.own_units(mean) for member, mean in zip(self.members, means, strict=True)]
+        mean = torch.stack(own).mean(0)
+        found = {"mean": mean}
+        if self.has_distribution:
+            spread = self._std(marginals, own, mean) if self.task == "regression" else None
+            found |= {} if spread is None else {"std": spread}
+            found |= self._interval(marginals)
+        columns = {name: value[0].cpu().numpy() for name, value in found.items()}
+        if self.task == "count":
+            columns |= {name: columns[name].astype(np.int64) for name in ("lower_95", "upper_95") if name in columns}
+        return columns
+
+    def _classes(self, p: Float[Tensor, "1 N"]) -> Columns:
+        assert self.schema.labels is not None
+        zero, one = self.schema.labels
+        second = p[0].cpu().numpy()
+        label = np.where(second > 0.5, np.array(one, dtype=object), np.array(zero, dtype=object))
+        if not isinstance(zero, str):
+            label = label.astype(type(zero) if type(zero) is type(one) else float)
+        return {"label": label, f"probability_{zero}": 1 - second, f"probability_{one}": second}
+
+    def _std(self, marginals: list[tuple[Tensor, Tensor]], means: list[Tensor], mean: Tensor) -> Tensor | None:
+        """Of the mixture: the mean of the variances plus the variance of the means."""
+        total = torch.zeros_like(mean)
+        for member, (mu, v), own in zip(self.members, marginals, means, strict=True):
+            std = member.likelihood.std(mu, v)
+            if std is None:
+                return None
+            total += (std * member.model.y_std).square() + (own - mean).square()
+        return (total / len(self.members)).sqrt()
+
+    def _interval(self, marginals: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+        ends = [member.likelihood.interval(mu, v) for member, (mu, v) in zip(self.members, marginals, strict=True)]
+        known = [(member.own_units(a), member.own_units(b)) for member, (a, b) in _pairs(self.members, ends)]
+        if len(known) < len(self.members):
+            return {}
+        lower, upper = (torch.stack(side) for side in zip(*known, strict=True))
+        if len(known) == 1:
+            return {"lower_95": lower[0], "upper_95": upper[0]}
+
+        def cdf(y: Tensor) -> Tensor:
+            total = torch.zeros_like(y)
+            for member, (mu, v) in zip(self.members, marginals, strict=True):
+                total += member.likelihood.cdf(mu, v, (y - member.model.y_mean) / member.model.y_std)
+            return total / len(self.members)
+
+        # A quantile of a mixture lies between the least and the largest of its members' quantiles.
+        whole = self.task == "count"
+        return {
+            "lower_95": quantile(cdf, 0.025, lower.amin(0), lower.amax(0), whole),
+            "upper_95": quantile(cdf, 0.975, upper.amin(0), upper.amax(0), whole),
+        }
+
+
+def _pairs(members: list[Member], ends: list) -> list:
+    return [(member, pair) for member, pair in zip(members, ends, strict=True) if pair is not None]
+
+
+def quantile(cdf: Callable[[Tensor], Tensor], share: float, low: Tensor, high: Tensor, whole: bool) -> Tensor:
+    """The least y in [low, high] with cdf(y) >= share, of whole numbers or to rounding, by bisection in every row."""
+    if whole:
+        low, high = low - 1, high.clone()
+        while bool((high - low > 1).any()):
+            middle = ((low + high) / 2).floor()
+            enough = cdf(middle) >= share
+            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+        return high
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        enough = cdf(middle) >= share
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return high

@@ -1,0 +1,286 @@
+"""Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian processes trained by direct
+loss minimisation, or by the ELBO, with beta selected on a share of the training rows. All betas train as one batch.
+
+    from dlmexp import DLMRegressor
+
+    model = DLMRegressor(n_inducing=100).fit(X, y)
+    mean, std = model.predict(X_new, return_std=True)
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.metrics import d2_tweedie_score
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'") from error
+
+from dlmexp.catalogue import entries
+from dlmexp.config import BetaConfig
+from dlmexp.data.schema import plain_schema
+from dlmexp.data.splits import Prepared, normalisation
+from dlmexp.models.file import TrainedModel
+from dlmexp.models.predictor import Predictor
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.plan.cell import Cell
+from dlmexp.plan.grid import betas as beta_grid
+from dlmexp.running.device import select_target
+from dlmexp.running.fit import NothingFitted, best_fit
+
+
+class _SparseGP(BaseEstimator):
+    """What the three estimators share.
+
+    objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm" (the square loss; then
+    there is no standard deviation).
+    betas: weights of the KL term to choose from; None: the paper's grid n, n/2, n/4, ... >= 0.01. With a single one, no
+    rows are set aside.
+    n_inducing: number of inducing inputs, at most the number of rows trained on.
+    validation_fraction: share of the rows that beta is selected on; the model is not trained on them.
+    kernel, ard: "rbf", "matern52" or the path of a GPyTorch kernel class; one lengthscale per feature with `ard`.
+    learning_rate, max_iter, tol, window: Adam stops when the objective per row has changed by no more than `tol` over
+    `window` iterations. batch_size: rows of a step; None: all.
+    random_state: of the validation rows and of minibatches. device: "auto", "cpu" or "cuda".
+
+    After `fit`: `beta_`, `validation_scores_` (by beta: NLL, or MSE for square loss, on normalised targets), `n_iter_`,
+    and `model_`, the trained model with its posterior, hyperparameters and normalisation.
+    """
+
+    task: ClassVar[str]
+    likelihood_name: ClassVar[str]
+    prior_mean: ClassVar[str] = "constant"
+
+    def __init__(
+        self,
+        objective: str = "log_dlm",
+        betas: Sequence[float] | None = None,
+        n_inducing: int = 100,
+        validation_fraction: float = 0.1,
+        kernel: str = "rbf",
+        ard: bool = False,
+        learning_rate: float = 0.1,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        window: int = 20,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        device: str = "auto",
+    ):
+        self.objective = objective
+        self.betas = betas
+        self.n_inducing = n_inducing
+        self.validation_fraction = validation_fraction
+        self.kernel = kernel
+        self.ard = ard
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.window = window
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+
+    def _fit(self, X: np.ndarray, y: np.ndarray) -> Self:
+        """Train on checked arrays; y are numbers, or 0 and 1."""
+        self._check_parameters(len(y))
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31 - 1))
+        train, validation = self._divided(y, random)
+        grid = beta_grid(self._beta_config(), len(train))
+        if len(grid) == 1:
+            train, validation = np.arange(len(y)), validation[:0]
+        target = select_target(self.device, "float64")
+        cells = [self._cell(beta, len(train), seed) for beta in grid]
+        schema = plain_schema(X.shape[1], self.task)
+        try:
+            fit = best_fit(cells, self._prepared(X, y, train, validation), schema, target)
+        except NothingFitted as error:
+            raise ValueError(f"training failed at every beta: {error}") from None
+        self.model_: TrainedModel = fit.model
+        self.beta_ = fit.model.cell.beta
+        self.validation_scores_ = fit.scores if len(grid) > 1 else {}
+        self.n_iter_ = max(1, fit.iterations)
+        return self
+
+    def _check_parameters(self, rows: int) -> None:
+        if rows < 2:
+            raise ValueError(f"n_samples={rows}: a model needs at least 2 rows, one of them for validation")
+        known = [name for name in OBJECTIVES.names() if self._takes(name)]
+        if self.objective not in known:
+            raise ValueError(f"objective={self.objective!r}: choose one of {', '.join(known)}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction={self.validation_fraction}: give a share between 0 and 1")
+        for name in ("n_inducing", "max_iter", "window", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}: give a number > 0")
+
+    def _takes(self, objective: str) -> bool:
+        facts = OBJECTIVES[objective]
+        return facts.has_beta and (not facts.needs_gaussian or self.likelihood_name == "gaussian")
+
+    def _beta_config(self) -> BetaConfig:
+        if self.betas is None:
+            return BetaConfig(**entries("protocol")["paper"]["beta"])
+        values = [float(beta) for beta in self.betas]
+        if not values or not all(np.isfinite(values)) or min(values) < 0:
+            raise ValueError(f"betas={self.betas}: give numbers >= 0")
+        return BetaConfig(values=values)
+
+    def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to train on and rows to validate on, at least one of each."""
+        order = random.permutation(len(y))
+        count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
+        return order[count:], order[:count]
+
+    def _prepared(self, X: np.ndarray, y: np.ndarray, train: np.ndarray, validation: np.ndarray) -> Prepared:
+        features = normalisation(X[train])
+        scaled = normalisation(y[train][:, None]) if self.task == "regression" else None
+
+        def part(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            target = y[rows] if scaled is None else scaled.apply(y[rows][:, None])[:, 0]
+            return features.apply(X[rows]), target
+
+        mean, std = (0.0, 1.0) if scaled is None else (float(scaled.mean[0]), float(scaled.std[0]))
+        return Prepared(*part(train), *part(validation), *part(train[:0]), mean, std, features)
+
+    def _cell(self, beta: float, n: int, seed: int) -> Cell:
+        facts = OBJECTIVES[self.objective]
+        collapsed = facts.collapsed is not None and self.likelihood_name == "gaussian"
+        minibatch = self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
+        return Cell(
+            kind="fit", dataset="sklearn", data="", split="", task=self.task, likelihood=self.likelihood_name,
+            kernel=self.kernel, ard=self.ard, mean=self.prior_mean, M=min(self.n_inducing, n), n=n,
+            objective=self.objective, variant="joint", form="collapsed" if collapsed else "explicit",
+            parameterisation="whitened", estimator="exact", options={}, lr=self.learning_rate, minibatch=minibatch,
+            window=min(self.window, self.max_iter), tolerance=self.tol, max_iterations=self.max_iter, epochs=None,
+            evaluate="end", dtype="float64", seed=seed, beta=beta,
+        )  # fmt: skip
+
+    def _predicted(self, X: Any) -> dict[str, np.ndarray]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+
+
+class DLMRegressor(RegressorMixin, _SparseGP):
+    __doc__ = f"""Regression with Gaussian noise by a sparse Gaussian process.
+
+    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    """
+
+    task = "regression"
+    likelihood_name = "gaussian"
+    prior_mean = "zero"  # of normalised targets
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows X [n, features] and targets y [n]."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        return self._fit(X, np.asarray(y, dtype=np.float64))
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of every row, and with `return_std` the standard deviation of a new observation there."""
+        found = self._predicted(X)
+        if not return_std:
+            return found["mean"]
+        if "std" not in found:
+            raise ValueError("square loss predicts a mean only: there is no standard deviation")
+        return found["mean"], found["std"]
+
+    def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the central 95 % interval of a new observation at every row."""
+        found = self._predicted(X)
+        if "lower_95" not in found:
+            raise ValueError("square loss predicts a mean only: there is no interval")
+        return found["lower_95"], found["upper_95"]
+
+
+class DLMCountRegressor(RegressorMixin, _SparseGP):
+    __doc__ = f"""Counts: y ~ Poisson(exp(f)) with a sparse Gaussian process f.
+
+    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    """
+
+    task = "count"
+    likelihood_name = "poisson"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows X [n, features] and targets y [n], which are not negative."""
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        if (y < 0).any():
+            raise ValueError(f"y has negative values (such as {y.min():g}): counts are 0, 1, 2, ...")
+        return self._fit(X, y)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The mean count of every row."""
+        return self._predicted(X)["mean"]
+
+    def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of the central 95 % interval of a new count at every row, both included."""
+        found = self._predicted(X)
+        return found["lower_95"], found["upper_95"]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1)."""
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+class DLMClassifier(ClassifierMixin, _SparseGP):
+    __doc__ = f"""Two classes by a sparse Gaussian process with the probit link.
+
+    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    """
+
+    task = "binary"
+    likelihood_name = "probit"
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows X [n, features] and labels y [n] of two classes."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) > 2:
+            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+        if len(self.classes_) == 1:
+            raise ValueError(f"y has one class only ({self.classes_[0]}): a classifier needs two")
+        return self._fit(X, codes.astype(np.float64))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of both classes, in the order of `classes_`, for every row."""
+        found = self._predicted(X)
+        return np.column_stack([found["probability_0"], found["probability_1"]])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The more probable class of every row."""
+        best = self.predict_proba(X).argmax(1)  # checks that there is a model
+        return self.classes_[best]
+
+    def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """The same share of each class for validation; every class keeps a row to train on."""
+        order = random.permutation(len(y))
+        validation = []
+        for value in (0.0, 1.0):
+            rows = order[y[order] == value]
+            validation.append(rows[: min(round(self.validation_fraction * len(rows)), len(rows) - 1)])
+        chosen = np.concatenate(validation)
+        if not len(chosen):  # few rows: one of the larger class
+            larger = order[y[order] == float(y.mean() > 0.5)]
+            chosen = larger[: 1 if len(larger) > 1 else 0]
+        return order[~np.isin(order, chosen)], chosen
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

@@ -1,0 +1,278 @@
+"""`dlmexp predict` from file to file: columns in any order, pieces, mixtures, and one sentence for every mistake."""
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+from dlmexp.cli import main
+from dlmexp.data.schema import Schema
+from dlmexp.models import tables
+from dlmexp.models.file import encoded
+from dlmexp.models.predictor import Predictor
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.store import Store
+from tests.support.cells import candidates, scored
+from tests.support.models import MIXED, made_up_model
+
+NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
+FEATURES = np.column_stack([NEW["rooms"], NEW["sort"] == "b", NEW["sort"] == "c", NEW["age"]]).astype(float)
+LABELS = Schema("sold", MIXED.columns, ("no", "yes"))
+
+
+def fill(folder="results", likelihood="gaussian", schema=MIXED, seeds=(0,), betas=(1.0,), keep=True, **changes):
+    """A results folder with made-up models; of several, seed 0 and the first beta are the best. By (seed, beta)."""
+    store, found = Store(folder), {}
+    for i, seed in enumerate(seeds):
+        for j, beta in enumerate(betas):
+            model = made_up_model(likelihood, seed=seed, schema=schema, beta=beta, **changes)
+            record = scored(model.cell, nll=0.1 + 0.1 * i + 0.01 * j)
+            record.result.y_std = model.y_std
+            store.write(record, model=encoded(model) if keep else None)
+            found[seed, beta] = model
+    several = [candidates("joint_log_dlm", [found[seed, beta].cell for beta in betas]) for seed in seeds]
+    write_manifest(store.root, manifest("one", several, "all"))
+    return found
+
+
+def predicted(capsys, *words):
+    """What was printed, as a table, and the notes."""
+    assert main(["predict", *words]) == 0
+    said = capsys.readouterr()
+    return pd.read_csv(io.StringIO(said.out)), said.err
+
+
+def test_predictions_of_the_best_model(here, capsys):
+    models = fill(seeds=(0, 1), betas=(1.0, 0.1))
+    NEW.to_csv("new.csv", index=False)
+    found, notes = predicted(capsys, "new.csv")
+    expected = Predictor([models[0, 1.0]]).predict(FEATURES)
+    assert list(found) == ["mean", "std", "lower_95", "upper_95"]
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-12)
+    assert models[0, 1.0].cell.key in notes
+    assert "joint_log_dlm" in notes
+    assert "4 rows predicted" in notes
+
+
+@pytest.mark.parametrize("where", [["seed=1", "beta=0.1"], ["beta=0.1", "seed=1", "method=joint_log_dlm"], ["key=KEY"]])
+def test_the_model_that_is_asked_for(here, capsys, where):
+    models = fill(seeds=(0, 1), betas=(1.0, 0.1))
+    NEW.to_csv("new.csv", index=False)
+    key = models[1, 0.1].cell.key
+    found, notes = predicted(capsys, "new.csv", "--where", *(word.replace("KEY", key[:9]) for word in where))
+    np.testing.assert_allclose(found["mean"], Predictor([models[1, 0.1]]).predict(FEATURES)["mean"], rtol=1e-12)
+    assert key in notes
+
+
+def test_own_units_decide_which_model_is_best(here, capsys):
+    """A model whose targets have a spread of 100 has log 100 more NLL in own units than on its normalised scale."""
+    store = Store("results")
+    models = {unit: made_up_model(seed=int(unit), schema=MIXED) for unit in (1.0, 100.0)}
+    for unit, nll in ((1.0, 0.5), (100.0, 0.4)):
+        record = scored(models[unit].cell, nll=nll)
+        record.result.y_std = unit
+        store.write(record, model=encoded(models[unit]))
+    NEW.to_csv("new.csv", index=False)
+    assert models[1.0].cell.key in predicted(capsys, "new.csv")[1]
+
+
+def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
+    models = fill(seeds=(0, 1, 2), betas=(1.0, 0.1))
+    fill(seeds=(5,), lr=0.7)  # trained in another way: no part of the mixture
+    NEW.to_csv("new.csv", index=False)
+    found, notes = predicted(capsys, "new.csv", "--seeds", "all", "--where", "lr=0.1")
+    expected = Predictor([models[seed, 1.0] for seed in (0, 1, 2)]).predict(FEATURES)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-12)
+    assert notes.count("model ") == 3
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_in_any_order_and_others_beside_them(here, capsys, suffix):
+    fill()
+    NEW.to_csv("new.csv", index=False)
+    straight, _ = predicted(capsys, "new.csv")
+    other = NEW[["age", "sort", "rooms"]].assign(colour="red", price=3.0)
+    path = Path(f"other{suffix}")
+    other.to_csv(path, index=False) if suffix == ".csv" else other.to_parquet(path)
+    found, notes = predicted(capsys, str(path))
+    pd.testing.assert_frame_equal(found, straight)
+    assert "ignored: 1 column that the model does not use (colour)" in notes
+
+
+@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
+def test_into_a_file(here, capsys, out):
+    fill()
+    NEW.to_csv("new.csv", index=False)
+    straight, _ = predicted(capsys, "new.csv")
+    assert main(["predict", "new.csv", "--out", out]) == 0
+    said = capsys.readouterr()
+    assert said.out == ""
+    found = pd.read_csv(out) if out.endswith("csv") else pd.read_parquet(out)
+    pd.testing.assert_frame_equal(found, straight)
+    assert sorted(path.name for path in here.iterdir()) == ["new.csv", out, "results"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_in_pieces(here, capsys, monkeypatch, suffix):
+    fill()
+    many = pd.concat([NEW] * 50, ignore_index=True)
+    path = Path(f"many{suffix}")
+    many.to_csv(path, index=False) if suffix == ".csv" else many.to_parquet(path)
+    whole, _ = predicted(capsys, str(path))
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 7)
+    pieces, notes = predicted(capsys, str(path))
+    pd.testing.assert_frame_equal(pieces, whole, rtol=1e-12)
+    assert "200 rows predicted" in notes
+
+
+def test_labels_are_the_users_own(here, capsys):
+    models = fill(likelihood="probit", schema=LABELS)
+    NEW.to_csv("new.csv", index=False)
+    found, _ = predicted(capsys, "new.csv")
+    p = Predictor([models[0, 1.0]]).predict(FEATURES)["probability_yes"]
+    assert list(found) == ["label", "probability_no", "probability_yes"]
+    np.testing.assert_allclose(found["probability_yes"], p, rtol=1e-12)
+    assert list(found["label"]) == ["yes" if value > 0.5 else "no" for value in p]
+
+
+def test_counts_have_whole_ends(here, capsys):
+    fill(likelihood="poisson")
+    NEW.to_csv("new.csv", index=False)
+    assert main(["predict", "new.csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "mean,lower_95,upper_95"
+    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[1:])
+
+
+def test_true_and_false_are_numbers_as_in_training(here, capsys):
+    fill()
+    NEW.assign(age=["true", "False", "1", "0"]).to_csv("words.csv", index=False)
+    NEW.assign(age=[1, 0, 1, 0]).to_csv("numbers.csv", index=False)
+    pd.testing.assert_frame_equal(predicted(capsys, "words.csv")[0], predicted(capsys, "numbers.csv")[0])
+
+
+def _csv(text):
+    return lambda: Path("new.csv").write_text(text)
+
+
+GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
+ROWS = {
+    "a column is missing": (_csv("rooms,age\n1,10\n"), ["no column 'sort'", "rooms"]),
+    "several are missing": (_csv("room,sorts\n1,a\n"), ["no column 'rooms'", "2 more: sort, age", "did you mean room"]),
+    "a column is there twice": (_csv("rooms,sort,age,age\n1,a,10,10\n"), ["several columns are called age"]),
+    "an unknown category": (_csv(GOOD + "3,d,30\n"), ["row 3, column 'sort'", "'d'", "a, b, c"]),
+    "a number is missing": (_csv(GOOD + "3,a,\n"), ["row 3, column 'age'", "missing"]),
+    "a category is missing": (_csv(GOOD + "3,,30\n"), ["row 3, column 'sort'", "missing"]),
+    "NaN": (_csv(GOOD + "nan,a,30\n"), ["row 3, column 'rooms'", "missing"]),
+    "NA": (_csv(GOOD + "1,a,NA\n"), ["row 3, column 'age'", "missing"]),
+    "infinity": (_csv(GOOD + "inf,a,30\n"), ["row 3, column 'rooms'", "infinite"]),
+    "text": (_csv(GOOD + "3,a,old\n"), ["row 3, column 'age'", "'old' is not a number"]),
+    "too few columns in a row": (_csv(GOOD + "3,a\n"), ["new.csv", "Expected 3 columns, got 2"]),
+    "an empty file": (_csv(""), ["not a csv file"]),
+    "only a header": (_csv("rooms,sort,age\n"), ["no rows"]),
+    "not UTF-8": (lambda: Path("new.csv").write_bytes(GOOD.encode() + b"3,\xe9,30\n"), ["new.csv"]),
+    "NaN in Parquet": (
+        lambda: NEW.assign(age=[1, math.nan, 3, 4]).to_parquet("new.parquet"), ["row 2, column 'age'", "missing"],
+    ),
+    "infinity in Parquet": (
+        lambda: NEW.assign(age=[1, 2, 3, math.inf]).to_parquet("new.parquet"), ["row 4, column 'age'", "infinite"],
+    ),
+    "dates in Parquet": (
+        lambda: NEW.assign(age=pd.Timestamp("2020-01-01")).to_parquet("new.parquet"),
+        ["column 'age' holds dates", "trained on numbers"],
+    ),
+    "no Parquet": (lambda: Path("new.parquet").write_text("hello"), ["is not a parquet file"]),
+    "no such file": (lambda: None, ["new.csv: there is no such file"]),
+    "a folder": (lambda: Path("new.csv").mkdir(), ["there is no such file"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("out", ["-", "out.csv", "out.parquet"])
+@pytest.mark.parametrize("mistake", ROWS)
+def test_rows_that_cant_be_predicted_on(mistake, out, here, capsys):
+    fill()
+    make, expected = ROWS[mistake]
+    make()
+    before = sorted(here.rglob("*"))
+    new = "new.parquet" if Path("new.parquet").exists() else "new.csv"
+    _refused(capsys, ["predict", new, "--out", out], expected)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_rows_are_counted_over_pieces(here, capsys, monkeypatch):
+    fill()
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 40)
+    Path("new.csv").write_text("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9)
+    _refused(capsys, ["predict", "new.csv", "--out", "out.csv"], ["row 71, column 'age'"])
+    assert not Path("out.csv").exists()
+
+
+def _refused(capsys, words, expected):
+    assert main(words) == 2
+    said = capsys.readouterr()
+    last = said.err.splitlines()[-1]
+    assert last.startswith("dlmexp: ")
+    assert "Traceback" not in said.err
+    for part in expected:
+        assert part in last
+
+
+def _damaged(content=b"torn"):
+    fill()
+    ((path,),) = Store("results").keys_with_models().values()
+    path.write_bytes(content)
+
+
+def _another():
+    """The file of another cell under the name that this one's should have: its checksum fits, its cell does not."""
+    model = made_up_model(schema=MIXED)
+    Store("results").write(scored(replace(model.cell, n=7), nll=1.0), model=encoded(model))
+
+
+def _two():
+    fill()
+    fill(dataset="other")
+
+
+ASKED = {
+    "no folder": (lambda: None, [], ["there is no folder 'results'"]),
+    "no records": (lambda: Path("results").mkdir(), [], ["holds no records yet"]),
+    "no models": (lambda: fill(keep=False), [], ["no models in 'results'", "refit=true"]),
+    "a field that cells do not have": (fill, ["--where", "sede=1"], ["sede", "seed"]),
+    "no value": (fill, ["--where", "seed="], ["--where seed=: write field=value"]),
+    "two files": (fill, ["--where", "seed=0", "other.csv"], ["name one file to predict on"]),
+    "a value that no record has": (fill, ["--where", "seed=9"], ["seed=9", "there are 0"]),
+    "a method that nobody ran": (fill, ["--where", "method=elbo"], ["method=elbo", "there are joint_log_dlm"]),
+    "a key that is not there": (fill, ["--where", "key=xyz"], ["key=xyz"]),
+    "several datasets": (_two, [], ["several datasets", "dataset=banana|other"]),
+    "all seeds, and one": (fill, ["--seeds", "all", "--where", "seed=0"], ["leave seed="]),
+    "a damaged model": (_damaged, [], ["can't be used", "checksum", "refit=true"]),
+    "that of another cell": (_another, [], ["can't be used", "another cell"]),
+    "an unknown kind of output": (fill, ["--out", "out.xls"], ["out.xls", ".parquet"]),
+    "a folder that is not there": (fill, ["--out", "no/out.csv"], ["can't write"]),
+    "onto itself": (fill, ["--out", "new.csv"], ["name another one"]),
+}
+
+
+@pytest.mark.parametrize("mistake", ASKED)
+def test_mistakes_in_what_is_asked_for(mistake, here, capsys):
+    make, words, expected = ASKED[mistake]
+    make()
+    NEW.to_csv("new.csv", index=False)
+    before = sorted(here.rglob("*"))
+    _refused(capsys, ["predict", "new.csv", *words], expected)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_record_without_a_model_beside_one_with(here, capsys):
+    fill()
+    fill(seeds=(4,), keep=False)
+    NEW.to_csv("new.csv", index=False)
+    _refused(capsys, ["predict", "new.csv", "--where", "seed=4"], ["no model", "seed=4", "1 records do", "refit=true"])

@@ -1,0 +1,230 @@
+"""Predictions: the record's own metrics again, own units on shifted and scaled data, intervals against closed forms."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+
+from dlmexp.cli import main
+from dlmexp.data.splits import split
+from dlmexp.errors import UserError
+from dlmexp.models.choose import chosen, load_model
+from dlmexp.models.file import TrainedModel
+from dlmexp.models.predictor import Predictor
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.records.results import read_results
+from tests.support.models import made_up_model
+
+SMALL = ["sizes=[40]", "seeds=[0,1]", "beta=list", "beta.values=[5,0.5]", "device=cpu", "keep=all", "dataset.csv.M=7"]
+KINDS = {
+    "collapsed, fitc, square loss": ("regression", ["method=[elbo,fitc,joint_log_dlm,joint_sq_dlm,fixed_sq_dlm]"]),
+    "explicit q, fixed hyperparameters": ("regression", ["collapsed=false", "method=[elbo,fixed_log_dlm]"]),
+    "student_t, ard": (
+        "regression", ["dataset.csv.likelihood=student_t", "method=[joint_log_dlm]", "dataset.csv.ard=true"],
+    ),
+    "minibatches, matern52": (
+        "regression",
+        ["training.regression.minibatch=10", "method=[joint_log_dlm]", "dataset.csv.kernel=matern52"],
+    ),
+    "float32": ("regression", ["dtype=float32", "method=[joint_log_dlm]"]),
+    "learning curve": ("regression", ["evaluate=20", "method=[joint_log_dlm]"]),
+    "binary": ("binary", ["method=[elbo,joint_log_dlm]"]),
+    "binary, unwhitened": ("binary", ["parameterisation=[unwhitened]", "method=[joint_log_dlm,fixed_log_dlm]"]),
+    "logistic": ("binary", ["dataset.csv.likelihood=logistic", "method=[joint_log_dlm]"]),
+    "counts": ("count", ["method=[joint_log_dlm]", "estimator=[bmc]", "estimator.bmc.samples=[3]"]),
+    "counts, softplus": ("count", ["dataset.csv.likelihood=poisson_softplus", "method=[elbo]"]),
+    "a kernel of GPyTorch": ("regression", ["method=[joint_log_dlm]", "dataset.csv.kernel=gpytorch.kernels.RQKernel"]),
+}  # fmt: skip
+
+
+def table(rows: int = 160) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {"rooms": rng.normal(5, 2, rows), "sort": rng.choice(["a", "b", "c"], rows), "age": rng.uniform(0, 100, rows)}
+    )
+    signal = frame["rooms"] / 4 + (frame["sort"] == "b") + np.sin(frame["age"] / 20)
+    frame["regression"] = 1000 * signal + 100 * rng.normal(size=rows)
+    frame["binary"] = np.where(signal + 0.3 * rng.normal(size=rows) > 1.5, "yes", "no")
+    frame["count"] = rng.poisson(np.exp(signal))
+    return frame
+
+
+def trained(frame: pd.DataFrame, task: str, *words: str) -> None:
+    """Write the table to `own.csv` and train on it, with results in `results`."""
+    frame[["rooms", "sort", "age", task]].to_csv("own.csv", index=False)
+    own = ["dataset=csv", "csv.path=own.csv", f"csv.target={task}", f"csv.task={task}", "csv.name=own"]
+    assert main(["run", *own, *SMALL, f"training.{task}.max_iterations=40", *words]) == 0
+
+
+def raw_test_rows(frame: pd.DataFrame, task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Features and targets of the test rows of a seed, before normalisation, made here once more."""
+    rows = split(len(frame), "regression" if task == "regression" else "counts", seed).test
+    X = np.column_stack([frame["rooms"], frame["sort"] == "b", frame["sort"] == "c", frame["age"]]).astype(float)
+    y = (frame["binary"] == "yes") if task == "binary" else frame[task]
+    return X[rows], np.asarray(y, dtype=float)[rows]
+
+
+def metrics_of(model: TrainedModel, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """The recorded metrics, from predictions on raw rows."""
+    (member,) = Predictor([model]).members
+    mu, v = member.marginals(X)
+    targets = torch.from_numpy((y - model.y_mean) / model.y_std).to(mu)[None]
+    rows = {name: metric(member.likelihood, mu, v, targets) for name, metric in member.likelihood.metrics.items()}
+    if OBJECTIVES[model.cell.objective].predicts_variance:
+        rows["nll"] = member.likelihood.log_loss(mu, v, targets)
+        rows |= member.likelihood.calibration(mu, v, targets)
+    return {name: float(value.mean()) for name, value in rows.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
+    task, words = KINDS[kind]
+    frame = table()
+    trained(frame, task, *words)
+    results = read_results("results")
+    assert len(results.records) >= 2
+    for record in results.records.values():
+        model = load_model(results, record)
+        found = metrics_of(model, *raw_test_rows(frame, task, record.cell.seed))
+        expected = {name: value for name, value in record.result.test.items() if name != "ece"}
+        close = 1e-10 if record.cell.dtype == "float64" else 1e-4
+        assert found == pytest.approx(expected, rel=close, abs=close)
+
+
+@pytest.mark.slow
+def test_own_units_follow_shifted_and_scaled_data(here, capsys):
+    """Normalised data are the same to rounding, so predictions are moved and stretched like the targets."""
+    frame, moved = table(), table()
+    moved["rooms"] = 7 - 300 * moved["rooms"]
+    moved["age"] = moved["age"] / 1000 - 5
+    moved["regression"] = 0.001 * moved["regression"] + 40
+    found = []
+    for data in (frame, moved):
+        trained(data, "regression", "method=[elbo]", "seeds=[0]", f"results={len(found)}")
+        results = read_results(str(len(found)))
+        (record,) = chosen(results, [])
+        X, _ = raw_test_rows(data, "regression", 0)
+        found.append(pd.DataFrame(Predictor([load_model(results, record)]).predict(X)))
+    first, second = found
+    for name in ("mean", "lower_95", "upper_95"):
+        np.testing.assert_allclose(second[name], 0.001 * first[name] + 40, rtol=1e-6)
+    np.testing.assert_allclose(second["std"], 0.001 * first["std"], rtol=1e-5)
+
+
+def test_normalisation_is_undone():
+    """The same model in other units of features and targets."""
+    model, X = made_up_model(), np.random.default_rng(1).normal(size=(9, 3))
+    n, scale, shift = model.normalisation, np.array([2.0, -0.1, 30.0]), np.array([5.0, 1.0, -4.0])
+    flipped = {**model.hyper, "Z": model.hyper["Z"] * np.sign(scale)}
+    other = type(model)(
+        model.cell, model.schema, type(n)(n.mean * scale + shift, n.std * np.abs(scale), n.constant),
+        7 * model.y_mean - 2, 7 * model.y_std, flipped, model.m, model.L, model.jitter,
+    )  # fmt: skip
+    before, after = Predictor([model]).predict(X), Predictor([other]).predict(X * scale + shift)
+    for name in ("mean", "lower_95", "upper_95"):
+        np.testing.assert_allclose(after[name], 7 * before[name] - 2, rtol=1e-10)
+    np.testing.assert_allclose(after["std"], 7 * before["std"], rtol=1e-10)
+
+
+def test_a_constant_feature_stays_constant():
+    model = made_up_model()
+    model.normalisation.constant[1] = True
+    X = np.random.default_rng(1).normal(size=(5, 3))
+    moved = X + np.array([0.0, 100.0, 0.0])
+    np.testing.assert_array_equal(Predictor([model]).predict(X)["mean"], Predictor([model]).predict(moved)["mean"])
+
+
+def test_pieces_do_not_matter(monkeypatch):
+    from dlmexp.models import predictor
+
+    model, X = made_up_model(), np.random.default_rng(1).normal(size=(50, 3))
+    whole = Predictor([model]).predict(X)
+    monkeypatch.setattr(predictor, "ENTRIES_AT_ONCE", {"cpu": 35})
+    pieces = Predictor([model]).predict(X)
+    for name, values in whole.items():
+        np.testing.assert_allclose(pieces[name], values, rtol=1e-13)
+
+
+def test_no_rows():
+    assert {name: len(values) for name, values in Predictor([made_up_model()]).predict(np.zeros((0, 3))).items()} == {
+        "mean": 0, "std": 0, "lower_95": 0, "upper_95": 0,
+    }  # fmt: skip
+
+
+def _sampled(model: TrainedModel, X: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws of y in own units, [count, N]."""
+    (member,) = Predictor([model]).members
+    mu, v = (part[0].numpy() for part in member.marginals(X))
+    f = mu + np.sqrt(v) * rng.normal(size=(count, len(mu)))
+    noise = np.sqrt(0.2)
+    y = {
+        "gaussian": lambda: f + noise * rng.normal(size=f.shape),
+        "student_t": lambda: f + noise * rng.standard_t(4.0, size=f.shape),
+        "poisson": lambda: rng.poisson(np.exp(f)),
+        "poisson_softplus": lambda: rng.poisson(np.logaddexp(0, f)),
+        "probit": lambda: rng.uniform(size=f.shape) < scipy.stats.norm.cdf(f),
+        "logistic": lambda: rng.uniform(size=f.shape) < 1 / (1 + np.exp(-f)),
+    }[model.cell.likelihood]()  # fmt: skip
+    return y * model.y_std + model.y_mean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson", "poisson_softplus", "probit", "logistic"])
+def test_against_draws(likelihood, members):
+    """Mean, deviation and interval of a model, and of the mixture of three, against 200 000 draws of y."""
+    models = [made_up_model(likelihood, seed=seed) for seed in range(members)]
+    rng, X = np.random.default_rng(3), np.random.default_rng(2).normal(size=(6, 3))
+    draws = np.concatenate([_sampled(model, X, 200_000 // members, rng) for model in models])
+    found = Predictor(models).predict(X)
+    if likelihood in ("probit", "logistic"):
+        np.testing.assert_allclose(found["probability_1"], draws.mean(0), atol=0.006)
+        np.testing.assert_array_equal(found["label"], (found["probability_1"] > 0.5).astype(int))
+        np.testing.assert_allclose(found["probability_0"] + found["probability_1"], 1)
+        return
+    spread = draws.std(0)
+    np.testing.assert_allclose(found["mean"], draws.mean(0), atol=6 * spread.max() / np.sqrt(len(draws)))
+    if "std" in found:
+        np.testing.assert_allclose(found["std"], spread, rtol=0.03)
+    for name, share in (("lower_95", 0.025), ("upper_95", 0.975)):
+        if likelihood.startswith("poisson"):  # the least count with F(k) >= share
+            assert ((draws <= found[name]).mean(0) >= share - 0.002).all()
+            assert ((draws <= found[name] - 1).mean(0) < share + 0.002).all()
+        else:
+            np.testing.assert_allclose((draws <= found[name]).mean(0), share, atol=0.003)
+
+
+def test_a_gaussian_in_closed_form():
+    model, X = made_up_model(), np.random.default_rng(2).normal(size=(6, 3))
+    found = Predictor([model]).predict(X)
+    lower, upper = scipy.stats.norm.interval(0.95, found["mean"], found["std"])
+    np.testing.assert_allclose(found["lower_95"], lower, rtol=1e-12)
+    np.testing.assert_allclose(found["upper_95"], upper, rtol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson", "poisson_softplus"])
+def test_a_mixture_of_one_model_with_itself_is_that_model(likelihood):
+    model, X = made_up_model(likelihood), np.random.default_rng(2).normal(size=(40, 3))
+    one, twice = Predictor([model]).predict(X), Predictor([model, model]).predict(X)
+    for name, values in one.items():
+        # The interval of a single Student-t comes from four Newton steps.
+        np.testing.assert_allclose(twice[name], values, rtol=1e-4 if likelihood == "student_t" else 1e-12)
+
+
+def test_square_loss_has_a_mean_only():
+    model = made_up_model()
+    object.__setattr__(model, "cell", type(model.cell)(**{**_fields(model.cell), "objective": "sq_dlm"}))
+    assert list(Predictor([model]).predict(np.zeros((2, 3)))) == ["mean"]
+
+
+def _fields(cell):
+    return {name: getattr(cell, name) for name in cell.__struct_fields__}
+
+
+def test_a_model_that_its_kernel_does_not_fit():
+    model = made_up_model()
+    model.hyper["lengthscale"] = np.ones(2)
+    with pytest.raises(UserError, match="'lengthscale'"):
+        Predictor([model])

@@ -1,0 +1,126 @@
+"""Models beside records: what `keep=` and `refit=` leave in the folder after whole runs, also interrupted ones."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from dlmexp.cli import main
+from dlmexp.models.file import decoded
+from dlmexp.records.keeping import selected_keys
+from dlmexp.records.results import read_results
+from dlmexp.running import keeping
+from tests.support.processes import comparable
+
+SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]
+
+
+def _kept(folder="results"):
+    """Keys with a sound model, which is that of the record."""
+    results = read_results(folder)
+    files = results.store.keys_with_models()
+    for key, paths in files.items():
+        assert len(paths) == 1
+        content = results.store.model(results.records[key])
+        assert content is not None
+        assert decoded(content).cell == results.records[key].cell
+    return set(files)
+
+
+def _selected(folder="results"):
+    return {key for one in read_results(folder).choices for key in selected_keys(one)}
+
+
+@pytest.mark.slow
+def test_keep(here, tiny, capsys):
+    words = [*tiny, "method=[elbo,joint_log_dlm]"]
+    assert main(["run", *words, "results=selected"]) == 0
+    assert main(["run", *words, "results=all", "keep=all"]) == 0
+    assert main(["run", *words, "results=none", "keep=none"]) == 0
+    assert _kept("selected") == _selected("selected")
+    assert len(_kept("selected")) == 4  # 2 seeds, 2 methods
+    assert len(_kept("all")) == 8
+    assert _kept("none") == set()
+    assert comparable(here / "selected") == comparable(here / "all") == comparable(here / "none")
+
+
+@pytest.mark.slow
+def test_done_cells_are_refitted_only_if_asked(here, tiny, capsys):
+    assert main(["run", *tiny, "keep=none"]) == 0
+    capsys.readouterr()
+    assert main(["run", *tiny]) == 0
+    assert "batch" not in capsys.readouterr().out
+    assert _kept() == set()
+    before = {key: record.result.test["nll"] for key, record in read_results("results").records.items()}
+    assert main(["run", *tiny, "refit=true", "plan=true"]) == 0
+    assert "18 cells: 10 done, 0 failed, 8 to run" in capsys.readouterr().out
+    assert main(["run", *tiny, "refit=true"]) == 0
+    assert _kept() == _selected()
+    assert len(_kept()) == 8
+    after = {key: record.result.test["nll"] for key, record in read_results("results").records.items()}
+    assert after == pytest.approx(before, rel=1e-9)
+    capsys.readouterr()
+    assert main(["run", *tiny, "refit=true"]) == 0
+    assert "batch" not in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_damaged_model_is_refitted(here, tiny, capsys):
+    words = [*tiny, "method=[joint_log_dlm]"]
+    assert main(["run", *words]) == 0
+    store = read_results("results").store
+    key, (path, *_) = sorted(store.keys_with_models().items())[0]
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["run", *words, "refit=true"]) == 0
+    assert key in _kept()
+
+
+@pytest.mark.slow
+def test_two_parts_of_a_grid_that_know_nothing_of_each_other(here, tiny, capsys):
+    """Seeds in two runs, as in two jobs of a cluster; and betas in two runs, each a selection of its own."""
+    for seeds in ("seeds=[0]", "seeds=[1]"):
+        assert main(["run", *tiny, "method=[joint_log_dlm]", seeds]) == 0
+    assert len(_kept()) == 2
+    for betas in ("beta.values=[10]", "beta.values=[1]"):
+        assert main(["run", *tiny, "method=[joint_log_dlm]", "results=apart", betas]) == 0
+    assert len(_kept("apart")) == 4
+    assert main(["run", *tiny, "method=[joint_log_dlm]", "results=apart", "beta.values=[10,1]"]) == 0
+    assert len(_kept("apart")) == 4, "the earlier runs still keep theirs"
+
+
+@pytest.mark.processes
+def test_killed_at_random_moments_no_selected_model_is_lost(launcher, here, tiny):
+    words = [*tiny, *SLOW, "batch_cells=4", "checkpoint_seconds=0.05"]
+    chance = random.Random(1)
+    for _ in range(4):
+        process = launcher.start(here, "run", *words)
+        time.sleep(chance.uniform(0.05, 0.6))
+        process.send(signal.SIGKILL)
+        process.wait()
+    code, said = launcher.run(here, "run", *words, log="last")
+    assert code == 0, said
+    assert _kept(here / "results") == _selected(here / "results")
+
+
+@pytest.mark.processes
+def test_two_processes_leave_the_selected_models(launcher, here, tiny):
+    code, said = launcher.run(here, "run", *tiny, "batch_cells=2", "workers=2")
+    assert code == 0, said
+    assert _kept(here / "results") == _selected(here / "results")
+
+
+@pytest.mark.parametrize("keep", ["selected", "all"])
+def test_much_is_announced(here, tiny, capsys, monkeypatch, keep):
+    monkeypatch.setattr(keeping, "MUCH", 1e4)
+    assert main(["run", *tiny, "plan=true", f"keep={keep}"]) == 0
+    said = capsys.readouterr().out
+    assert f"keep={keep}: 18 models of 0.0 GB are written to results" in said
+    assert ("stay once beta is selected" in said) == (keep == "selected")
+    assert main(["run", *tiny, "plan=true", "keep=none"]) == 0
+    assert "models" not in capsys.readouterr().out
+
+
+def test_little_is_not_announced(here, tiny, capsys):
+    assert main(["run", *tiny, "plan=true"]) == 0
+    assert "models" not in capsys.readouterr().out

@@ -1,0 +1,163 @@
+"""What Python programs call: the same as the commands, on names, DataFrames and arrays."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dlmexp
+from dlmexp.api import _literal, _words
+from dlmexp.cli import main
+from dlmexp.errors import UserError
+from tests.models.test_predictor import table
+from tests.support import made_up
+
+SMALL: dict[str, Any] = {
+    "sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False,
+    "training": {task: {"max_iterations": 30} for task in ("regression", "binary", "count")},
+    "dataset.csv.M": 6,
+}  # fmt: skip
+BETAS: dict[str, Any] = {"beta.values": [5, 0.5]}
+COLUMNS = ["rooms", "sort", "age"]
+
+
+@pytest.mark.slow
+def test_a_session_on_a_data_frame(here, capsys):
+    frame = table()[[*COLUMNS, "regression"]]
+    found = dlmexp.run(
+        frame, ["elbo", "joint_log_dlm"], target="regression", task="regression", name="houses", **SMALL, **BETAS
+    )
+    assert capsys.readouterr().out == ""
+    assert "6 cells done, 0 failed" in repr(found)
+    assert len(found.cells) == 6
+    assert set(found.selected["method"]) == {"elbo", "joint_log_dlm"}
+    assert set(found.selected["key"]) <= set(found.cells["key"][found.cells["model"]])
+    best = found.model(method="joint_log_dlm")
+    assert best.features == COLUMNS
+    predicted = best.predict(frame[["age", "rooms", "sort"]].head(7))
+    assert list(predicted) == ["mean", "std", "lower_95", "upper_95"]
+    pd.testing.assert_frame_equal(best.predict(frame[COLUMNS].head(7).to_numpy()), predicted)
+    frame.head(7).to_csv("new.csv", index=False)
+    assert main(["predict", "new.csv", "--where", "method=joint_log_dlm", "--out", "out.csv"]) == 0
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), predicted, rtol=1e-12)
+    assert len(found.model(seeds="all", method="elbo").cells) == 2
+    curve = found.curves(best.cells[0].key)
+    assert len(curve) == found.cells.set_index("key").loc[best.cells[0].key, "iterations"]
+    _, likelihood = best.to_gpytorch()
+    assert type(likelihood).__name__ == "GaussianLikelihood"
+    assert best.export("mine.pt") == Path("mine.py")
+    with pytest.raises(UserError, match="choose a seed"):
+        found.model(seeds="all").to_gpytorch()
+    again = dlmexp.results("results")
+    pd.testing.assert_frame_equal(again.cells, found.cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["binary", "count"])
+def test_arrays(here, task):
+    frame = table()
+    X, y = frame[["rooms", "age"]].to_numpy(), frame[task].to_numpy()
+    found = dlmexp.run((X, y), "elbo", task=task, **SMALL)
+    predicted = found.model().predict(X[:4])
+    if task == "binary":
+        assert list(predicted) == ["label", "probability_no", "probability_yes"]
+        assert set(predicted["label"]) <= {"yes", "no"}
+    else:
+        assert predicted["upper_95"].dtype.kind == "i"
+
+
+@pytest.mark.slow
+def test_learning_curves_have_their_metrics(here):
+    frame = table()[["rooms", "age", "regression"]]
+    found = dlmexp.run(frame, "joint_log_dlm", target="regression", task="regression", evaluate=10, **SMALL, **BETAS)
+    curve = found.curves(found.cells["key"][0])
+    assert curve["test_nll"].notna().sum() >= 3
+    assert curve["objective"].notna().sum() == 30
+
+
+MISTAKES = {
+    "no task": (lambda f: {"dataset": f, "target": "regression"}, "needs task="),
+    "an unknown task": (lambda f: {"dataset": f, "target": "regression", "task": "ranking"}, "csv.task=ranking"),
+    "no target": (lambda f: {"dataset": f, "task": "regression"}, "name the column to predict"),
+    "an unknown target": (lambda f: {"dataset": f, "task": "regression", "target": "prise"}, "prise"),
+    "shapes": (lambda f: {"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
+    "something else": (lambda f: {"dataset": 7, "task": "regression"}, "is a int"),
+    "a target of a known dataset": (lambda f: {"dataset": "pol", "target": "y"}, "data in memory"),
+    "an unknown setting": (lambda f: {"dataset": "ringnorm_drawn", "sede": 1}, "there is no setting 'sede'"),
+    "an unknown method": (lambda f: {"dataset": "ringnorm_drawn", "method": "elbow"}, "there is no method 'elbow'"),
+    "an object": (lambda f: {"dataset": "ringnorm_drawn", "seeds": object()}, "a setting is"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_a_sentence_and_nothing_is_written(here, mistake):
+    arguments, message = MISTAKES[mistake]
+    with pytest.raises(UserError, match=message) as found:
+        dlmexp.run(**arguments(table()))
+    assert "\n" not in str(found.value)
+    assert list(here.iterdir()) == []
+
+
+def test_keys_that_are_not_there(tmp_path):
+    made_up.fill(tmp_path, list(made_up.sweep("cadata", ("elbo",), [100], range(2), 1)))
+    found = dlmexp.results(tmp_path)
+    assert repr(found).endswith("2 cells done, 0 failed)")
+    with pytest.raises(UserError, match="0 cells"):
+        found.curves("xyz")
+    with pytest.raises(UserError, match="2 cells"):
+        found.curves("")
+    with pytest.raises(UserError, match="no models"):
+        found.model()
+    with pytest.raises(UserError, match="seeds=some"):
+        found.model(seeds="some")
+
+
+def test_plot_and_claims(tmp_path):
+    things = list(made_up.sweep("ringnorm", ("elbo", "joint_log_dlm"), [100, 200], range(3), 3))
+    made_up.fill(tmp_path, things)
+    figure = dlmexp.plot("class-log", tmp_path, dataset="ringnorm")
+    assert len(figure.axes) >= 1
+    verdicts = dlmexp.claims(str(tmp_path))
+    assert set(verdicts["protocol"]) == {"paper"}
+    assert {"number", "claim", "verdict"} <= set(verdicts.columns)
+    assert len(verdicts) == 22
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Zs")), min_size=1),
+    lambda inner: st.lists(inner, max_size=3), max_leaves=5,
+)  # fmt: skip
+
+
+@given(VALUES)
+def test_a_value_arrives_as_it_was_given(value):
+    (parsed,) = OverridesParser.create().parse_overrides([f"key={_literal(value)}"])
+    assert _plain(parsed.value()) == value
+
+
+def _plain(value):
+    return [_plain(one) for one in value] if isinstance(value, list) else getattr(value, "text", value)
+
+
+def test_nested_settings_are_dotted():
+    words = list(_words({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}))
+    assert words == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
+
+
+@pytest.mark.processes
+def test_nothing_heavy_is_imported_with_the_package():
+    code = "import sys, dlmexp; dir(dlmexp); sys.exit(bool({'torch', 'pandas', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = dlmexp.nothing  # pyright: ignore[reportAttributeAccessIssue]

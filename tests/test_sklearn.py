@@ -1,0 +1,153 @@
+"""The estimators: scikit-learn's own checks, and what they add to it."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+sklearn = pytest.importorskip("sklearn", minversion="1.6")
+from sklearn.base import clone  # noqa: E402
+from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
+
+from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
+from dlmexp.data.schema import plain_schema  # noqa: E402
+from dlmexp.models.predictor import Predictor  # noqa: E402
+from dlmexp.running.device import select_target  # noqa: E402
+from dlmexp.running.fit import best_fit  # noqa: E402
+
+QUICK = {"betas": [1.0, 0.1], "n_inducing": 8, "max_iter": 25, "device": "cpu", "random_state": 0}
+
+
+def data(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 2))
+    f = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+    return X, f, rng
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # checks feed estimators what they should warn of
+@pytest.mark.parametrize(("kind", "max_iter"), [(DLMRegressor, 25), (DLMClassifier, 25), (DLMCountRegressor, 60)])
+def test_scikit_learns_own_checks(kind, max_iter):
+    found = check_estimator(kind(**{**QUICK, "max_iter": max_iter}), on_fail=None, on_skip=None)
+    assert len(found) > 40
+    assert [(one["check_name"], one["exception"]) for one in found if one["status"] == "failed"] == []
+
+
+def test_regression_in_own_units():
+    X, f, rng = data()
+    y = 1e4 + 500 * (f + 0.1 * rng.normal(size=len(f)))
+    model = DLMRegressor(**{**QUICK, "max_iter": 150, "n_inducing": 25}).fit(X[:100], y[:100])
+    mean, std = model.predict(X[100:], return_std=True)
+    assert model.score(X[100:], y[100:]) > 0.9
+    z = (y[100:] - mean) / std
+    assert 0.6 < z.std() < 1.5
+    lower, upper = model.predict_interval(X[100:])
+    np.testing.assert_allclose([lower, upper], stats.norm.interval(0.95, mean, std), rtol=1e-10)
+
+
+def test_beta_is_the_best_on_validation():
+    X, f, rng = data()
+    model = DLMRegressor(**{**QUICK, "betas": [100.0, 1.0, 0.1]}).fit(X, f + 0.1 * rng.normal(size=len(f)))
+    assert list(model.validation_scores_) == [100.0, 1.0, 0.1]
+    assert model.beta_ == min(model.validation_scores_, key=lambda beta: model.validation_scores_[beta])
+    assert 1 <= model.n_iter_ <= 25
+
+
+def test_a_batch_of_betas_is_each_beta_alone():
+    X, f, rng = data()
+    y = f + 0.1 * rng.normal(size=len(f))
+    both = DLMRegressor(**{**QUICK, "betas": [10.0, 0.1]})._prepared(X, y, np.arange(120), np.arange(120, 150))
+    target, schema = select_target("cpu", "float64"), plain_schema(2, "regression")
+    cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
+    together = best_fit(cells, both, schema, target)
+    for cell in cells:
+        alone = best_fit([cell, cell], both, schema, target)
+        assert alone.scores[cell.beta or 0.0] == pytest.approx(together.scores[cell.beta or 0.0], rel=1e-9)
+
+
+def test_one_beta_needs_no_validation_rows():
+    X, f, _ = data()
+    model = DLMRegressor(**{**QUICK, "betas": [1.0]}).fit(X, f)
+    assert model.model_.cell.n == len(X)
+    assert model.validation_scores_ == {}
+
+
+def test_the_papers_grid_is_the_default():
+    X, f, _ = data(64)
+    model = DLMRegressor(**{**QUICK, "betas": None, "max_iter": 3, "validation_fraction": 0.5}).fit(X, f)
+    assert list(model.validation_scores_) == [32 / 2**k for k in range(12)]
+
+
+@pytest.mark.parametrize("objective", ["log_dlm", "elbo", "sq_dlm"])
+def test_objectives(objective):
+    X, f, rng = data()
+    model = DLMRegressor(**{**QUICK, "objective": objective, "max_iter": 60}).fit(X, f + 0.05 * rng.normal(size=len(f)))
+    assert model.score(X, f) > 0.8
+    if objective == "sq_dlm":
+        with pytest.raises(ValueError, match="mean only"):
+            model.predict(X, return_std=True)
+        with pytest.raises(ValueError, match="mean only"):
+            model.predict_interval(X)
+
+
+def test_classes_have_their_own_labels():
+    X, f, _ = data()
+    y = np.where(f > 0, "yes", "no")
+    model = DLMClassifier(**{**QUICK, "max_iter": 60}).fit(X, y)
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.score(X, y) > 0.9
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_array_equal(model.predict(X), np.where(p[:, 1] > 0.5, "yes", "no"))
+
+
+def test_a_class_of_one_row_is_trained_on():
+    y = np.zeros(30)
+    y[4] = 1
+    train, validation = DLMClassifier(**QUICK)._divided(y, np.random.RandomState(0))
+    assert 4 in train
+    assert len(validation) == 3
+    assert sorted([*train, *validation]) == list(range(30))
+
+
+def test_counts():
+    X, f, rng = data()
+    y = rng.poisson(np.exp(f + 1))
+    model = DLMCountRegressor(**{**QUICK, "max_iter": 80}).fit(X, y)
+    assert model.score(X, y) > 0.4
+    lower, upper = model.predict_interval(X)
+    assert ((lower <= y) & (y <= upper)).mean() > 0.85
+    with pytest.raises(ValueError, match="negative"):
+        DLMCountRegressor(**QUICK).fit(X, -y - 1)
+
+
+WRONG = {
+    "objective": "fitc", "betas": [-1.0], "validation_fraction": 1.0, "n_inducing": 0, "max_iter": 0, "window": 0,
+    "learning_rate": -0.1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_parameters_that_cant_be(name):
+    X, f, _ = data(20)
+    with pytest.raises(ValueError, match=name):
+        DLMRegressor(**{**QUICK, name: WRONG[name]}).fit(X, f)
+
+
+def test_square_loss_is_for_regression():
+    X, f, _ = data(20)
+    with pytest.raises(ValueError, match="objective='sq_dlm': choose one of"):
+        DLMClassifier(**{**QUICK, "objective": "sq_dlm"}).fit(X, f > 0)
+
+
+def test_pickled_and_cloned():
+    X, f, _ = data(40)
+    model = DLMRegressor(**QUICK).fit(X, f)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    fresh: Any = clone(model)
+    np.testing.assert_array_equal(fresh.fit(X, f).predict(X), model.predict(X))
+    np.testing.assert_array_equal(Predictor([model.model_]).predict(X)["mean"], model.predict(X))
