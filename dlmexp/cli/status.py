@@ -9,21 +9,37 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "status",
         help="cells done, running, failed and missing, per experiment",
         description="Cells done, running, failed (with --failed: why) and missing, for each experiment in a results "
-        "folder; jobs on a cluster that are pending, running, or ended without a record, with their logs.",
+        "folder; iteration, objective and time left of batches in training, on any node; jobs on a cluster that are "
+        "pending, running, can't start, or ended without a record, with their logs.",
     )
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
     parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")
     parser.add_argument("--missing", action="store_true", help="list the cells that have no record yet")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="the same as JSON")
+    how.add_argument(
+        "--watch",
+        nargs="?",
+        type=float,
+        const=5.0,
+        metavar="SECONDS",
+        help="show it again every 5 (or SECONDS) seconds until nothing runs any more; Ctrl-C leaves, the run goes on",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cluster.status import print_json, print_tables, read_status
+    from dlmexp.cluster.status import print_json, read_status
+    from dlmexp.cluster.status_tables import print_tables, watch
     from dlmexp.errors import UserError
 
     if not Path(args.results).is_dir():
         raise UserError(f"--results {args.results}: there is no such folder; 'dlmexp run' makes one")
+    if args.watch is not None:
+        if not 0.1 <= args.watch <= 86400:
+            raise UserError(f"--watch {args.watch:g}: give a number of seconds from 0.1 on, at most a day")
+        watch(Path(args.results), args.watch, args.failed, args.missing)
+        return 0
     status = read_status(Path(args.results), failure_reasons=args.failed)
     if args.json:
         print_json(status)

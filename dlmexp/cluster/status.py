@@ -3,12 +3,14 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dlmexp.cluster.queue import JobStatus, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
-from dlmexp.records.pack import PATTERN
 from dlmexp.records.store import Store
-from dlmexp.running.presence import active_processes
+from dlmexp.running.presence import ActiveProcess, active_processes
 
 
 @dataclass
@@ -31,11 +33,16 @@ class Status:
 
     results: str
     experiments: list[Experiment]
-    running: list[dict[str, str | int]]  # live processes
+    running: list[dict[str, Any]]  # live processes, with how far their batches are
     jobs: list[dict[str, str | int]]  # on a cluster: pending, running, or ended with cells that have no record
     checkpoints: int
     quarantined: int
     packed: int  # records in packs
+
+    @property
+    def something_runs(self) -> bool:
+        """Whether a process trains, or a job is in the queue or running."""
+        return bool(self.running) or any(job["active"] for job in self.jobs)
 
 
 def read_status(root: Path, failure_reasons: bool = False) -> Status:
@@ -68,7 +75,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     return Status(
         str(root),
         experiments,
-        [{"who": process.description, "cells": len(process.keys)} for process in processes],
+        [_process(process) for process in processes],
         [_job(job) for job in jobs],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
@@ -76,10 +83,18 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     )
 
 
+def _process(process: ActiveProcess) -> dict[str, Any]:
+    known = msgspec.to_builtins(process.progress) if process.progress else {"batches": []}
+    for batch, progress in zip(known["batches"], process.progress.batches if process.progress else (), strict=True):
+        batch["most_seconds_left"] = progress.most_seconds_left
+    return {"who": process.description, "cells": len(process.keys), **known}
+
+
 def _job(status: JobStatus) -> dict[str, str | int]:
     return {
         "job": status.job.id,
         "state": status.description,
+        "active": status.active,
         "lost": len(status.owned) if status.lost else 0,
         "node": status.node,
         "cells": len(status.job.keys),
@@ -104,40 +119,3 @@ def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:
 
 def print_json(status: Status) -> None:
     print(json.dumps(asdict(status), indent=1))
-
-
-def print_tables(status: Status, failed: bool = False, missing: bool = False) -> None:
-    """The counts as a table, then processes, jobs and files; with `failed` and `missing`, a line for each such cell."""
-    from rich.table import Table
-
-    from dlmexp.console import counted, wide_console
-
-    console = wide_console()
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    table = Table("experiment", "done", "running", "queued", "failed", "missing", title=f"results in {status.results}")
-    for e in status.experiments:
-        table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
-    console.print(table)
-    for process in status.running:
-        line(f"running: {process['who']}, {counted(int(process['cells']), 'cell')}")
-    for job in status.jobs:
-        node = f" on {job['node']}" if job["node"] else ""
-        rest = f"{job['lost']} of them without a record" if job["lost"] else f"{job['left']} to do"
-        line(
-            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}, {rest}: "
-            f"{job['block']}\n  log: {job['log']}"
-        )
-    if status.checkpoints:
-        line(f"with a checkpoint to resume from: {counted(status.checkpoints, 'batch')}")
-    if status.packed:
-        line(f"packed in {status.results}/{PATTERN}: {counted(status.packed, 'record')}")
-    if status.quarantined:
-        line(f"quarantined in {status.results}/quarantine: {counted(status.quarantined, 'file')}")
-    for e in status.experiments:
-        for failure in e.failures if failed else ():
-            line(f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}")
-        for description in e.absent if missing else ():
-            line(f"{e.name}: missing {description}")

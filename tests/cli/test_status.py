@@ -74,3 +74,22 @@ def test_a_foreign_file_among_the_manifests_is_ignored(here, capsys):
     (here / "results" / "mine" / "cells" / "notes.txt").write_bytes("café".encode("latin-1"))
     assert main(["status"]) == 0
     assert "mine" in capsys.readouterr().out
+
+
+def test_watching_where_nothing_runs(here, capsys):
+    assert main(["status", "--watch"]) == 0
+    assert capsys.readouterr().out.endswith("nothing runs\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--watch", "0"], "--watch 0: give a number of seconds"),
+        (["--watch", "nan"], "--watch nan: give a number of seconds"),
+        (["--watch", "soon"], "'soon'"),
+        (["--watch", "--json"], "not allowed with"),
+    ],
+)
+def test_how_not_to_watch(here, capsys, words, said):
+    assert main(["status", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from dlmexp.cluster.status import print_json, print_tables, read_status
+from dlmexp.cluster import status_tables
+from dlmexp.cluster.status import print_json, read_status
+from dlmexp.cluster.status_tables import print_tables, watch
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
-from dlmexp.running.presence import Presence
+from dlmexp.running.presence import BatchProgress, Presence, RunProgress
 from tests.support import made_up
 
 CELLS = [made_up.cell("banana", seed=seed) for seed in range(6)]
@@ -87,3 +90,67 @@ def test_names_in_the_json_are_stable(root: Path, capsys: pytest.CaptureFixture[
     assert list(found["experiments"][0]) == [
         "name", "done", "running", "queued", "failed", "missing", "failures", "absent",
     ]  # fmt: skip
+
+
+BATCH = BatchProgress(
+    what="banana n=100 joint elbo: 2 cells", cells=2, live=1, iteration=400, limit=3000, rate=10.0, objective=0.25
+)
+TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH,))
+
+
+def _note(root: Path, told: RunProgress, pid: int) -> Path:
+    """The presence file of a process on another node, as it writes it."""
+    about = {"host": "node7", "pid": pid, "job": "12_1", "keys": {CELLS[4].key: 1}, "machine": "another"}
+    path = root / "running" / f"node7-{pid}.json"
+    path.write_bytes(msgspec.json.encode({**about, "progress": told}))
+    return path
+
+
+def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFixture[str]):
+    _note(root, TOLD, 7)
+    print_tables(read_status(root))
+    said = capsys.readouterr().out
+    assert "running: node7 pid 7 job 12_1, 1 cell; 3 of the 9 of this run settled, 1 failed, about 90 s left\n" in said
+    assert (
+        "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, "
+        "at most 4 min left\n"
+    ) in said
+    print_json(read_status(root))
+    (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if one["who"].startswith("node7")]
+    assert other["batches"] == [{**msgspec.to_builtins(BATCH), "most_seconds_left": 260.0}]
+
+
+def test_what_is_not_known_yet_is_left_out(root: Path, capsys: pytest.CaptureFixture[str]):
+    early = msgspec.structs.replace(BATCH, rate=0.0, objective=None)
+    _note(root, RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=(early,)), 7)
+    print_tables(read_status(root))
+    said = capsys.readouterr().out
+    assert "of this run settled\n" in said
+    assert "iteration 400 of 3000, 1 live, 0 it/s\n" in said
+
+
+def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    write_manifest(tmp_path, Manifest("one", {CELLS[4].key: CELLS[4].describe()}, []))
+    (tmp_path / "running").mkdir()
+    path, slept = _note(tmp_path, TOLD, 7), []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            path.unlink()
+
+    monkeypatch.setattr(status_tables.time, "sleep", sleep)
+    watch(tmp_path, 3.0)
+    said = capsys.readouterr().out
+    assert slept == [3.0, 3.0]
+    assert said.count("iteration 400 of 3000") == 2
+    assert said.endswith("nothing runs\n")
+
+
+def test_leaving_the_watch_is_no_error(root: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status_tables.time, "sleep", interrupted)
+    watch(root, 1.0)
+    assert "nothing runs" not in capsys.readouterr().out

@@ -1,0 +1,95 @@
+"""The status of a results folder on the screen: once, or again and again while something runs."""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dlmexp.cluster.status import Status, read_status
+from dlmexp.console import counted, duration, wide_console
+from dlmexp.records.pack import PATTERN
+
+
+def print_tables(status: Status, failed: bool = False, missing: bool = False) -> None:
+    """The counts as a table, then processes, jobs and files; with `failed` and `missing`, a line for each such cell."""
+    console = wide_console()
+    for part in _parts(status, failed, missing):
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+def watch(root: Path, seconds: float, failed: bool = False, missing: bool = False) -> None:
+    """Show the status every so many seconds, in place on a terminal, until nothing runs any more or Ctrl-C."""
+    live = Live(console=wide_console(), auto_refresh=False) if sys.stdout.isatty() else None
+    try:
+        while (status := read_status(root, failed)).something_runs:
+            if live is None:
+                print(time.strftime("%H:%M:%S"))
+                print_tables(status, failed, missing)
+                sys.stdout.flush()
+            else:
+                live.start()
+                parts = [Text(part) if isinstance(part, str) else part for part in _parts(status, failed, missing)]
+                live.update(Group(*parts), refresh=True)
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
+    finally:
+        if live is not None:
+            live.stop()
+    print_tables(status, failed, missing)
+    print("nothing runs")
+
+
+def _parts(status: Status, failed: bool, missing: bool) -> Iterator[Table | str]:
+    table = Table("experiment", "done", "running", "queued", "failed", "missing", title=f"results in {status.results}")
+    for e in status.experiments:
+        table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
+    yield table
+    for process in status.running:
+        yield f"running: {process['who']}, {counted(process['cells'], 'cell')}{_run_progress(process)}"
+        for batch in process["batches"]:
+            yield f"  {_batch_progress(batch)}"
+    for job in status.jobs:
+        node = f" on {job['node']}" if job["node"] else ""
+        rest = f"{job['lost']} of them without a record" if job["lost"] else f"{job['left']} to do"
+        yield (
+            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}, {rest}: "
+            f"{job['block']}\n  log: {job['log']}"
+        )
+    if status.checkpoints:
+        yield f"with a checkpoint to resume from: {counted(status.checkpoints, 'batch')}"
+    if status.packed:
+        yield f"packed in {status.results}/{PATTERN}: {counted(status.packed, 'record')}"
+    if status.quarantined:
+        yield f"quarantined in {status.results}/quarantine: {counted(status.quarantined, 'file')}"
+    for e in status.experiments:
+        for failure in e.failures if failed else ():
+            yield f"{e.name}: {failure['cell']}: {failure['reason']} on {failure['where']}"
+        for description in e.absent if missing else ():
+            yield f"{e.name}: missing {description}"
+
+
+def _run_progress(process: dict[str, Any]) -> str:
+    """`; 3 of 9 done, 12 min left`; nothing before the first note of the process."""
+    if "total" not in process:
+        return ""
+    failed = f", {process['failed']} failed" if process["failed"] else ""
+    left = "" if process["seconds_left"] is None else f", about {duration(process['seconds_left'])} left"
+    return f"; {process['settled']} of the {process['total']} of this run settled{failed}{left}"
+
+
+def _batch_progress(batch: dict[str, Any]) -> str:
+    """Iteration, live cells, speed, objective and the time left of a batch, at most."""
+    objective = "" if batch["objective"] is None else f", objective {batch['objective']:.4f}"
+    left = batch["most_seconds_left"]
+    left = "" if left is None else f", at most {duration(left)} left"
+    return (
+        f"{batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
+        f"{batch['rate']:.3g} it/s{objective}{left}"
+    )
