@@ -28,12 +28,18 @@ class _Seen(NamedTuple):
     what: str
     cells: int
     limit: int
+    start: tuple[float, int]  # moment and iteration of the first look
     moment: float
     iteration: int
     live: int
     rate: float
     objective: float
     measured: float  # when the objective was
+
+    @property
+    def mean_rate(self) -> float:
+        """Iterations per second since the first look."""
+        return (self.iteration - self.start[1]) / max(self.moment - self.start[0], 1e-9)
 
 
 class Progress(ABC):
@@ -81,7 +87,7 @@ class Progress(ABC):
                 live=one.live,
                 iteration=one.iteration,
                 limit=one.limit,
-                rate=round(one.rate, 3),
+                rate=round(one.mean_rate, 3),
                 objective=None if isnan(one.objective) else one.objective,
             )
             for one in list(self._training.values())
@@ -113,13 +119,14 @@ class Progress(ABC):
             return
         what, limit = (seen.what, seen.limit) if seen else (described(cells), cells[0].iterations)
         iteration, live = training.iteration, int(training.live().sum())
+        start = seen.start if seen else (moment, iteration)
         rate = 0.0 if seen is None else (iteration - seen.iteration) / (moment - seen.moment)
         objective, measured = (seen.objective, seen.measured) if seen else (float("nan"), -float("inf"))
         alone = self._training.keys() <= {id(training)}
         if iteration and live and (alone or moment - measured >= OBJECTIVE_SECONDS):
             objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
         self._training[id(training)] = _Seen(
-            what, len(cells), limit, moment, iteration, live, rate, objective, measured
+            what, len(cells), limit, start, moment, iteration, live, rate, objective, measured
         )
         self.show()
 
