@@ -12,7 +12,10 @@ from dlmexp import __version__
 from dlmexp.errors import UserError
 from dlmexp.plugins import extended
 
-COMMANDS = ("run", "predict", "export", "status", "collect", "plot", "claims", "report", "data", "clean", "benchmark")
+COMMANDS = (
+    "run", "predict", "export", "status", "logs", "cancel", "collect", "plot", "claims", "report", "data", "clean",
+    "benchmark",
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):

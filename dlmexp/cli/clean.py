@@ -1,4 +1,4 @@
-"""`dlmexp clean`: removes from a results folder what is of no use any more."""
+"""`dlmexp clean`: removes an experiment from a results folder, or what killed processes left there."""
 
 import argparse
 from pathlib import Path
@@ -7,13 +7,17 @@ from pathlib import Path
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "clean",
-        help="remove what killed processes left behind",
-        description="With --leftovers: removes the unfinished files and the presence files of processes that were "
-        "killed or whose host is gone, and arrays that no record belongs to. Records and checkpoints stay. A run "
+        help="remove an experiment, or what killed processes left behind",
+        description="With the name of an experiment: removes what only that experiment asked for (records, models, "
+        "checkpoints), after asking. Cells that another experiment of the folder asked for too stay, and so do packs "
+        "and figures. With --leftovers: removes the unfinished files and the presence files of processes that were "
+        "killed or whose host is gone, and arrays that no record belongs to; records and checkpoints stay. A run "
         "removes by itself what dead processes of its own machine left.",
     )
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
     parser.add_argument("--leftovers", action="store_true", help="remove what dead processes left, of any host")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=run)
 
 
@@ -22,12 +26,53 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.errors import UserError
     from dlmexp.running.leftovers import remove_leftovers
 
-    if not Path(args.results).is_dir():
+    root = Path(args.results)
+    if not root.is_dir():
         raise UserError(f"--results {args.results}: there is no such folder")
-    if not args.leftovers:
-        raise UserError("say what to remove: dlmexp clean --leftovers")
-    removed = remove_leftovers(Path(args.results), everywhere=True)
+    if (args.experiment is None) == (not args.leftovers):
+        raise UserError("say what to remove: dlmexp clean EXPERIMENT, or dlmexp clean --leftovers")
+    if args.experiment is not None:
+        return _remove_experiment(root, args.experiment, args.yes)
+    removed = remove_leftovers(root, everywhere=True)
     for path in removed:
         print(f"removed {path}")
     print(f"{counted(len(removed), 'file')} removed from {args.results}")
     return 0
+
+
+def _remove_experiment(root: Path, experiment: str, yes: bool) -> int:
+    from dlmexp.cli.asking import confirmed
+    from dlmexp.console import counted
+    from dlmexp.running.cleaning import removal
+
+    found = removal(root, experiment)
+    _check_unused(root, found.keys)
+    print(f"{experiment}: {counted(len(found.keys), 'cell')} that no other experiment asked for")
+    if found.shared:
+        print(f"{counted(found.shared, 'cell')} that other experiments asked for too: they stay")
+    if found.packed:
+        print(f"{counted(found.packed, 'record')} in packs: they stay")
+    if not confirmed(f"delete {counted(len(found.files), 'file')} in {root}?", yes):
+        print("nothing was deleted")
+        return 0
+    found.remove()
+    print(f"{counted(len(found.files), 'file')} deleted")
+    return 0
+
+
+def _check_unused(root: Path, keys: frozenset[str]) -> None:
+    """UserError if a process trains some of the cells, or a job in the queue will."""
+    from dlmexp.cluster.queue import unfinished_jobs
+    from dlmexp.errors import UserError
+    from dlmexp.records.store import Store
+    from dlmexp.running.presence import active_processes
+
+    processes = active_processes(root)
+    done, failed = Store(root, read_only=True).keys()
+    jobs = [one for one in unfinished_jobs(root, done | failed, processes) if one.active and one.job.keys & keys]
+    users = [process.description for process in processes if process.keys.keys() & keys]
+    users += [f"job {one.job.id}" for one in jobs]
+    if users:
+        raise UserError(
+            f"some of its cells are in training or in a queue ({users[0]}): 'dlmexp cancel' stops that first"
+        )

@@ -105,6 +105,12 @@ def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
     return {job_id: found.get(job_id, SlurmState(ENDED)) for job_id in requested}
 
 
+def cancel_jobs(job_ids: Iterable[str]) -> None:
+    """Take jobs out of the queue; those that run get a signal first and the time to save their state. One that has
+    ended meanwhile is no error."""
+    _run("scancel", "--quiet", *sorted(job_ids))
+
+
 def _accounted_states(job_ids: set[str]) -> dict[str, SlurmState]:
     """The final states of jobs that have left the queue, as far as the accounting database has them."""
     try:

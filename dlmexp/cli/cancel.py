@@ -1,0 +1,46 @@
+"""`dlmexp cancel`: stops the jobs and processes of a results folder."""
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "cancel",
+        help="stop jobs on a cluster and processes of this machine",
+        description="Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs "
+        "(12, or 12_3 for one task of an array) and processes (their ids) that are named. What trains saves its state "
+        "first, so that the same 'dlmexp run' goes on from there.",
+    )
+    parser.add_argument("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
+    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dlmexp.cli.asking import confirmed
+    from dlmexp.cluster.cancelling import cancellable
+    from dlmexp.cluster.scheduler import SchedulerUnavailable
+    from dlmexp.errors import UserError
+
+    if not Path(args.results).is_dir():
+        raise UserError(f"--results {args.results}: there is no such folder")
+    found = cancellable(Path(args.results), args.names)
+    for line in found.others:
+        print(f"not from here: {line}")
+    lines = found.describe()
+    if not lines:
+        print(f"nothing to cancel in {args.results}")
+        return 0
+    for line in lines:
+        print(line)
+    if not confirmed("cancel them?", args.yes):
+        print("nothing was cancelled")
+        return 0
+    try:
+        found.cancel()
+    except SchedulerUnavailable as error:
+        raise UserError(f"SLURM does not cancel them: {error}") from None
+    print("asked to save and leave; 'dlmexp status' shows what is left")
+    return 0

@@ -1,0 +1,61 @@
+"""`dlmexp logs`: what jobs on a cluster have printed."""
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "logs",
+        help="what a job, or the job of a cell, has printed",
+        description="Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs that "
+        "trained a cell, given by its key or by words of its description (banana seed=2 beta=1). Without words: lists "
+        "all jobs with their logs.",
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="JOB|CELL", help="a job, the key of a cell, or words that name cells"
+    )
+    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    parser.add_argument("--lines", type=int, metavar="N", help="only the last N lines of each log")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dlmexp.cluster.jobs import SubmittedJob, read_submissions
+    from dlmexp.cluster.logs import find_logs
+    from dlmexp.errors import UserError
+
+    root = Path(args.results)
+    if not root.is_dir():
+        raise UserError(f"--results {args.results}: there is no such folder")
+    if args.lines is not None and args.lines < 1:
+        raise UserError(f"--lines {args.lines}: give a number from 1 on")
+    if not args.words:
+        jobs = read_submissions(root)
+        for job in jobs:
+            print(f"job {job.id}: {job.overrides}\n  {job.log}")
+        if not jobs:
+            print(f"no job was submitted for {root}; runs on this machine print to the terminal, and keep no log")
+        return 0
+    found = find_logs(root, args.words)
+
+    def show(job: SubmittedJob) -> None:
+        print(f"== job {job.id}: {job.overrides} ({job.log})")
+        try:
+            lines = job.log.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = ["(no log: the job has not started)"]
+        print("\n".join(lines[-args.lines :] if args.lines else lines))
+
+    for job in found.jobs:
+        show(job)
+    for record in found.records:
+        made, result = record.made, record.result
+        how = "" if record.done else f": {result.reason} (iteration {result.iterations})"
+        print(
+            f"{record.cell.describe()}: {record.status} on {made.host} at {made.time}, by no job, so without a log{how}"
+        )
+        print(f"  {made.command}")
+    if not found.jobs and not found.records:
+        print("these cells have neither a job nor a record yet; 'dlmexp status' shows what runs")
+    return 0
