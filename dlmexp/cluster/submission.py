@@ -1,5 +1,6 @@
 """Submitting the blocks of a multirun to SLURM, waiting for the jobs, and reporting cells without a record."""
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,11 @@ from dlmexp.running.presence import active_processes
 from dlmexp.running.signals import StopRequest
 
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
+SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
+THREADS = (  # as many as cores were granted; srun needs a variable of its own
+    "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
+    "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
+)
 PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
@@ -40,6 +46,7 @@ class Submission:
     """The blocks of a multirun in the order of Hydra's jobs, and what the launcher did with them."""
 
     blocks: list[Block]
+    experiment: str  # or several, with + between them
     job_ids: list[str] = field(default_factory=list)  # submitted now, or found in the queue
     error: str | None = None
 
@@ -73,7 +80,7 @@ def _submit(
     if others := len(blocks) - len(selected):
         print(f"{others} of {len(blocks)} blocks need no new job")
     cluster = scheduler.cluster_info()
-    executor = _executor(submitit, launcher.params)
+    executor = _executor(submitit, settings(launcher.params, submission.experiment))
     for start in range(0, len(selected), cluster.max_array_size):
         array = selected[start : start + cluster.max_array_size]
         arguments = [
@@ -107,13 +114,19 @@ def _blocks_to_submit(blocks: Sequence[Block]) -> tuple[list[int], list[str]]:
     return selected, [job_id for job_id, keys in active.items() if any(keys & some for some in to_run)]
 
 
+def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
+    """The launcher's settings with what we add: our shell lines before the user's, the experiment in the job's name,
+    and a signal that leaves time to train."""
+    delay = min(params["signal_delay_s"], 60 * params["timeout_min"] // 4)  # SLURM may send it a minute early
+    lines = [THREADS, *filter(None, [os.environ.get(SETUP)]), *(params["setup"] or ())]
+    return {**params, "setup": lines, "name": f"{params['name']}-{experiment}", "signal_delay_s": delay}
+
+
 def _executor(submitit: Any, params: dict[str, Any]) -> Any:
     """submitit's executor with the launcher's settings, passed on in the way of Hydra's own launcher."""
     from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
     params = dict(params)
-    # SLURM may send the signal a minute early; with a short time limit a long delay would leave no time to train.
-    params["signal_delay_s"] = min(params["signal_delay_s"], 60 * params["timeout_min"] // 4)
     folder, timeouts = params.pop("submitit_folder"), params.pop("max_num_timeout")
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
     general = BaseQueueConf.__dataclass_fields__

@@ -1,6 +1,7 @@
 """What people type, spelled out as Hydra takes it: where an override has one sensible meaning, that is what it means.
 
-`beta=0.1`, `seeds=5`, `seeds=0-4`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`.
+`beta=0.1`, `seeds=5`, `seeds=0-4`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
+`hydra.launcher.partition=a,b`.
 """
 
 import re
@@ -62,6 +63,8 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             found.append(f"seeds={_seeds(value, multirun)}")
         elif key in GROUPS and "," in value and not value.startswith("[") and not multirun:
             found.append(f"{key}=[{value}]")
+        elif multirun and key.startswith("hydra.launcher.") and "," in value and re.match(r"[^'\"\[{(]+$", value):
+            found.append(f"{key}='{value}'")  # one launcher for all jobs: no values of jobs, but `partition=a,b`
         elif key in LISTS:
             found.append(f"{key}={_listed(value, multirun)}")
         else:

@@ -8,7 +8,7 @@ import pytest
 
 from dlmexp.cluster import submission as module
 from dlmexp.cluster.scheduler import SlurmState
-from dlmexp.cluster.submission import PATIENCE, Submission, wait
+from dlmexp.cluster.submission import PATIENCE, SETUP, THREADS, Submission, settings, wait
 
 PENDING, RUNNING, ENDED = SlurmState("PENDING", reason="Resources"), SlurmState("RUNNING", "node1"), SlurmState("ENDED")
 STUCK = SlurmState("PENDING", reason="PartitionConfig")
@@ -31,7 +31,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         monkeypatch.setattr(module.scheduler, "job_states", job_states)
         monkeypatch.setattr(module, "POLL_SECONDS", (0.0, 0.0))
         stop: Any = SimpleNamespace(received=None)
-        wait(Submission([], ["1_0", "1_1"]), stop)
+        wait(Submission([], "mine", ["1_0", "1_1"]), stop)
         return capsys.readouterr().out.splitlines(), asked
 
     return run
@@ -59,3 +59,31 @@ def test_a_reason_that_passes_after_all_is_waited_out(waited):
     said, asked = waited((STUCK, STUCK), (RUNNING, PENDING), (ENDED, ENDED))
     assert asked == 3
     assert "not waiting" not in said[-1]
+
+
+PARAMS = {"setup": [], "name": "dlmexp", "signal_delay_s": 120, "timeout_min": 240, "mem_gb": 8}
+
+
+@pytest.mark.parametrize(
+    ("variable", "typed", "expected"),
+    [
+        ("", None, [THREADS]),
+        ("module load cuda", [], [THREADS, "module load cuda"]),
+        ("", ["a", "b"], [THREADS, "a", "b"]),
+        ("module load cuda", ["a"], [THREADS, "module load cuda", "a"]),
+    ],
+)
+def test_shell_lines_are_added_to_ours(monkeypatch: pytest.MonkeyPatch, variable: str, typed: Any, expected: list[str]):
+    monkeypatch.setenv(SETUP, variable)
+    assert settings({**PARAMS, "setup": typed}, "mine")["setup"] == expected
+
+
+def test_jobs_are_named_after_their_experiment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(SETUP, raising=False)
+    found = settings(PARAMS, "class-log")
+    assert found == {**PARAMS, "setup": [THREADS], "name": "dlmexp-class-log"}
+
+
+@pytest.mark.parametrize(("minutes", "delay"), [(240, 120), (4, 60), (1, 15)])
+def test_the_signal_leaves_time_to_train(minutes: int, delay: int):
+    assert settings({**PARAMS, "timeout_min": minutes}, "mine")["signal_delay_s"] == delay

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,3 +137,18 @@ def test_arrays_of_an_npz_file_are_named(tmp_path):
     ]
     sweep = prepare_sweep(compose(spelled_out([*words, "method=elbo", "seeds=1", "sizes=20"])))
     assert [cell.n for cell in sweep.cells] == [20]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("hydra.launcher.partition=a,b", "hydra.launcher.partition='a,b'"),
+        ("hydra.launcher.partition='a,b'", "hydra.launcher.partition='a,b'"),
+        ("hydra.launcher.partition=a", "hydra.launcher.partition=a"),
+        ("hydra.launcher.setup=[a,b]", "hydra.launcher.setup=[a,b]"),
+    ],
+)
+def test_settings_of_the_launcher_are_no_values_of_jobs(typed, meant):
+    (found,) = spelled_out([typed], multirun=True)
+    assert found == meant
+    assert not OverridesParser.create().parse_override(found).is_sweep_override()
