@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
 
 def predicted_duration(plan: Plan, device: str, workers: int) -> str | None:
     """A message on how long the plan will take; None for a short plan, and in an extra process of a run."""
-    if os.environ.get(EXTRA_PROCESS) or sum(_iterations(b[0]) * _units(b) for b in plan.batches) < SHORT_RUN:
+    if os.environ.get(EXTRA_PROCESS) or is_short(plan):
         return None
     likely, longest = estimate(plan.batches, measure_pace(device), workers)
     what = f"{counted(plan.pending, 'cell')} in {counted(len(plan.batches), 'batch')}"
@@ -74,6 +74,16 @@ def measure_pace(device: str) -> Pace:
 def _iterations(cell: Cell) -> int:
     """The limit on iterations; a closed form counts as one."""
     return 1 if OBJECTIVES[cell.objective].solved(cell.variant) else cell.iterations
+
+
+def is_short(plan: Plan) -> bool:
+    """Whether it takes some seconds, so that a trial is not worth its time."""
+    return sum(map(work_of, plan.batches)) < SHORT_RUN
+
+
+def work_of(batch: tuple[Cell, ...]) -> float:
+    """The work of training a batch up to its limit."""
+    return _iterations(batch[0]) * _units(batch)
 
 
 def _units(batch: tuple[Cell, ...]) -> float:

@@ -4,6 +4,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from dlmexp.config import RunConfig
@@ -14,12 +15,12 @@ from dlmexp.records.manifest import check_same_data, manifest, read_manifests, w
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.device import device_and_free_memory, select_target
-from dlmexp.running.duration import predicted_duration
+from dlmexp.running.duration import is_short, predicted_duration
 from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
-from dlmexp.running.processes import EXTRA_PROCESS
+from dlmexp.running.processes import EXTRA_PROCESS, cores_each
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
@@ -39,7 +40,9 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
         show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
-        for message in filter(None, (predicted_duration(plan, device, cfg.workers), announced_size(sweep, plan))):
+        with _threads(plan, device, cfg.workers) if not is_short(plan) else nullcontext():  # no torch for a short plan
+            duration = predicted_duration(plan, device, cfg.workers)
+        for message in filter(None, (duration, announced_size(sweep, plan))):
             print(message)
         return 0
     prepare_results_folder(store.root)
@@ -53,7 +56,8 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
         again = frozenset(to_refit(sweep, store))
         plan = plan_sweep(sweep, store, device, free, again)
         if plan.batches:
-            return _train(sweep, plan, store, restart_arguments, again)
+            with _threads(plan, device, cfg.workers):
+                return _train(sweep, plan, store, restart_arguments, again)
         checkpoint.discard_finished(store)
         if kept := keeper(sweep, store):  # of a run that was stopped between its last record and this
             kept.drop_unselected()
@@ -66,6 +70,13 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
             "the same command goes on from there"
         )
         return 1
+
+
+def _threads(plan: Plan, device: str, workers: int) -> AbstractContextManager[object]:
+    """The number of threads to compute with: the share of each of several processes, or what a trial recommends."""
+    from dlmexp.running.threads import measured_threads, some_threads
+
+    return some_threads(cores_each(workers)) if workers > 1 else measured_threads(plan, device)
 
 
 def prepare_results_folder(root: Path) -> None:
@@ -88,11 +99,9 @@ def prepare_results_folder(root: Path) -> None:
 
 def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[str], again: frozenset[str]) -> int:
     """Train the batches of a plan, with extra processes if `workers=` asks for them; print the summary."""
-    import torch
-
     from dlmexp.running.engine import Engine
     from dlmexp.running.presence import Presence
-    from dlmexp.running.processes import ExtraProcesses, cores_each
+    from dlmexp.running.processes import ExtraProcesses
     from dlmexp.running.progress import progress_display
     from dlmexp.running.signals import Stop, StopRequest
 
@@ -101,8 +110,6 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
     duration = predicted_duration(plan, target.device.type, cfg.workers)
     for message in filter(None, (duration, announced_size(sweep, plan))):
         print(message, flush=True)
-    if cfg.workers > 1:
-        torch.set_num_threads(cores_each(cfg.workers))
     progress = progress_display(plan.pending, len(plan.batches))
     stop = StopRequest(budget_seconds(cfg.budget))
     try:

@@ -44,8 +44,8 @@ def test_every_beta_grid_ends_with_a_line_for_every_method(here, tiny, capsys, g
     arguments = [argument for argument in tiny if not argument.startswith(("beta", "training"))]
     assert execute(compose([*arguments, "training.binary.max_iterations=8", *grid])) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    table = lines[next(i for i, line in enumerate(lines) if line[:3] == ["dataset", "n", "method"]) :]
-    shown = [line[2] for line in table if line[:2] == ["ringnorm_drawn", "20"]]
+    table = lines[next(i for i, line in enumerate(lines) if line[:4] == ["dataset", "n", "M", "method"]) :]
+    shown = [line[3] for line in table if line[:2] == ["ringnorm_drawn", "20"]]
     assert sorted(shown) == ["beta_elbo", "elbo", "fixed_log_dlm", "joint_log_dlm"]
 
 
