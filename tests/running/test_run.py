@@ -55,7 +55,7 @@ def test_two_grids_in_one_folder_are_selected_apart(here, tiny, capsys):
     shown = []
     for values in ("[10,1]", "[10,1,0.1,0.01]", "[10,1]"):
         assert execute(compose([*arguments, f"beta.values={values}"])) == 0
-        shown.append([line for line in capsys.readouterr().out.splitlines() if " beta_elbo " in line])
+        shown.append([line for line in capsys.readouterr().out.splitlines() if " beta_elbo  " in line])
     assert len(shown[0]) == 1
     assert shown[0] == shown[2] != shown[1]
 
