@@ -10,11 +10,14 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="write the records as tables (parquet and CSV)",
         description="For every experiment: table.parquet and table.csv (one row per selected beta) and all.parquet "
         "(every beta), in results/EXPERIMENT/. With --pack: one file with all records, which can be copied "
-        "to another results folder and is read there like the records themselves.",
+        "to another results folder and is read there like the records themselves. With --running: the learning curves "
+        "of cells in training, up to their last checkpoint (checkpoint_seconds=), one row per cell and iteration.",
     )
     parser.add_argument("experiment", nargs="*", help="names of experiments (default: all); not with --pack")
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
-    parser.add_argument("--pack", metavar="FILE", help="write all records to one file (named records*.tar.xz) instead")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--running", metavar="FILE", help="curves of cells in training to this .csv or .parquet file")
+    instead.add_argument("--pack", metavar="FILE", help="write all records to one file (named records*.tar.xz) instead")
     parser.add_argument("--light", action="store_true", help="with --pack: only the data that figures and claims need")
     parser.set_defaults(run=run)
 
@@ -27,6 +30,8 @@ def run(args: argparse.Namespace) -> int:
         if args.experiment:
             raise UserError(f"--pack takes all records of a results folder: leave out {' '.join(args.experiment)}")
         return _pack(args)
+    if args.running is not None:
+        return _running(args)
     if args.light:
         raise UserError("--light needs --pack FILE, as in --pack records.tar.xz --light")
     for path, rows in collect(args.results, args.experiment):
@@ -40,4 +45,26 @@ def _pack(args: argparse.Namespace) -> int:
 
     check_writable(Path(args.pack), Path(args.pack).parent, "--pack")
     print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
+    return 0
+
+
+def _running(args: argparse.Namespace) -> int:
+    from dlmexp.cli import check_writable
+    from dlmexp.errors import UserError
+    from dlmexp.records.files import write_atomically
+    from dlmexp.running.curves import running_curves
+
+    path = Path(args.running)
+    if args.experiment:
+        raise UserError(f"--running takes all cells in training: leave out {' '.join(args.experiment)}")
+    if path.suffix not in (".csv", ".parquet"):
+        raise UserError(f"--running {path}: end the name in .csv or .parquet")
+    if not Path(args.results).is_dir():
+        raise UserError(f"--results {args.results}: there is no such folder")
+    check_writable(path, path.parent, "--running")
+    rows = running_curves(Path(args.results))
+    write_atomically(
+        path, rows.to_parquet(index=False) if path.suffix == ".parquet" else rows.to_csv(index=False).encode()
+    )
+    print(f"{path}: {len(rows)} rows")
     return 0
