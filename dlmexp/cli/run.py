@@ -40,7 +40,7 @@ common settings (all settings: --cfg job):
   keep=selected|all|none   trained models to keep, for 'dlmexp predict' and 'dlmexp export': those at the betas that are
                            selected (default), at every beta, or none
   refit=true               train cells again that are done and have no model, but should by keep=
-  workers=4                number of processes (one rarely keeps a GPU busy)
+  workers=4                number of processes: on a CPU they share its cores, on GPUs there is one for each GPU
   wait=false               exit once the jobs are in the cluster's queue
   budget=25min             stop after this time, with everything saved and exit code 3
 

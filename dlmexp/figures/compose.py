@@ -341,6 +341,11 @@ def _about_histograms(points: list[Series]) -> list[str]:
     return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
 
 
+def _named(panel: Panel) -> str:
+    """The dataset of a panel, with the share of its rows where the panel is of one."""
+    return panel.dataset if panel.n is None else f"{panel.dataset} at {panel.n.replace('%', ' %')}"
+
+
 def _notes(drawn: Drawn) -> list[str]:
     """The notes below a figure: repetitions, failures, stand-ins, parameterisation of q."""
     points = [one for panel in drawn.series for one in panel if not one.empty]
@@ -386,7 +391,7 @@ def _notes(drawn: Drawn) -> list[str]:
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
-    if absent := dict.fromkeys(panel.dataset for panel, several in both if all(one.empty for one in several)):
+    if absent := dict.fromkeys(_named(panel) for panel, several in both if all(one.empty for one in several)):
         notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.preset:
         notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")

@@ -54,6 +54,7 @@ class Objective:
     gives_hyperparameters: bool = False  # its beta = 1 fit is where fixed variants take their hyperparameters from
     joint_note: str | None = None  # what a reader of its joint fits must know
     joint_binary_note: str | None = None  # the same of its joint fits to binary data
+    joint_interpolation_note: str | None = None  # the same of its joint regression fits with beta < 1
 
     @property
     def collapsed_only(self) -> bool:
@@ -74,6 +75,8 @@ class Objective:
             return self.joint_note
         if self.has_beta and beta == 0:
             return NO_PENALTY
+        if variant == "joint" and task == "regression" and beta is not None and beta < 1:
+            return self.joint_interpolation_note
         return self.joint_binary_note if variant == "joint" and task == "binary" else None
 
     def solved(self, variant: str) -> bool:

@@ -27,6 +27,8 @@ LOG_DLM = OBJECTIVES.add(
         takes_estimator=True,
         joint_binary_note="the penalty does not see the outputscale: where all training rows are classified right, "
         "a larger one always lowers the objective and no minimiser exists; this is where training stopped",
+        joint_interpolation_note="no minimiser exists: with beta < 1 the objective falls without bound as inducing "
+        "inputs move onto training rows and the variances there and the noise vanish; this is where training stopped",
     ),
 )
 

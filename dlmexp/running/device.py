@@ -53,6 +53,20 @@ def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
     return target.device.type, free_memory(target)
 
 
+def check_workers(workers: int, device: str) -> None:
+    """On GPUs one process for each is enough: raises a sentence for more."""
+    if device != "cuda" or workers == 1:
+        return
+    import torch
+
+    if workers > (count := torch.cuda.device_count()):
+        here = "there is one GPU" if count == 1 else f"there are {count} GPUs"
+        raise UserError(
+            f"workers={workers}: {here} here, and a single process fills a GPU with several batches at once; further "
+            f"ones take turns with it and make it slower: workers={count} at most"
+        )
+
+
 def free_memory(target: Target) -> float | None:
     """The free bytes of a GPU; None for the CPU."""
     import torch

@@ -1,4 +1,7 @@
-"""Extra processes of a run (`workers=`): the same command again, each training batches that no other process has."""
+"""Extra processes of a run (`workers=`): the same command again, each training batches that no other process has.
+
+On a CPU they share the cores. On GPUs there is one process for each: a single one fills a GPU with several batches at
+once, and further ones would take turns with it."""
 
 import os
 import subprocess
@@ -14,11 +17,19 @@ def cores_each(workers: int) -> int:
     return max(1, (os.cpu_count() or 1) // workers)
 
 
+def visible_gpus(count: int) -> list[str]:
+    """The visible GPUs as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(i) for i in range(count)]
+
+
 class ExtraProcesses:
     """`number` processes of `dlmexp run` with the given arguments, which run while the context is entered. Their output
     goes to `running/process-2.log` and so on; this process is the first."""
 
-    def __init__(self, number: int, arguments: Sequence[str], root: Path):
+    def __init__(self, number: int, arguments: Sequence[str], root: Path, gpus: Sequence[str] = ()):
+        """`gpus`: as CUDA names the visible ones; the i-th process trains on the i-th of them."""
+        self.gpus = gpus
         self.arguments = [argument for argument in arguments if not argument.startswith("workers=")]
         self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(max(0, number))]
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -27,9 +38,10 @@ class ExtraProcesses:
         threads = str(cores_each(len(self.logs) + 1))
         environment = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
         command = [sys.executable, "-m", "dlmexp", "run", *self.arguments, "workers=1"]
-        for log in self.logs:
+        for i, log in enumerate(self.logs, start=1):
+            own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
             with open(log, "wb") as file:
-                self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment))
+                self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -14,7 +14,7 @@ from dlmexp.plan.batches import Plan
 from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.device import device_and_free_memory, select_target
+from dlmexp.running.device import check_workers, device_and_free_memory, select_target
 from dlmexp.running.duration import is_short, predicted_duration
 from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
@@ -36,6 +36,7 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
         for line in [*what_was_read(sweep), *sweep.notes]:
             print(line, flush=True)
     device, free = device_and_free_memory(cfg)
+    check_workers(cfg.workers, device)
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
@@ -99,9 +100,11 @@ def prepare_results_folder(root: Path) -> None:
 
 def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[str], again: frozenset[str]) -> int:
     """Train the batches of a plan, with extra processes if `workers=` asks for them; print the summary."""
+    import torch
+
     from dlmexp.running.engine import Engine
     from dlmexp.running.presence import Presence
-    from dlmexp.running.processes import ExtraProcesses
+    from dlmexp.running.processes import ExtraProcesses, visible_gpus
     from dlmexp.running.progress import progress_display
     from dlmexp.running.signals import Stop, StopRequest
 
@@ -110,13 +113,14 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
     duration = predicted_duration(plan, target.device.type, cfg.workers)
     for message in filter(None, (duration, announced_size(sweep, plan))):
         print(message, flush=True)
+    gpus = visible_gpus(torch.cuda.device_count()) if target.device.type == "cuda" else []
     progress = progress_display(plan.pending, len(plan.batches))
     stop = StopRequest(budget_seconds(cfg.budget))
     try:
         with (
             stop,
             Presence(store.root) as presence,
-            ExtraProcesses(cfg.workers - 1, restart_arguments, store.root),
+            ExtraProcesses(cfg.workers - 1, restart_arguments, store.root, gpus),
             progress,
         ):
             presence.follow(progress.so_far)

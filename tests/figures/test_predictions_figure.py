@@ -109,8 +109,8 @@ def test_width_and_style(folder, capsys):
 
     plain = size()
     wide = size("--width", "13.5")
-    assert wide[1] == 2 * plain[1]
-    assert wide[0] == pytest.approx(2 * plain[0], abs=2)
+    assert wide[1] == 13.5 * 200
+    assert wide[0] == pytest.approx(plain[0] * wide[1] / plain[1], abs=2)
     own = folder / "my.mplstyle"
     own.write_text("savefig.dpi: 100\n")
     assert size("--style", str(own))[1] == plain[1] / 2

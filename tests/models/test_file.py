@@ -65,15 +65,15 @@ def _about(old, new):
 
 
 WRONG = {
-    "nothing": (lambda: b"", "torn"),
-    "half": (lambda: encoded(made_up_model())[:900], "torn"),
-    "text": (lambda: b"hello", "torn"),
-    "a pickle": (lambda: pickle.dumps(_Evil()), "torn"),
-    "a pickled array": (lambda: _changed(m=np.array([_Evil()] * 5, dtype=object)), "torn"),
-    "no description": (lambda: _changed(about=None), "torn"),
-    "another description": (lambda: _changed(about=np.frombuffer(b"{}", dtype=np.uint8)), "torn"),
+    "nothing": (lambda: b"", "npz file"),
+    "half": (lambda: encoded(made_up_model())[:900], "npz file"),
+    "text": (lambda: b"hello", "npz file"),
+    "a pickle": (lambda: pickle.dumps(_Evil()), "npz file"),
+    "a pickled array": (lambda: _changed(m=np.array([_Evil()] * 5, dtype=object)), "Python objects"),
+    "no description": (lambda: _changed(about=None), "not a model"),
+    "another description": (lambda: _changed(about=np.frombuffer(b"{}", dtype=np.uint8)), "missing required field"),
     "a newer format": (lambda: _about(b'"format":1', b'"format":9'), "newer"),
-    "an unknown field of a cell": (lambda: _about(b'"kind":', b'"king":1,"kind":'), "torn"),
+    "an unknown field of a cell": (lambda: _about(b'"kind":', b'"king":1,"kind":'), "unknown field"),
     "no mean": (lambda: _changed(m=None), "no array 'm'"),
     "no inducing inputs": (lambda: _changed(hyper__Z=None), "no array 'hyper.Z'"),
     "too few inducing inputs": (lambda: _changed(hyper__Z=np.zeros((4, 3))), "shape (4, 3), not (5, 3)"),

@@ -81,6 +81,7 @@ CELLS = st.builds(Cell, **{name: OPTIONS if name == "options" else VALUES[kind] 
 @pytest.mark.slow
 @given(CELLS)
 def test_there_and_back_through_a_record(cell):
+    cell = replace(cell, dataset="banana", evaluate="end")  # a record takes only names here, and only these values
     again = msgspec.json.decode(msgspec.json.encode(cell), type=Cell)
     assert again == cell
     assert again.key == cell.key

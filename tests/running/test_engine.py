@@ -8,6 +8,7 @@ import torch
 from msgspec.structs import replace
 
 from dlmexp.data.splits import prepare
+from dlmexp.errors import UserError
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.collect import collect_pack
@@ -274,13 +275,13 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     assert not list((tmp_path / "checkpoints").glob("*"))
 
 
-def test_a_single_cell_out_of_memory_is_an_error(tmp_path, tiny, monkeypatch):
+def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
     def never(self, batch, pending):
         yield from ()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(Engine, "_batch", never)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(UserError, match="does not fit into memory, not even alone"):
         Sweep(tmp_path, tiny).run()
 
 
@@ -401,4 +402,4 @@ def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(sw
     with pytest.raises(Stop):
         sweep.run()
     (found,) = checkpoint.find(sweep.store)
-    assert found.notes["iteration"] == 4
+    assert found.notes.iteration == 4

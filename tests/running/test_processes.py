@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from dlmexp.running import processes
 from dlmexp.running.processes import ExtraProcesses
 
@@ -9,9 +11,11 @@ from dlmexp.running.processes import ExtraProcesses
 class Recorded:
     started: list = []  # noqa: RUF012
     told: list = []  # noqa: RUF012
+    gpus: list = []  # noqa: RUF012
 
     def __init__(self, command, stdout, stderr, env):
         self.started.append((command, stdout.name, env["OMP_NUM_THREADS"]))
+        self.gpus.append(env.get("CUDA_VISIBLE_DEVICES"))
 
     def terminate(self):
         self.told.append("terminate")
@@ -38,3 +42,28 @@ def test_alone_is_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(processes.subprocess, "Popen", None)
     with ExtraProcesses(0, [], tmp_path):
         pass
+
+
+def test_one_process_for_each_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes.subprocess, "Popen", Recorded)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,7")
+    (tmp_path / "running").mkdir()
+    Recorded.gpus.clear()
+    with ExtraProcesses(2, ["dataset=banana"], tmp_path, processes.visible_gpus(3)):
+        pass
+    assert Recorded.gpus == ["5", "7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert processes.visible_gpus(2) == ["0", "1"]
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    import torch
+
+    from dlmexp.errors import UserError
+    from dlmexp.running.device import check_workers
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    check_workers(1, "cuda")
+    check_workers(8, "cpu")
+    with pytest.raises(UserError, match=r"workers=8: there is one GPU here.*workers=1 at most"):
+        check_workers(8, "cuda")

@@ -1,5 +1,6 @@
 """Everything learned together: initial values, and the objective written out with dense matrices."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -92,3 +93,25 @@ def test_a_larger_outputscale_always_helps_log_dlm_that_classifies_all_rows_righ
 
     found = [objective(c) for c in (1.0, 2.0, 4.0, 8.0, 16.0)]
     assert all(later < earlier for earlier, later in pairwise(found))
+
+
+@pytest.mark.parametrize(("objective", "unbounded"), [("log_dlm", True), ("elbo", False)])
+def test_log_dlm_for_regression_falls_without_bound_below_beta_1(objective, unbounded):
+    """What `Objective.joint_interpolation_note` says. With Z at M training rows, q(u) = N(y, e^2 I) and noise e^2, each
+    of these rows adds log e to the loss, and beta KL adds -beta M log e: together (1 - beta) M log e. The ELBO divides
+    the variances of the other rows by the noise, and rises."""
+    made = program(betas=(0.25, 1.0, 4.0), index=(0, 0, 0), likelihood="gaussian", objective=objective, whitened=False)
+    values, M = made.initial(), made.model.M
+    values["Z"] = made.split.X[made.split.index][:, :M].clone()
+    values["m"] = made.split.y[made.split.index][:, :M].clone()
+    found = []
+    for e in (1e-3, 1e-4):
+        values["L"] = e * torch.eye(M, dtype=torch.float64).repeat(3, 1, 1)
+        values["noise"] = unsoftplus(torch.full((3,), e**2, dtype=torch.float64))
+        found.append(made.objective(values, torch.full_like(made.beta, 1e-15), torch.tensor(0)).objective)
+    change = (found[1] - found[0]).detach()
+    if unbounded:
+        expected = (1 - made.beta) * M * math.log(0.1) / made.n
+        torch.testing.assert_close(change, expected, rtol=0.02, atol=2e-3)
+    else:
+        assert (change > 0).all()
