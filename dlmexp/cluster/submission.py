@@ -146,9 +146,11 @@ def wait(submission: Submission, stop: StopRequest) -> None:
             states = scheduler.job_states(active)
             active = {job_id for job_id in active if states[job_id].active}
             line, stuck = _counts(submission, states)
-            for job_id, why in stuck.items():
-                if hopeless.get(job_id) != why:
-                    print(f"job {job_id} can't start ({states[job_id].reason}): {why}", flush=True)
+            for why in dict.fromkeys(stuck.values()):
+                new = [job_id for job_id in stuck if stuck[job_id] == why != hopeless.get(job_id)]
+                if new:
+                    more = f" (and {counted(len(new) - 1, 'other job')})" if len(new) > 1 else ""
+                    print(f"job {new[0]}{more} can't start ({states[new[0]].reason}): {why}", flush=True)
             hopeless, queries = stuck, queries + 1 if active and active <= stuck.keys() else 0
         except scheduler.SchedulerUnavailable as error:
             line = f"SLURM does not answer ({error}); asking again"

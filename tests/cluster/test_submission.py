@@ -55,6 +55,12 @@ def test_a_job_that_can_not_start_is_named_once_and_not_waited_for_alone(waited)
     assert asked == 2 + PATIENCE
 
 
+def test_jobs_with_the_same_reason_share_a_line(waited):
+    said, _ = waited((STUCK, STUCK))
+    (line,) = [line for line in said if "can't start (" in line and line.startswith("job ")]
+    assert line.startswith("job 1_0 (and 1 other job) can't start (PartitionConfig): no node")
+
+
 def test_a_reason_that_passes_after_all_is_waited_out(waited):
     said, asked = waited((STUCK, STUCK), (RUNNING, PENDING), (ENDED, ENDED))
     assert asked == 3
