@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             lines = job.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
-            lines = ["(no log: the job has not started)"]
+            lines = ["(no log: the job has not started, or never did)"]
         print("\n".join(lines[-args.lines :] if args.lines else lines))
 
     for job in found.jobs:

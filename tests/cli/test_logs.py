@@ -35,7 +35,7 @@ def here(tmp_path, monkeypatch):
         ([CELLS[0].key], ["first of 12_0", "last of 12_0"]),
         ([CELLS[0].key[:10]], ["first of 12_0", "last of 12_0"]),
         (["banana", "seed=1"], ["first of 12_1", "last of 12_1"]),
-        (["13"], ["(no log: the job has not started)"]),
+        (["13"], ["(no log: the job has not started, or never did)"]),
     ],
 )
 def test_whose(here, capsys, words, expected):
