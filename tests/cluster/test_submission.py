@@ -23,7 +23,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 
         def job_states(jobs: Iterable[str]) -> dict[str, SlurmState]:
             nonlocal asked
-            now = dict(zip(("1_0", "1_1"), answers[min(asked, len(answers) - 1)], strict=True))
+            now: dict[str, SlurmState] = dict(zip(("1_0", "1_1"), answers[min(asked, len(answers) - 1)], strict=True))
             asked += 1
             assert asked < 50, "waits for ever"
             return {job: now[job] for job in jobs}

@@ -39,7 +39,7 @@ def test_kernel_matrix_and_its_gradients(dtype, shape, matern, gram, random):
     Z, X, W = random(B, M, D, dtype=dtype), random(B, N, D, dtype=dtype), random(B, M, M if gram else N, dtype=dtype)
     l, s = 1 + random(B, P, dtype=dtype).abs(), 0.5 + random(B, dtype=dtype).abs()
     leaves = [t.double().requires_grad_() for t in (Z, l, s)]
-    expected = _plain(leaves[0], leaves[0] if gram else X.double(), *leaves[1:], matern)
+    expected = _plain(leaves[0], leaves[0] if gram else X.double(), leaves[1], leaves[2], matern)
     gradients = torch.autograd.grad((expected * W).sum(), leaves)
     K = stationary.covariance(Z, Z if gram else X, l, s, matern)
     found = stationary.pull(W, K, Z, Z if gram else X, l, s, matern, gram)

@@ -19,7 +19,8 @@ from dlmexp.training.joint import Joint
 from dlmexp.training.program import Model
 from dlmexp.training.rows import Split
 from dlmexp.training.settings import Settings
-from dlmexp.training.train import Training, train
+from dlmexp.training.train import Training
+from tests.support.small_programs import stopped_cells
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +110,7 @@ def test_it_trains_and_is_measured(objective, estimator):
     made = Joint(model, split, torch.ones(1, dtype=torch.float64))
     assert made.hyperparameters(made.initial())["dispersion"].item() == pytest.approx(0.7)
     settings = Settings(lr=0.05, iterations=30, window=None)
-    (finished,) = train(Training.start(made, settings), settings)
+    (finished,) = stopped_cells(Training.start(made, settings), settings)
     assert set(finished.metrics["test"]) == {"nll", "mre"}
     assert finished.hyperparameters["dispersion"] != pytest.approx(0.7)
     assert finished.objective[-1] < finished.objective[0]

@@ -1,6 +1,7 @@
 """Which models stay, on made-up records: what any run of the folder keeps, and nothing that is still undecided."""
 
 import math
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
-def _write(store, cell, model=b"a model", status="done", **validation):
+def _write(store, cell, model: bytes | None = b"a model", status: Literal["done", "failed"] = "done", **validation):
     store.write(scored(cell, status, **validation), model=None if status == "failed" else model)
 
 
@@ -29,7 +30,7 @@ def _ask(store, keep, cells=CELLS, name="one"):
 def _left(store):
     """The betas of the cells with a model."""
     by_key = {cell.key: cell.beta for cell in CELLS}
-    return sorted(by_key[key] for key in store.keys_with_models())
+    return sorted(by_key[key] or 0.0 for key in store.keys_with_models())
 
 
 def test_only_the_selected_one_stays(store):

@@ -45,6 +45,7 @@ def test_the_curve_so_far_is_the_beginning_of_the_whole_one(stopped, tmp_path):
     (saved,) = checkpoint.find(stopped.store)
     found = running_curves(stopped.store.root)
     assert set(found["key"]) == {cell.key for cell in stopped.cells}
+    assert saved.notes.iteration is not None
     assert 0 < saved.notes.iteration < 60
     whole = Sweep(tmp_path, WORDS)
     whole.run()

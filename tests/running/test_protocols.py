@@ -20,7 +20,8 @@ from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
 from dlmexp.training.rows import Minibatches
 from dlmexp.training.solve import solve
-from dlmexp.training.train import Training, train
+from dlmexp.training.train import Training
+from tests.support.small_programs import stopped_cells
 
 CPU = select_target("cpu", "float64")
 ROWS, N, M, STEPS = 300, 60, 8, 50
@@ -109,7 +110,7 @@ def after_fifty_steps(dataset, method, base=None):
         (found,) = solve(start)
     else:
         how = settings(cells[method][0], CPU)
-        (found,) = train(Training.start(start, how), how)
+        (found,) = stopped_cells(Training.start(start, how), how)
         assert (found.iterations, found.stopped) == (STEPS, "limit")
     return found, split
 
@@ -227,8 +228,8 @@ def test_a_batch_is_its_cells_one_by_one(protocol, method):
         words += ["training.regression.decay=15", "training.regression.window=10", "training.regression.minibatch=null"]
     cells, split = planned("cadata", protocol, *words, "training.regression.max_iterations=30")
     how = settings(cells[method][0], CPU)
-    together = {f.cell: f for f in train(Training.start(made(cells[method], split), how), how)}
+    together = {f.cell: f for f in stopped_cells(Training.start(made(cells[method], split), how), how)}
     for i, cell in enumerate(cells[method]):
-        (alone,) = train(Training.start(made((cell,), split), how), how)
+        (alone,) = stopped_cells(Training.start(made((cell,), split), how), how)
         np.testing.assert_allclose(together[i].objective, alone.objective, rtol=1e-7)
         assert together[i].metrics["test"] == pytest.approx(alone.metrics["test"], rel=1e-6)

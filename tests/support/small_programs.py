@@ -1,6 +1,7 @@
 """Small programs on synthetic data for the tests of training; no configuration, no files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,11 @@ def model(
     return Model(kernel_named(kernel), kind, learns_mean, ard, whitened, M, OBJECTIVES[objective], estimator, minibatch)
 
 
+def stopped_cells(training: Training, settings: Settings, *rest: Any) -> Iterator[Finished]:
+    """The cells as they stop; `train` also says where it waits for a GPU."""
+    return filter(None, train(training, settings, *rest))
+
+
 def held(S: int, dtype: torch.dtype = torch.float64, device: str = "cpu") -> dict[str, Tensor]:
     """Hyperparameters for the fixed variants, one line per repetition."""
     lines = torch.arange(S, dtype=dtype, device=device)
@@ -82,4 +88,4 @@ def program(
 
 def trained(made: Program, settings: Settings) -> dict[int, Finished]:
     """Every cell's end, by its index in the batch."""
-    return {finished.cell: finished for finished in train(Training.start(made, settings), settings)}
+    return {one.cell: one for one in stopped_cells(Training.start(made, settings), settings)}

@@ -8,8 +8,8 @@ from dlmexp.training.graph import stepper
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.step import step
-from dlmexp.training.train import Training, train
-from tests.support.small_programs import program
+from dlmexp.training.train import Training
+from tests.support.small_programs import program, stopped_cells
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_training_on_a_gpu_ends_as_on_a_cpu():
     ends = {}
     for device in ("cpu", "cuda"):
         made = program(device=device, objective="elbo")
-        ends[device] = {f.cell: f for f in train(Training.start(made, settings), settings) if f}
+        ends[device] = {f.cell: f for f in stopped_cells(Training.start(made, settings), settings)}
     for cell, cpu in ends["cpu"].items():
         gpu = ends["cuda"][cell]
         assert gpu.iterations == cpu.iterations

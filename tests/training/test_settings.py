@@ -13,8 +13,8 @@ from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.state import State
 from dlmexp.training.step import step
-from dlmexp.training.train import Curve, Training, train
-from tests.support.small_programs import N, program, trained
+from dlmexp.training.train import Curve, Training
+from tests.support.small_programs import N, program, stopped_cells, trained
 
 
 def test_the_tolerance_of_the_paper_and_no_curve_unless_asked_for():
@@ -96,12 +96,12 @@ def test_resumed_in_the_middle_of_a_decay_it_ends_in_the_same_bits(stop_at):
     kept = []
     whole = trained(program(), DECAYING)
     with contextlib.suppress(InterruptedError):
-        for _ in train(Training.start(program(), DECAYING), DECAYING, interrupted):
+        for _ in stopped_cells(Training.start(program(), DECAYING), DECAYING, interrupted):
             pass
     arrays, cells = kept[0]
     state = State.from_arrays(arrays, torch.device("cpu"))
     again = Training(program(), state, cells, [0.0] * 3, [Curve() for _ in range(3)])
-    for finished in train(again, DECAYING):
+    for finished in stopped_cells(again, DECAYING):
         assert finished.objective.tobytes() == whole[finished.cell].objective.tobytes()
         assert finished.metrics == whole[finished.cell].metrics
 

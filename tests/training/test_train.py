@@ -9,8 +9,8 @@ import torch
 from dlmexp.estimators import BMC
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
-from dlmexp.training.train import Curve, Training, train
-from tests.support.small_programs import program, trained
+from dlmexp.training.train import Curve, Training
+from tests.support.small_programs import program, stopped_cells, trained
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def test_stopped_cells_leave_the_batch():
     def note(training):
         seen.append((len(training.cells), len(training.state.outcome), len(training.program.beta)))
 
-    for _ in train(Training.start(program(**SIX), SETTINGS), SETTINGS, note):
+    for _ in stopped_cells(Training.start(program(**SIX), SETTINGS), SETTINGS, note):
         pass
     assert seen[0] == (6, 6, 6)
     assert all(a == b == c for a, b, c in seen)
@@ -67,7 +67,7 @@ def test_a_failed_cell_says_why_when_and_where_it_was():
         if int(training.state.iteration) == 12:
             training.state.values["m"][training.cells.index(2)] = torch.nan
 
-    found = {f.cell: f for f in train(training, SETTINGS, spoil)}
+    found = {f.cell: f for f in stopped_cells(training, SETTINGS, spoil)}
     failed = found.pop(2)
     assert failed.failed
     assert failed.stopped == "the objective or its gradient is not finite"
@@ -103,7 +103,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
 
     found = {}
     with contextlib.suppress(Left):
-        for finished in train(Training.start(program(**KINDS[kind], **SIX), settings), settings, leave):
+        for finished in stopped_cells(Training.start(program(**KINDS[kind], **SIX), settings), settings, leave):
             found[finished.cell] = finished
     assert saved
     again = program(**KINDS[kind], **SIX)
@@ -111,7 +111,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
         again = again.keep(torch.tensor(saved["cells"]))
     state = State.from_arrays(saved["arrays"], torch.device("cpu"))
     resumed = Training(again, state, saved["cells"], [0.0] * len(saved["cells"]), saved["curves"])
-    found |= {f.cell: f for f in train(resumed, settings)}
+    found |= {f.cell: f for f in stopped_cells(resumed, settings)}
     assert sorted(found) == list(range(6))
     for cell, finished in found.items():
         assert finished.objective.tobytes() == straight[cell].objective.tobytes()
