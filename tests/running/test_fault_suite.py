@@ -28,10 +28,11 @@ def suite() -> Iterator[Suite]:
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_a_fault_at_every_operation(suite, what):
-    counts, wrong = suite.everywhere(what)
+def test_a_fault_at_every_kind_of_operation(suite, what):
+    """`scripts/reliability` goes through all of them: some minutes."""
+    counts, wrong = suite.everywhere(what, every=20)
     assert not wrong, "\n".join(wrong)
-    assert sum(counts.values()) == len(suite.operations) > 100
+    assert len(suite.operations) > 100
     assert {"open wb", "write", "fsync", "replace", "unlink", "mkdir", "open rb"} <= counts.keys()
 
 

@@ -131,10 +131,13 @@ class Suite:
             return f"{where}: left over {sorted(found - self.files)}, lacking {sorted(self.files - found)}"
         return None
 
-    def everywhere(self, what: str) -> tuple[Counter[str], list[str]]:
-        """A fault of one kind at every operation: how often at each kind of operation, and what went wrong."""
+    def everywhere(self, what: str, every: int = 1) -> tuple[Counter[str], list[str]]:
+        """A fault of one kind at every operation, or at the first of each kind and `every` so many: how often at each
+        kind of operation, and what went wrong."""
         counts, wrong = Counter[str](), []
         for at, operation in enumerate(self.operations, 1):
+            if at % every and operation in counts:
+                continue
             counts[operation] += 1
             if problem := self.inject(what, at):
                 wrong.append(problem)
