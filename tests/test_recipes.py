@@ -46,7 +46,7 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path):
     ran = dlmexp(workplace, "run", "plugins=[my_package]", "experiment=waves", *quick)
     assert ran.returncode == 0, ran.stderr
     assert "18 of 18 cells done, 0 failed" in ran.stdout  # 2 sizes x 3 seeds x (1 ELBO + 2 betas)
-    assert re.search(r"waves +80 +joint_tempered +antithetic-4", ran.stdout)
+    assert re.search(r"waves +80 +8 +joint_tempered +antithetic-4", ran.stdout)
     record = json.loads(next((workplace / "results" / "records" / "waves").glob("*.json")).read_text())
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
     assert {"nll", "error", "brier", "ece"} == set(record["result"]["test"])
