@@ -13,7 +13,6 @@ from dlmexp.figures.axes import compact
 from dlmexp.models.diagnosis import Diagnosis
 
 ID = "predictions"
-CAPTION = "one trained model: predictions on its test rows, calibration, NLL against beta, course of training"
 SHOWN = 300  # rows with an interval each; more would hide one another
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column

@@ -21,14 +21,13 @@ from pyarrow import csv, parquet
 
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
-from dlmexp.data.table_files import separator
+from dlmexp.data.table_files import SUFFIXES, separator
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.tables import MISSING
 
 BLOCK_BYTES = 1 << 22  # of a CSV file, read at once
 BLOCK_ROWS = 1 << 16  # of a Parquet file
 SHOWN = 8  # names or values in a message
-SUFFIXES = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather")
 TRUTH = {"true": 1.0, "false": 0.0}
 
 
@@ -36,9 +35,10 @@ def open_rows(path: Path, schema: Schema) -> tuple[list[str], Iterator[pa.Record
     """The names of a file's columns, and its rows in pieces, with the columns that the schema names."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    suffix = next((one for one in SUFFIXES if path.name.lower().endswith(one)), None)
+    readable = [one for one in SUFFIXES if one != ".npz"]  # which has no names of columns
+    suffix = next((one for one in readable if path.name.lower().endswith(one)), None)
     if suffix is None:
-        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}")
+        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(readable)}")
     reader = {".parquet": _parquet, ".feather": _feather}.get(suffix, _text)
     try:
         names, pieces = reader(path, suffix, schema)

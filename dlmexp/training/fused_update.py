@@ -39,12 +39,12 @@ def update(
             state.outcome, ok, finite, state.steps, rate, grad.shape[1],
             BETA1, BETA2, settings.epsilon, settings.resolution or 0.0, RUNNING, T,
         )  # fmt: skip
-    window = 0 if settings.window is None else settings.window
+    settled = 0 if settings.decay is None else settings.decay + (settings.window or 0)  # from here the rule applies
     _advance[(B,)](
         objective, ok, finite, acceptance, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
         state.history, state.acceptance, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
-        window + (settings.decay or 0) if settings.decay is not None else 0, n,
+        settled, n,
         settings.window is not None, CRITERIA[settings.criterion], settings.tolerance, LAST_JITTER * (1 + 1e-9),
         RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip
