@@ -68,19 +68,20 @@ def test_class_1_is_known_by_its_number_of_rows(tmp_path):
     assert loaded(tmp_path, "b.csv", swapped).y.tolist() == [1 - y for *_, y in ROWS]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.arff", b"@data\n1,2,0\n1,x,1\n", "line 3: '1,x,1' is not a row of numbers"),
-        ("b.arff", b"@data\n1,2,0\n1,1\n", "line 3: 2 numbers, where 3 are expected"),
-        ("c.arff", b"@relation nothing\n", "is not a table of 3 numbers per line"),
-        ("d.tar.gz", tarred(b"no gzip"), "Dataset.data.gz is damaged"),
-        ("e.tar.gz", tarred(b"", "other"), "has no member 'Dataset.data.gz'"),
-        ("f.tsv.gz", b"no gzip", "is damaged"),
-        ("g.data", b"1 2 0\n1 2 5\n", "check 'labels' failed"),
-    ],
-)
-def test_what_can_not_be_read_is_refused(tmp_path, name, content, message):
+BROKEN = {
+    "a.arff": (b"@data\n1,2,0\n1,x,1\n", "line 3: '1,x,1' is not a row of numbers"),
+    "b.arff": (b"@data\n1,2,0\n1,1\n", "line 3: 2 numbers, where 3 are expected"),
+    "c.arff": (b"@relation nothing\n", "is not a table of 3 numbers per line"),
+    "d.tar.gz": (tarred(b"no gzip"), "Dataset.data.gz is damaged"),
+    "e.tar.gz": (tarred(b"", "other"), "has no member 'Dataset.data.gz'"),
+    "f.tsv.gz": (b"no gzip", "is damaged"),
+    "g.data": (b"1 2 0\n1 2 5\n", "check 'labels' failed"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_can_not_be_read_is_refused(tmp_path, name):
+    content, message = BROKEN[name]
     with pytest.raises(UserError, match=message):
         loaded(tmp_path, name, content)
 
