@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.fused import fused
 from dlmexp.gp.posterior import positive
 
 
@@ -49,7 +50,12 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: Tensor, L: Tensor) -> Tensor:
         ctx.save_for_backward(A, L)
-        return (L.mT.flatten(-3, -2) @ A).unflatten(-2, L.shape[-3:-1]).square_().sum(-2)
+        LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, L.shape[-3:-1])
+        if not fused(LA):
+            return LA.square_().sum(-2)
+        from dlmexp.gp.fused.marginals import squares
+
+        return squares(LA)
 
     @staticmethod
     @once_differentiable

@@ -193,8 +193,10 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
     measured = evaluate_finally(program, posterior)
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
+    outcomes, stopped_at, accepted = (t.tolist() for t in (state.outcome, state.stopped_at, state.acceptance))
+    history = state.history[:, : max(stopped_at)].cpu().numpy()
     for i, index in enumerate(indices):
-        code, iterations = int(state.outcome[i]), int(state.stopped_at[i])
+        code, iterations = outcomes[i], stopped_at[i]
         failed = code in FAILED
         yield Finished(
             cell=training.cells[index],
@@ -203,8 +205,8 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
             iterations=iterations,
             seconds=training.seconds[index],
             alone=training.alone,
-            objective=state.history[i, :iterations].cpu().numpy(),
-            acceptance=float(state.acceptance[i]) / iterations if float(state.acceptance[i]) > 0 else None,
+            objective=history[i, :iterations].copy(),
+            acceptance=accepted[i] / iterations if accepted[i] > 0 else None,
             metrics=measured[i].metrics,
             reliability=measured[i].reliability,
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},

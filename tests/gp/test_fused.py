@@ -58,6 +58,7 @@ def test_passes_over_the_projection(random):
     Ah, r = marginals.weighted(A, h, g)
     torch.testing.assert_close(Ah, A * h[:, None])
     torch.testing.assert_close(r, (A @ g[..., None])[..., 0])
+    torch.testing.assert_close(marginals.squares(A), A.square().sum(1))
     outer = marginals.with_outer(V, h, m, g)
     torch.testing.assert_close(outer, 2 * V * h[:, None] + m[..., None] * g[:, None])
 

@@ -47,6 +47,27 @@ def with_outer(
     return out
 
 
+def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
+    """Sums of squares over the inducing inputs."""
+    *C, M, N = a.shape
+    out = a.new_empty(*C, N)
+    _squares[(triton.cdiv(N, TN), out.numel() // N)](a.contiguous(), out, M, N, TM, TN)
+    return out
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    total = tl.zeros([TM, TN], a.dtype.element_ty)
+    for start in range(0, M, TM):
+        m = start + tl.arange(0, TM)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        value = tl.load(a + (b * M + m[:, None]) * N + n[None, :], mask=inside, other=0)
+        total += value * value
+    tl.store(out + b * N + n, tl.sum(total, 0), mask=n < N)
+
+
 @triton.jit(do_not_specialize=["M", "N"])
 def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
