@@ -29,10 +29,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "docs" / "tutorials"
 PICTURES = "pictures"
 BLOCK = re.compile(
-    r"""^```(console|python|yaml)(?:[ ]title="([^"]+)")?\n (.*?) ^```\n (?:\n```text\n (.*?) ^```\n)?""",
-    re.M | re.S | re.X,
+    r"""^```(console|python|yaml)(?: title="([^"]+)")?\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?""",
+    re.MULTILINE | re.DOTALL,
 )
-COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.M)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES}/([^)]+)\)")
 PROGRESS = re.compile(r"^(\d+ cells in \d+ batch|batch \d+/|  \d+/\d+ cells,)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
