@@ -17,7 +17,26 @@ S = TypeVar("S")
 
 
 class Registry(Generic[T]):
-    """Objects of one kind (`objective`, `kernel`, ...) by name."""
+    """Objects of one kind by name. Those that plugins add to:
+
+    | registry | of | holds |
+    |---|---|---|
+    | `dlmexp.data.parsers.registry.LOADERS` | loaders (see `parser`) | functions that give X and y |
+    | `dlmexp.gp.kernels.KERNELS` | kernels | objects |
+    | `dlmexp.gp.likelihoods.LIKELIHOODS` | likelihoods | classes |
+    | `dlmexp.objectives.OBJECTIVES` | objectives | objects |
+    | `dlmexp.estimators.ESTIMATORS` | estimators | classes |
+    | `dlmexp.figures.registry.FIGURES` | figures | objects |
+    | `dlmexp.claims.finding.CLAIMS` | claims | objects |
+
+    Example:
+        ```python
+        from dlmexp.objectives import OBJECTIVES
+
+        OBJECTIVES.names()
+        OBJECTIVES["log_dlm"].has_beta
+        ```
+    """
 
     def __init__(self, kind: str, *modules: str):
         self.kind = kind
@@ -26,7 +45,18 @@ class Registry(Generic[T]):
         self._complete = False
 
     def add(self, name: str, thing: T) -> T:
-        """Register `thing`; a name that is taken by something else is refused. A class gets the name as its `name`."""
+        """Register something under a name.
+
+        Args:
+            name: What users type.
+            thing: The object, or the class, which gets the name as its attribute `name`.
+
+        Returns:
+            The thing.
+
+        Raises:
+            UserError: Something else has this name.
+        """
         if self._found.get(name, thing) is not thing:
             raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
         if isinstance(thing, type):
@@ -35,7 +65,11 @@ class Registry(Generic[T]):
         return thing
 
     def register(self, name: str) -> Callable[[S], S]:
-        """`add` as a decorator."""
+        """`add` as a decorator: `@ESTIMATORS.register("mine")` above a class.
+
+        Args:
+            name: What users type.
+        """
         return lambda thing: self.add(name, thing)  # pyright: ignore
 
     def names(self) -> list[str]:

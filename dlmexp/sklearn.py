@@ -37,24 +37,42 @@ from dlmexp.running.fit import NothingFitted, best_fit
 class _SparseGP(BaseEstimator):
     """What the three estimators share.
 
-    objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm" (the square loss; then
-    there is no standard deviation).
-    betas: weights of the KL term to choose from; None: the paper's grid n, n/2, n/4, ... >= 0.01. With a single one, no
-    rows are set aside.
-    n_inducing: number of inducing inputs, at most the number of rows trained on.
-    validation_fraction: share of the rows that beta is selected on; the model is not trained on them.
-    kernel, ard: "rbf", "matern52" or the path of a GPyTorch kernel class; one lengthscale per feature with `ard`.
-    learning_rate, max_iter, tol, window: Adam stops when the objective per row has changed by no more than `tol` over
-    `window` iterations. batch_size: rows of a step; None: all.
-    random_state: of the validation rows and of minibatches. device: "auto", "cpu" or "cuda".
+    Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one batch. The estimators
+    follow the conventions of scikit-learn (`get_params`, `clone`, pipelines, cross-validation) and pass its checks.
 
-    After `fit`: `beta_`, `validation_scores_` (by beta: NLL, or MSE for square loss, on normalised targets), `n_iter_`,
-    and `model_`, the trained model with its posterior, hyperparameters and normalisation.
+    Args:
+        objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm" (the square loss;
+            then there is no standard deviation).
+        betas: Weights to choose from; None: the paper's grid n, n/2, n/4, ... >= 0.01. With a single one, no rows are
+            set aside.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on.
+        validation_fraction: Share of the rows that beta is selected on; the model is not trained on them.
+        kernel: "rbf", "matern52" or the path of a GPyTorch kernel class.
+        ard: One lengthscale per feature.
+        learning_rate: Of Adam.
+        max_iter: The most iterations of Adam.
+        tol: Training stops when the objective per row has changed by no more than this over `window` iterations.
+        window: See `tol`.
+        batch_size: Rows of a step; None: all.
+        random_state: Of the validation rows and of minibatches.
+        device: "auto", "cpu" or "cuda".
+
+    Attributes:
+        beta_: The selected beta.
+        validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised targets.
+        n_iter_: Iterations until training stopped.
+        model_: The trained model with its posterior, hyperparameters and normalisation.
     """
 
     task: ClassVar[str]
     likelihood_name: ClassVar[str]
     prior_mean: ClassVar[str] = "constant"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """`help` of an estimator has the parameters too."""
+        super().__init_subclass__(**options)
+        if cls.__doc__:
+            cls.__doc__ = f"{cls.__doc__}\n{(_SparseGP.__doc__ or '').partition(chr(10))[2]}"
 
     def __init__(
         self,
@@ -169,9 +187,15 @@ class _SparseGP(BaseEstimator):
 
 
 class DLMRegressor(RegressorMixin, _SparseGP):
-    __doc__ = f"""Regression with Gaussian noise by a sparse Gaussian process.
+    """Regression with Gaussian noise by a sparse Gaussian process.
 
-    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    Example:
+        ```python
+        from dlmexp import DLMRegressor
+
+        model = DLMRegressor(n_inducing=100).fit(X, y)
+        mean, std = model.predict(X_new, return_std=True)
+        ```
     """
 
     task = "regression"
@@ -179,12 +203,34 @@ class DLMRegressor(RegressorMixin, _SparseGP):
     prior_mean = "zero"  # of normalised targets
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on rows X [n, features] and targets y [n]."""
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Targets [n], numbers.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: A parameter or the data can't be used, or training failed at every beta.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         return self._fit(X, np.asarray(y, dtype=np.float64))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of every row, and with `return_std` the standard deviation of a new observation there."""
+        """Predict in the units of the training targets.
+
+        Args:
+            X: Rows [n, features].
+            return_std: Whether to return standard deviations as well.
+
+        Returns:
+            The means [n]; with `return_std` a pair, the means and the standard deviations of a new observation.
+
+        Raises:
+            ValueError: Standard deviations of square loss were asked for, which has none.
+        """
         found = self._predicted(X)
         if not return_std:
             return found["mean"]
@@ -193,7 +239,14 @@ class DLMRegressor(RegressorMixin, _SparseGP):
         return found["mean"], found["std"]
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the central 95 % interval of a new observation at every row."""
+        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at every row.
+
+        Args:
+            X: Rows [n, features].
+
+        Raises:
+            ValueError: The objective is square loss, which has no intervals.
+        """
         found = self._predicted(X)
         if "lower_95" not in found:
             raise ValueError("square loss predicts a mean only: there is no interval")
@@ -201,16 +254,33 @@ class DLMRegressor(RegressorMixin, _SparseGP):
 
 
 class DLMCountRegressor(RegressorMixin, _SparseGP):
-    __doc__ = f"""Counts: y ~ Poisson(exp(f)) with a sparse Gaussian process f.
+    """Counts: y ~ Poisson(exp(f)) with a sparse Gaussian process f.
 
-    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    Example:
+        ```python
+        from dlmexp import DLMCountRegressor
+
+        model = DLMCountRegressor(n_inducing=100).fit(X, counts)
+        lower, upper = model.predict_interval(X_new)
+        ```
     """
 
     task = "count"
     likelihood_name = "poisson"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on rows X [n, features] and targets y [n], which are not negative."""
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Counts [n], not negative.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: A parameter or the data can't be used, or training failed at every beta.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         if (y < 0).any():
@@ -218,16 +288,30 @@ class DLMCountRegressor(RegressorMixin, _SparseGP):
         return self._fit(X, y)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The mean count of every row."""
+        """The mean count [n] at every row.
+
+        Args:
+            X: Rows [n, features].
+        """
         return self._predicted(X)["mean"]
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ends of the central 95 % interval of a new count at every row, both included."""
+        """The ends, lower [n] and upper [n], of the central 95 % interval of a new count at every row, both included.
+
+        Args:
+            X: Rows [n, features].
+        """
         found = self._predicted(X)
         return found["lower_95"], found["upper_95"]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1)."""
+        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1).
+
+        Args:
+            X: Rows [n, features].
+            y: Their counts [n].
+            sample_weight: Weights of the rows [n].
+        """
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def __sklearn_tags__(self) -> Any:
@@ -237,16 +321,34 @@ class DLMCountRegressor(RegressorMixin, _SparseGP):
 
 
 class DLMClassifier(ClassifierMixin, _SparseGP):
-    __doc__ = f"""Two classes by a sparse Gaussian process with the probit link.
+    """Two classes by a sparse Gaussian process with the probit link.
 
-    {(_SparseGP.__doc__ or "").partition(chr(10))[2].strip()}
+    Example:
+        ```python
+        from dlmexp import DLMClassifier
+
+        model = DLMClassifier(n_inducing=100).fit(X, labels)
+        model.predict_proba(X_new)[:, 1]
+        ```
     """
 
     task = "binary"
     likelihood_name = "probit"
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Train on rows X [n, features] and labels y [n] of two classes."""
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Labels [n] of two classes, numbers or texts.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: There are not two classes, a parameter or the data can't be used, or training failed at every
+                beta.
+        """
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -258,12 +360,20 @@ class DLMClassifier(ClassifierMixin, _SparseGP):
         return self._fit(X, codes.astype(np.float64))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities of both classes, in the order of `classes_`, for every row."""
+        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row.
+
+        Args:
+            X: Rows [n, features].
+        """
         found = self._predicted(X)
         return np.column_stack([found["probability_0"], found["probability_1"]])
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable class of every row."""
+        """The more probable class [n] at every row.
+
+        Args:
+            X: Rows [n, features].
+        """
         best = self.predict_proba(X).argmax(1)  # checks that there is a model
         return self.classes_[best]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlmexp
-from dlmexp.api import _literal, _words
+from dlmexp.api.arguments import literal, overrides
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from tests.models.test_predictor import table
@@ -139,7 +139,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_a_value_arrives_as_it_was_given(value):
-    (parsed,) = OverridesParser.create().parse_overrides([f"key={_literal(value)}"])
+    (parsed,) = OverridesParser.create().parse_overrides([f"key={literal(value)}"])
     assert _plain(parsed.value()) == value
 
 
@@ -148,7 +148,7 @@ def _plain(value):
 
 
 def test_nested_settings_are_dotted():
-    words = list(_words({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}))
+    words = list(overrides({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}))
     assert words == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
 
 

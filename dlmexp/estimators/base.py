@@ -33,7 +33,23 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimator(ABC):
-    """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (docs/SPEC.md, section 4)."""
+    """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (docs/SPEC.md, section 4).
+
+    A new one is a frozen dataclass with a `__call__`. Its fields are its options, which users set as
+    `estimator.NAME.FIELD=`; `sampled = True` says that its value or gradient is random.
+
+    Example:
+        ```python
+        @ESTIMATORS.register("mine")
+        @dataclass(frozen=True)
+        class Mine(Estimator):
+            samples: int
+            sampled = True
+
+            def __call__(self, likelihood, mu, v, y, draws):
+                return BMC(self.samples)(likelihood, mu, v, y, draws)
+        ```
+    """
 
     name: ClassVar[str]  # set when it is registered
     sampled: ClassVar[bool] = False  # its value or gradient is random

@@ -14,18 +14,33 @@ from dlmexp.mlls.translation import translate
 
 
 class DirectLoss(_ApproximateMarginalLogLikelihood):
-    """`mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)` (log-loss DLM, section 2), to be maximised.
+    """Log-loss DLM: `mean_i log E_q p(y_i|f_i) - beta / num_data * KL(q || p)`, to be maximised (section 2).
 
-    likelihood: GPyTorch's Gaussian, Bernoulli, Poisson, Student-t, or `PoissonExpLikelihood`.
-    model: any `ApproximateGP`, whose q(f) [*batch, N] it is called with; the value has shape [*batch].
-    num_data: the number of training rows, also where a step sees a minibatch of them.
-    beta: a number, or a tensor of the model's batch shape.
-    estimator: how the log-loss term and its gradient are computed (docs/SPEC.md, section 4): "exact", or an estimator
-    such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)`, `UPS(10)`. Draws come from torch's global random state
-    (`torch.manual_seed`).
+    It is called like every objective of GPyTorch, with q(f) of shape [*batch, N] and targets; the value has shape
+    [*batch]. With a Gaussian or Bernoulli likelihood and the exact estimator it is GPyTorch's
+    `PredictiveLogLikelihood`, except that the Bernoulli's tails do not underflow.
 
-    With a Gaussian or Bernoulli likelihood and the exact estimator it is GPyTorch's `PredictiveLogLikelihood`, except
-    that the Bernoulli's tails do not underflow.
+    Args:
+        likelihood: GPyTorch's Gaussian, Bernoulli, Poisson or Student-t, or `PoissonExpLikelihood`.
+        model: Any `ApproximateGP` with one latent function per row.
+        num_data: The number of training rows, also where a step sees a minibatch of them.
+        beta: The weight of the KL term; a number, or a tensor of the model's batch shape.
+        estimator: How the log loss and its gradient are computed (docs/SPEC.md, section 4): `"exact"`,
+            `"quadrature"`, or an estimator such as `BMC(10)`, `SmoothBMC(10, nu=1e-4)` or `UPS(10)`. Draws come from
+            torch's global random state (`torch.manual_seed`).
+        combine_terms: False: the terms are returned one by one, as in GPyTorch.
+
+    Raises:
+        UserError: There is no direct loss for this likelihood, or no such estimator.
+
+    Example:
+        ```python
+        from dlmexp.mlls import UPS, DirectLoss
+
+        mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
+        loss = -mll(model(x), y)
+        loss.backward()
+        ```
     """
 
     def __init__(

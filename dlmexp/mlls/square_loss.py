@@ -11,11 +11,25 @@ from dlmexp.mlls.direct_loss import marginals_and_targets
 
 
 class SquareLoss(_ApproximateMarginalLogLikelihood):
-    """`-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2` (square-loss DLM, section 2), to be maximised.
+    """Square-loss DLM: `-mean_i 1/2 (mu_i - y_i)^2 - beta / num_data * 1/2 |m|^2`, to be maximised (section 2).
 
     m is the mean of q in whitened coordinates: for an unwhitened strategy, `|m|^2` is `(m - mean)^T Kuu^-1 (m - mean)`.
     It is the part of the KL that depends on m. Nothing here depends on q's covariance or on the likelihood's noise, so
-    neither is learned; `likelihood` only brings the priors it may have. Other arguments as for `DirectLoss`.
+    neither is learned.
+
+    Args:
+        likelihood: Only the priors that it may have are used.
+        model: Any `ApproximateGP` with one latent function per row.
+        num_data: The number of training rows, also where a step sees a minibatch of them.
+        beta: The weight of the penalty; a number, or a tensor of the model's batch shape.
+
+    Example:
+        ```python
+        from dlmexp.mlls import SquareLoss
+
+        mll = SquareLoss(likelihood, model, num_data=len(y), beta=0.1)
+        loss = -mll(model(x), y)
+        ```
     """
 
     def __init__(self, likelihood: torch.nn.Module, model: torch.nn.Module, num_data: int, beta: float | Tensor = 1.0):

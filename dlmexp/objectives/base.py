@@ -39,7 +39,23 @@ NO_PENALTY = "beta = 0: without a penalty there may be no minimiser, or more tha
 @dataclass(frozen=True)
 class Objective:
     """Training minimises `sum_i row_loss_i + beta * regulariser(m, L)`, divided by the number of rows (docs/SPEC.md,
-    section 2), or, where q has a closed form, the minimum of that over q."""
+    section 2), or, where q has a closed form, the minimum of that over q. The other fields are facts about it that the
+    rest of the program asks for; most objectives need the first three and `takes_estimator`.
+
+    Example:
+        ```python
+        from dlmexp.gp.posterior import kl
+        from dlmexp.objectives import OBJECTIVES, Objective
+
+
+        def half_and_half(likelihood, estimator, mu, v, y, draws):
+            log_loss, acceptance = estimator.loss_and_acceptance(likelihood, mu, v, y, draws)
+            return 0.5 * log_loss + 0.5 * likelihood.elbo_loss(mu, v, y), acceptance
+
+
+        OBJECTIVES.add("half", Objective("half", row_loss=half_and_half, regulariser=kl, takes_estimator=True))
+        ```
+    """
 
     name: str
     row_loss: RowLoss | None = None  # None: there is only the closed form

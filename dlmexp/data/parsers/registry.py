@@ -46,7 +46,21 @@ LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
 def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Read], Read]:
-    """Registers a function that parses raw files."""
+    """Register a function that parses raw files, as a decorator.
+
+    Args:
+        name: The `loader` in the YAML file of a dataset.
+        version: To be increased when the function gives other arrays than before.
+        cached: Whether parsed arrays are kept on disk.
+
+    Example:
+        ```python
+        @parser("waves")
+        def waves(spec, files):
+            table = np.loadtxt(files["waves/waves.txt"])
+            return Parsed(table[:, :-1], table[:, -1])
+        ```
+    """
 
     def register(read: Read) -> Read:
         LOADERS.add(name, Loader(read, version, drawn=False, cached=cached))

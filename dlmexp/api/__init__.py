@@ -1,0 +1,165 @@
+"""What Python programs and notebooks call: `run`, `results`, `plot`. Each is a thin layer over what a command does."""
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dlmexp.api.arguments import Table, names_datasets, own_table
+from dlmexp.api.arguments import overrides as spelled
+from dlmexp.api.folder import Results, TrainedModel
+from dlmexp.errors import UserError
+from dlmexp.records.provenance import COMMAND, portable
+from dlmexp.records.results import load
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Results", "TrainedModel", "plot", "results", "run"]
+
+Arrays = tuple[Any, Any]
+PREDICTIONS = "predictions"
+FAILED, BUDGET_SPENT, STOPPED = 1, 3, 128
+
+
+def run(
+    dataset: "str | Sequence[str] | pd.DataFrame | Arrays | None" = None,
+    method: str | Sequence[str] | None = None,
+    *,
+    target: str | None = None,
+    task: str | None = None,
+    name: str = "mine",
+    results: str | os.PathLike[str] = "results",
+    verbose: bool = True,
+    **overrides: Any,
+) -> "Results":
+    """Train what is asked for, as the command `dlmexp run` does, and give the results.
+
+    What is done already is not trained again. Cells that fail, and a budget that is spent, are warnings.
+
+    Args:
+        dataset: Names of datasets (`dlmexp data list`); or data in memory: a DataFrame with a column `target`, or
+            arrays `(X, y)` of shapes [rows, features] and [rows]. Data in memory is written to the results folder as a
+            table, so that the command line finds it too.
+        method: Names of methods, such as `"elbo"` or `["beta_elbo", "joint_log_dlm"]`; the files in `conf/method`.
+        target: The column to predict, for a DataFrame.
+        task: `"regression"`, `"binary"` or `"count"`, for data in memory.
+        name: What data in memory is called in the results.
+        results: The folder that records and models are written to.
+        verbose: Whether to print what the command prints; progress and a table of results.
+        overrides: Every other setting of `dlmexp run`, by its name: `seeds=[0]`, `beta=[1, 0.1]`, `M=50`,
+            `experiment="class-log"`. Nested settings are dictionaries,
+            `training={"regression": {"max_iterations": 100}}`, or `**{"csv.missing": "mean"}`.
+
+    Returns:
+        All results in the folder, those of earlier runs as well.
+
+    Raises:
+        UserError: Something that was given is wrong; nothing is written then.
+        KeyboardInterrupt: The run was interrupted. All is saved, and the same call goes on from there.
+
+    Example:
+        ```python
+        import dlmexp
+
+        found = dlmexp.run(frame, ["elbo", "joint_log_dlm"], target="price", task="regression", name="houses")
+        found.selected
+        ```
+    """
+    from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
+    from dlmexp.plan.shorthand import spelled_out
+    from dlmexp.plugins import extended
+    from dlmexp.running.run import execute
+
+    settings: dict[str, Any] = {"results": os.fspath(results)}
+    table: Table | None = None
+    if dataset is None or isinstance(dataset, str) or names_datasets(dataset):
+        if target is not None or task is not None:
+            raise UserError("target= and task= describe data in memory: give dataset= a DataFrame or arrays with them")
+        settings |= {} if dataset is None else {"dataset": dataset}
+    else:
+        table = own_table(dataset, target, task, name, Path(results))
+        settings |= table.settings
+    settings |= {} if method is None else {"method": [method] if isinstance(method, str) else method}
+    words = with_default(spelled_out(list(spelled(settings | overrides))))
+    silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
+    with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
+        cfg = compose(words)
+        check_table_is_used(words, [cfg])
+        before, os.environ[COMMAND] = os.environ.get(COMMAND), portable(["dlmexp", "run", *words])
+        try:
+            code = execute(cfg, words)
+        finally:
+            os.environ.pop(COMMAND)
+            if before is not None:
+                os.environ[COMMAND] = before
+    if code >= STOPPED:
+        raise KeyboardInterrupt
+    if code == BUDGET_SPENT:
+        warnings.warn("the budget is spent: call run again with the same arguments to go on", stacklevel=2)
+    elif code == FAILED:
+        warnings.warn("some cells failed or have no record: see results(...).cells", stacklevel=2)
+    return Results(load(Path(results)))
+
+
+def results(folder: str | os.PathLike[str] = "results") -> "Results":
+    """The results in a folder, as they are now: of `dlmexp.run`, of the command line, or downloaded.
+
+    Args:
+        folder: A results folder, or one with a pack of records (`dlmexp collect --pack`).
+
+    Raises:
+        UserError: There are no records in the folder.
+
+    Example:
+        ```python
+        published = dlmexp.results("results/paper")
+        published.selected.groupby(["dataset", "method"])["test_nll"].mean()
+        ```
+    """
+    return Results(load(Path(folder)))
+
+
+def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "Figure":
+    """A figure of `dlmexp plot` as a matplotlib figure, for a notebook or to be changed before it is saved.
+
+    Args:
+        name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model on its test rows.
+        folder: A results folder.
+        by: Values that the records drawn should have, such as `dataset="ringnorm"` or `seed=0`. For `"predictions"`
+            they choose the model.
+
+    Raises:
+        UserError: There is no such figure, or no record with these values.
+
+    Example:
+        ```python
+        figure = dlmexp.plot("class-log", "results/paper", dataset="ringnorm")
+        figure.savefig("ringnorm.pdf")
+        ```
+    """
+    from dlmexp.figures import style
+    from dlmexp.figures.compose import render
+    from dlmexp.figures.plot import Request, measured
+    from dlmexp.figures.variants import parse_by
+
+    given = [f"{key}={value}" for key, value in by.items()]
+    if name == PREDICTIONS:
+        from dlmexp.figures.predictions import render as render_predictions
+        from dlmexp.models.choose import chosen
+        from dlmexp.models.diagnosis import diagnose
+
+        records = load(Path(folder))
+        (record,) = chosen(records, given, option="plot:")
+        found = diagnose(records, record)
+        with style.use():
+            return render_predictions(found)
+    terms = parse_by(given)
+    drawn = next(iter(measured([load(Path(folder))], [name], Request(by=terms))))
+    with style.use():
+        return render(drawn)

@@ -1,0 +1,209 @@
+"""A results folder and its trained models, as Python programs see them."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dlmexp.errors import UserError
+from dlmexp.records.results import Results as Records
+from dlmexp.records.table import selected_table
+
+if TYPE_CHECKING:
+    from dlmexp.models.predictor import Predictor
+    from dlmexp.plan.cell import Cell
+
+
+class Results:
+    """A results folder: tables of cells, learning curves, trained models. `dlmexp.run` and `dlmexp.results` give it.
+
+    Example:
+        ```python
+        found = dlmexp.results("results")
+        found.cells                                       # every cell that was trained
+        found.curves(found.selected["key"].iloc[0])       # how the first of the selected ones was trained
+        ```
+    """
+
+    def __init__(self, records: Records):
+        self._records = records
+
+    @property
+    def folder(self) -> Path:
+        """Where the records lie."""
+        return self._records.store.root
+
+    @cached_property
+    def cells(self) -> pd.DataFrame:
+        """Every record, one row each: the fields of its cell, metrics as `test_nll`, `validation_nll`, ..., and
+        `model`, whether its trained model is there."""
+        frame = self._records.frame.copy()
+        records = self._records.records
+        frame["model"] = [self._records.store.has_model(records[key]) for key in frame["key"]]
+        return frame
+
+    @cached_property
+    def selected(self) -> pd.DataFrame:
+        """One row per method, dataset, size and seed: the cell at the beta that validation selects."""
+        return selected_table(self._records.choices, self.cells)
+
+    def curves(self, key: str) -> pd.DataFrame:
+        """How one cell was trained.
+
+        Args:
+            key: The key of the cell, or the start of it that no other cell has.
+
+        Returns:
+            A table with one row per iteration and a column `objective`. Where the run asked for metrics (`evaluate=`),
+            there are columns such as `test_nll` too.
+
+        Raises:
+            UserError: No cell has this key, or several have.
+        """
+        record = self._record(key)
+        arrays = self._records.arrays(record)
+        objective = arrays.get("objective", np.zeros(0))
+        frame = pd.DataFrame({"objective": objective}, index=pd.RangeIndex(1, len(objective) + 1, name="iteration"))
+        if "evaluated_at" in arrays:
+            tests = {name: values for name, values in arrays.items() if name.startswith("test_")}
+            at = pd.Index(arrays["evaluated_at"], name="iteration")
+            frame = frame.join(pd.DataFrame(tests, index=at), how="outer")
+        return frame
+
+    def model(self, key: str | None = None, *, seeds: str | None = None, **where: Any) -> "TrainedModel":
+        """A trained model: the one with the best validation NLL, in the units of the data, of those that are asked for.
+
+        Args:
+            key: The key of a cell, or the start of it; then it is the model of that cell.
+            seeds: `"all"`: the mixture, with equal weights, of the models of all seeds that were trained in this way.
+            where: Fields that the model should have: `method="joint_log_dlm"`, `dataset="houses"`, `n=500`, `seed=0`,
+                `beta=1`, or any other field of a cell.
+
+        Raises:
+            UserError: There is no such model, or there are such models of several datasets.
+
+        Example:
+            ```python
+            model = found.model(method="joint_log_dlm")
+            mixture = found.model(method="joint_log_dlm", seeds="all")
+            ```
+        """
+        from dlmexp.models.choose import chosen, load_model
+
+        if seeds not in (None, "all"):
+            raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")
+        terms = [f"{name}={value}" for name, value in {**({"key": key} if key else {}), **where}.items()]
+        records = chosen(self._records, terms, seeds == "all", "model:")
+        return TrainedModel([load_model(self._records, record) for record in records])
+
+    def _record(self, key: str) -> Any:
+        found = [one for name, one in self._records.records.items() if name.startswith(key)]
+        if len(found) != 1:
+            raise UserError(
+                f"{len(found)} cells in '{self.folder}' have a key that begins with '{key}': give all of it"
+            )
+        return found[0]
+
+    def __repr__(self) -> str:
+        done = sum(record.done for record in self._records.records.values())
+        return f"Results('{self.folder}': {done} cells done, {len(self._records.records) - done} failed)"
+
+
+class TrainedModel:
+    """A trained model, or a mixture of several, that predicts in the units and labels of its data.
+
+    Example:
+        ```python
+        model = dlmexp.results("results").model(method="joint_log_dlm")
+        model.predict(new)[["mean", "lower_95", "upper_95"]]
+        ```
+    """
+
+    def __init__(self, models: Sequence[Any]):
+        self._models = list(models)
+
+    @property
+    def cells(self) -> "list[Cell]":
+        """What was trained, one cell for each model of the mixture."""
+        return [model.cell for model in self._models]
+
+    @property
+    def features(self) -> list[str]:
+        """The names of its columns, in the order of arrays."""
+        return [column.name for column in self._models[0].schema.columns]
+
+    @cached_property
+    def _predictor(self) -> "Predictor":
+        from dlmexp.models.predictor import Predictor
+
+        return Predictor(self._models)
+
+    def predict(self, X: Any) -> pd.DataFrame:
+        """Predictions on new rows.
+
+        Args:
+            X: A DataFrame with the columns of training, in any order (others are ignored); or an array with these
+                columns in the order of `features`.
+
+        Returns:
+            A table with one row for each row of X. Regression: `mean`, `std`, and the ends of the central 95 % interval
+            of a new observation, `lower_95` and `upper_95`. Binary data: `label`, and `probability_...` for each of the
+            two labels. Counts: `mean`, `lower_95`, `upper_95`. Square-loss methods have a `mean` only.
+
+        Raises:
+            UserError: A column is missing, or a value is missing, not finite, or a category that training has not seen;
+                the sentence names row and column.
+        """
+        from dlmexp.models.tables import frame_features
+
+        rows = frame_features(self._models[0].schema, X)
+        index = X.index if isinstance(X, pd.DataFrame) else None
+        return pd.DataFrame(self._predictor.predict(rows), index=index)
+
+    def to_gpytorch(self) -> tuple[Any, Any]:
+        """The model for GPyTorch, on normalised features and targets (`export` writes the numbers that normalise).
+
+        Returns:
+            An `ApproximateGP` and its likelihood, both in evaluation mode.
+
+        Raises:
+            UserError: It is a mixture, or GPyTorch has no such likelihood.
+
+        Example:
+            ```python
+            gp, likelihood = model.to_gpytorch()
+            likelihood(gp(x)).mean
+            ```
+        """
+        from dlmexp.models.export import to_gpytorch
+
+        exported = to_gpytorch(self._one())
+        return exported.model, exported.likelihood
+
+    def export(self, path: str | os.PathLike[str]) -> Path:
+        """Write the model for GPyTorch, as `dlmexp export` does.
+
+        Args:
+            path: The file for the state dicts, the numbers that normalise, and the names of columns; it ends in `.pt`.
+
+        Returns:
+            The Python file beside it, which loads the model without dlmexp.
+
+        Raises:
+            UserError: It is a mixture, GPyTorch has no such likelihood, or the file can't be written.
+        """
+        from dlmexp.models.export import export
+
+        return export(self._one(), Path(path))
+
+    def _one(self) -> Any:
+        if len(self._models) > 1:
+            raise UserError("a mixture is not one GPyTorch model: choose a seed")
+        return self._models[0]
+
+    def __repr__(self) -> str:
+        return f"TrainedModel({'; '.join(cell.describe() for cell in self.cells)})"

@@ -1,0 +1,25 @@
+"""A hook of MkDocs: which files of the repository make the site, each under its path in the repository.
+
+So README.md is a page of the site without a copy in docs/, and a link from one page to another, to a picture or to a
+script is the same link on both. A link to a file that is not among these fails the build.
+"""
+
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+TOP = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", "results/paper/README.md")
+FOLDERS = ("docs", "results/paper/figures")
+LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/reading/__init__.py")
+SUFFIXES = (".md", ".png")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Replace what was found in docs/ by all our files; those of the theme stay."""
+    theirs = [file for file in files if file.src_dir != config.docs_dir]
+    inside = [path for folder in FOLDERS for path in sorted((TOP / folder).rglob("*")) if path.suffix in SUFFIXES]
+    paths = [*(TOP / name for name in (*PAGES, *LINKED)), *inside]
+    ours = [File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path)) for path in paths]
+    return Files([*theirs, *ours])

@@ -1,0 +1,49 @@
+"""The tutorials do what they say: their blocks run, print what is shown, and draw their pictures."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.figures.test_save import blocks
+from tests.support.tutorials import PAGES, PICTURES, differences, names, played
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.parametrize("name", names())
+def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
+    pytest.importorskip("sklearn")
+    page = played(name, tmp_path / "work")
+    assert not differences((PAGES / name).read_text(), page.text), "if this is right: scripts/tutorials, and look at it"
+    for picture, content in page.pictures.items():
+        (tmp_path / picture).write_bytes(content)
+        drawn, shown = blocks(tmp_path / picture), blocks(PAGES / PICTURES / picture)
+        assert np.abs(np.subtract(drawn.shape, shown.shape)).max() <= 2
+        rows, columns = np.minimum(drawn.shape, shown.shape)[:2]
+        assert np.abs(drawn[:rows, :columns] - shown[:rows, :columns]).mean() < 0.04, picture
+
+
+def test_every_picture_belongs_to_a_tutorial():
+    shown = "".join((PAGES / name).read_text() for name in names())
+    assert all(f"]({PICTURES}/{path.name})" in shown for path in (PAGES / PICTURES).iterdir())
+
+
+SAME = [
+    ("12 cells done", "12 cells done"), ("nll 0.518", "nll 0.520"), ("a   0.0745±0.0045", "a 0.0750±0.0046"),
+    (" ───── ", " ─── "), ("mean 152.6", "mean 153.1"),
+]  # fmt: skip
+OTHER = [
+    ("12 cells done", "11 cells done"), ("nll 0.518", "nll 0.618"), ("holds", "fails"), ("a\nb", "a"), ("", "more"),
+    ("beta 1", "beta 0.1"), ("0.9 of 3", "0.9 of 4"), ("1.0", "one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shown", "printed"), SAME)
+def test_what_counts_as_the_same(shown: str, printed: str):
+    assert differences(shown, printed) == []
+
+
+@pytest.mark.parametrize(("shown", "printed"), OTHER)
+def test_what_counts_as_different(shown: str, printed: str):
+    assert differences(shown, printed)
