@@ -94,7 +94,8 @@ def _check_table(composed: DictConfig) -> None:
     """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
     if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
-            raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
+            given = "is not set" if composed.csv.task is None else f"={composed.csv.task}"
+            raise UserError(f"csv.task{' ' * (given[0] != '=')}{given}: give one of {', '.join(get_args(Task))}")
         for what in ("path", "target"):
             if not composed.csv[what] and not (what == "target" and composed.csv.arrays):  # which name the target
                 raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
