@@ -5,6 +5,7 @@ their files, without defaults and overrides, and need them quickly.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -128,15 +129,32 @@ def beta_rule_of(group: str) -> str:
     return BetaConfig(**entries("beta")[group]).rule
 
 
-def own_training(experiment: str) -> dict[str, dict[str, Any]]:
-    """What an experiment changes in its protocol's training: kind of data -> setting -> value."""
+def own_training(experiment: str, protocol: str = "paper") -> dict[str, dict[str, Any]]:
+    """What an experiment changes in its protocol's training: kind of data -> setting -> value. Its limit of iterations
+    gives way where it leaves no room for the protocol's decay: the protocol's stopping rule would never apply."""
+    found = _own_training(experiment)
+    for kind, usual in training(protocol).items():
+        limit = found.get(kind, {}).get("max_iterations")
+        if limit is not None and not replace(usual, max_iterations=limit).has_room:
+            del found[kind]["max_iterations"]
+    return found
+
+
+def _own_training(experiment: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for item in experiments().get(experiment, {}).get("defaults", ()):
         if isinstance(item, str):
-            found |= own_training(item)
+            found |= _own_training(item)
     for kind, values in experiments().get(experiment, {}).get("training", {}).items():
         found[kind] = {**found.get(kind, {}), **values}
     return found
+
+
+def limits_given_up(experiment: str, protocol: str) -> dict[str, int]:
+    """Where an experiment's limit of iterations gives way to the protocol's: kind of data -> that of the protocol."""
+    own, held = _own_training(experiment), own_training(experiment, protocol)
+    gone = [kind for kind, values in own.items() if "max_iterations" in values.keys() - held[kind].keys()]
+    return {kind: training(protocol)[kind].max_iterations for kind in gone}
 
 
 def run_command(experiment: str, dataset: str) -> str:

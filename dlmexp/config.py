@@ -102,6 +102,16 @@ class TrainingConfig:
     parameterisation: list[str] = field(default_factory=lambda: ["whitened"])  # the first one, unless all are asked for
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
+    @property
+    def longest_decay(self) -> int:
+        """After which the limit of iterations still leaves room for the window of the stopping rule."""
+        return self.max_iterations - (self.window or 0)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the limit of iterations leaves room for the decay."""
+        return self.decay is None or bool(self.epochs) or self.decay <= self.longest_decay
+
 
 @dataclass
 class InitConfig:

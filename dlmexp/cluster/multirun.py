@@ -89,8 +89,8 @@ def _launch_on_cluster(checked: Sequence[Sweep], launch: Callable[[Task], int]) 
     blocks = []
     for found in checked:
         root, again = Path(found.cfg.results), to_refit(found, Store(found.cfg.results))
-        blocks.append(Block(root, tuple(found.cells), found.cfg.retry_failed, frozenset(again)))
-    submission = Submission(blocks, "+".join(dict.fromkeys(found.cfg.name for found in checked)))
+        blocks.append(Block(root, found.cfg.name, tuple(found.cells), found.cfg.retry_failed, frozenset(again)))
+    submission = Submission(blocks)
     with StopRequest() as stop:
         code = launch(SlurmTask(submission))
         if submission.error:

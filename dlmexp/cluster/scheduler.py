@@ -1,9 +1,10 @@
 """Queries to SLURM: the states of jobs, and the name and limits of the cluster."""
 
+import contextlib
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 # A job in one of these states is running, will run, or will return to the queue; in any other state it has ended.
@@ -111,6 +112,14 @@ def cancel_jobs(job_ids: Iterable[str]) -> None:
     _run("scancel", "--quiet", *sorted(job_ids))
 
 
+def rename_jobs(names: Mapping[str, str]) -> None:
+    """Give each of these jobs a name; the tasks of an array have one in common, and keep it where SLURM does not allow
+    another."""
+    lines = [f"update JobId={job_id} JobName={name}\n" for job_id, name in names.items()]
+    with contextlib.suppress(SchedulerUnavailable):
+        _run("scontrol", lines="".join(lines))
+
+
 def _accounted_states(job_ids: set[str]) -> dict[str, SlurmState]:
     """The final states of jobs that have left the queue, as far as the accounting database has them."""
     try:
@@ -136,10 +145,10 @@ def cluster_info() -> ClusterInfo:
     return ClusterInfo(name[1] if name else "", int(size[1]) if size else DEFAULT_MAX_ARRAY_SIZE)
 
 
-def _run(*command: str) -> list[str]:
-    """The lines a SLURM command prints."""
+def _run(*command: str, lines: str = "") -> list[str]:
+    """The lines a SLURM command prints; `lines` are what it reads."""
     try:
-        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        process = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
         raise SchedulerUnavailable(f"there is no {command[0]} on this machine") from None
     except subprocess.TimeoutExpired:

@@ -1,6 +1,7 @@
 """Submitting the blocks of a multirun to SLURM, waiting for the jobs, and reporting cells without a record."""
 
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ THREADS = (  # as many as cores were granted; srun needs a variable of its own
     "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
     "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
 )
+MOST_LETTERS = 100  # of a job's name
 PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
@@ -31,6 +33,7 @@ class Block:
     """The cells of one job of a multirun, and the results folder for their records."""
 
     root: Path
+    experiment: str
     cells: tuple[Cell, ...]
     retry_failed: bool
     again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
@@ -46,9 +49,13 @@ class Submission:
     """The blocks of a multirun in the order of Hydra's jobs, and what the launcher did with them."""
 
     blocks: list[Block]
-    experiment: str  # or several, with + between them
     job_ids: list[str] = field(default_factory=list)  # submitted now, or found in the queue
     error: str | None = None
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment, or of several with + between them."""
+        return "+".join(dict.fromkeys(block.experiment for block in self.blocks))
 
 
 def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
@@ -80,7 +87,8 @@ def _submit(
     if others := len(blocks) - len(selected):
         print(f"{others} of {len(blocks)} blocks need no new job")
     cluster = scheduler.cluster_info()
-    executor = _executor(submitit, settings(launcher.params, submission.experiment))
+    params = settings(launcher.params, submission.experiment)
+    executor, names = _executor(submitit, params), job_names(launcher.params["name"], blocks, job_overrides)
     for start in range(0, len(selected), cluster.max_array_size):
         array = selected[start : start + cluster.max_array_size]
         arguments = [
@@ -97,6 +105,7 @@ def _submit(
             keys = (cell.key for cell in blocks[i].cells)
             write_submission(job.paths.folder, job.job_id, cluster.name, job_overrides[i], keys)
             submission.job_ids.append(job.job_id)
+        scheduler.rename_jobs({job.job_id: names[i] for i, job in zip(array, jobs, strict=True)})
         number = jobs[0].job_id.partition("_")[0]
         folder = jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
@@ -112,6 +121,18 @@ def _blocks_to_submit(blocks: Sequence[Block]) -> tuple[list[int], list[str]]:
     to_run = [block.cells_to_run() for block in blocks]
     selected = [i for i, keys in enumerate(to_run) if keys - in_queue]
     return selected, [job_id for job_id, keys in active.items() if any(keys & some for some in to_run)]
+
+
+def job_names(prefix: str, blocks: Sequence[Block], job_overrides: Sequence[Sequence[str]]) -> list[str]:
+    """`PREFIX-EXPERIMENT-BLOCK` for each block, named after the values in which it differs from the others."""
+    shared = set(job_overrides[0]).intersection(*job_overrides)
+    names = []
+    for block, overrides in zip(blocks, job_overrides, strict=True):
+        differing = [one.partition("=") for one in overrides if one not in shared]
+        words = [re.sub(r"[^\w.+-]+", "+", value, flags=re.ASCII) for key, _, value in differing if key != "experiment"]
+        words = [word.strip("+") for word in words]
+        names.append("-".join([prefix, block.experiment, *filter(None, words)])[:MOST_LETTERS])
+    return names
 
 
 def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:

@@ -84,13 +84,17 @@ def _not_finite(X: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str]]:
     # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
     if not (np.abs(y) < MAX_ABS_VALUE).all():
         row = int(np.argmin(np.abs(y) < MAX_ABS_VALUE))
-        yield "finite", f"the target of row {row + 1} is {y[row]}"
+        yield "finite", f"the target of row {row + 1} is {y[row]}{_too_large(y[row])}"
     low, high = X.min(axis=0, initial=0.0), X.max(axis=0, initial=0.0)
     bad = ~((low > -MAX_ABS_VALUE) & (high < MAX_ABS_VALUE))
     if bad.any():
         column = int(np.argmax(bad))
         row = int(np.argmin(np.abs(X[:, column]) < MAX_ABS_VALUE))
-        yield "finite", f"row {row + 1}, feature {column + 1} is {X[row, column]}"
+        yield "finite", f"row {row + 1}, feature {column + 1} is {X[row, column]}{_too_large(X[row, column])}"
+
+
+def _too_large(value: float) -> str:
+    return f", above {MAX_ABS_VALUE:g}: choose larger units" if np.isfinite(value) else ""
 
 
 def _wrong_targets(y: np.ndarray, task: str) -> Iterator[tuple[str, str]]:

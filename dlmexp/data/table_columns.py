@@ -1,5 +1,6 @@
 """The columns of a user's table: what kind each is, and the features it becomes."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -123,6 +124,8 @@ def features(
                 "leaves it out"
             )
         return Column(name, "date"), days(column)[:, None], "date"
+    if name in dates:
+        raise UserError(f"csv.dates: column '{name}' holds {kind} such as '{column[0]}': write dates as 2020-12-31")
     if kind == "numbers" and name not in categories:
         return Column(name), column[:, None], "number"
     if name not in categories:
@@ -148,13 +151,24 @@ def _one_hot(
     if len(levels) > most:
         raise UserError(
             f"column '{name}' is a category with {len(levels)} distinct values (e.g. '{levels[0][:40]}') in "
-            f"{len(column)} rows, more than {most}: csv.drop=[{name}] leaves it out"
+            f"{len(column)} rows, more than {most}: csv.drop=[{name}] leaves it out{_written_otherwise(levels[0])}"
         )
     values = (text[:, None] == levels[1:]).astype(np.float64)
     values[lacking] = np.nan
     base = f", base '{levels[0]}'" if len(levels) else ""
     described = Column(name, "category", tuple(levels.tolist()), kind)
     return described, values, f"category of {counted(len(levels), 'level')}{base}"
+
+
+def _written_otherwise(text: str) -> str:
+    """What to do about text that would be a number or a date if it were written in another way."""
+    if re.fullmatch(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}", text):
+        return "; if these are dates, write them as 2020-12-31"
+    if re.fullmatch(r"-?\d+,\d+", text):
+        return "; if these are numbers, write them with a decimal point and without commas between thousands"
+    if re.fullmatch(r"[^\w.-]*\s*-?[\d.,' ]+\s*[^\w.]*", text):
+        return "; if these are numbers, write them without signs and units"
+    return ""
 
 
 def labels(name: str, column: np.ndarray, task: str) -> tuple[np.ndarray, list[str]]:
@@ -170,7 +184,9 @@ def labels(name: str, column: np.ndarray, task: str) -> tuple[np.ndarray, list[s
         return codes.astype(np.float64), texts
     if column.dtype == object:
         refuse_stray_text(name, column)
-        raise UserError(f"csv.target={name} is text (e.g. '{column[0]}'): a {task} target is a number")
+        example = str(column[0])
+        advice = _written_otherwise(example)
+        raise UserError(f"csv.target={name} is text (e.g. '{example[:40]}'): a {task} target is a number{advice}")
     return column, []
 
 

@@ -2,10 +2,13 @@
 
 import numpy as np
 
+from dlmexp.console import counted
 from dlmexp.data.table_columns import kind_of, missing
 from dlmexp.errors import UserError
 
 ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
+MANY = 0.1  # as a share of the rows: so many copies are no coincidence
+RARE = 10  # rows of a class
 
 
 def counts_rows(column: np.ndarray) -> bool:
@@ -19,6 +22,26 @@ def check_target(name: str, y: np.ndarray) -> None:
     """Refuse a target that is the same everywhere."""
     if len(y) > 1 and (y == y[0]).all():
         raise UserError(f"csv.target={name}: it is {y[0]:g} in all {len(y)} rows, so there is nothing to predict")
+
+
+def repeated_rows(X: np.ndarray, y: np.ndarray) -> str | None:
+    """A warning if many rows occur several times: of copies, some are trained on and others tested on."""
+    rows = np.column_stack([X, y])
+    repeated = len(rows) - len({hash(row.tobytes()) for row in rows})
+    if len(rows) < ENOUGH or repeated <= len(rows) * MANY:
+        return None
+    return (
+        f"{repeated} of {len(rows)} rows are copies of others, so that some test rows are trained on; leave copies out "
+        "or keep them together with csv.split=group csv.by=COLUMN"
+    )
+
+
+def rare_class(labels: tuple[str, str], y: np.ndarray) -> str | None:
+    """A warning if there are hardly any rows of a class."""
+    for label, rows in zip(labels, (int((y == 0).sum()), int((y == 1).sum())), strict=True):
+        if rows < RARE:
+            return f"class '{label}' has {counted(rows, 'row')}: not every training, validation and test set has some"
+    return None
 
 
 def leaks(name: str, column: np.ndarray, target: str, y: np.ndarray, task: str, insisted: bool) -> str | None:
@@ -67,7 +90,8 @@ def _threshold(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
 def _same_up_to_units(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
     if (x == x[0]).all():
         return None
-    slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
+    with np.errstate(over="ignore", invalid="ignore"):  # values so large are refused for that
+        slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
     offset = y.mean() - slope * x.mean()
     if np.abs(slope * x + offset - y).max() <= 1e-9 * np.abs(y - y.mean()).max():
         return True, f"the target is {slope:.6g} times it" + (f" plus {offset:.6g}" if abs(offset) > 1e-9 else "")

@@ -10,6 +10,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure, Panel
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS
 from dlmexp.records.results import Results
+from dlmexp.records.terms import parse_terms
 from dlmexp.records.wanted import same
 
 COORDINATES = (
@@ -54,17 +55,7 @@ class Drawing:
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`field=value[,value...]` terms as a dictionary; UserError for a field that cells do not have."""
-    wanted: dict[str, list[str]] = {}
-    for term in terms:
-        name, equals, values = term.partition("=")
-        if not equals or not values:
-            raise UserError(f"--by {term}: write field=value, for instance dataset=flights")
-        if name in SETTINGS:
-            raise UserError(f"--by {term}: {name} is a setting of training; say --where {name}={values}")
-        if name not in COORDINATES:
-            raise UserError(f"--by {term}: a cell has no field '{name}': {nearest(name, list(COORDINATES))}")
-        wanted.setdefault(name, []).extend(values.split(","))
-    return wanted
+    return parse_terms("--by", terms, COORDINATES, SETTINGS)
 
 
 def restrict(results: Results, wanted: Mapping[str, list[str]]) -> Results:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedModel, decoded
-from dlmexp.plan.cell import SHARED
+from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 from dlmexp.records.terms import parse_terms
 from dlmexp.records.wanted import same
 
-MORE = ("key", "method", "protocol")  # what can be asked for beside the fields of a cell
+# What can be asked for: the fields of a cell, and what else is known of its record.
+ASKED_FOR = ("key", "method", "protocol", *(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"))
 SHOWN = 8
 REFIT = "give the command of that run again with refit=true (keep=all for models at every beta)"
 
@@ -19,7 +20,7 @@ REFIT = "give the command of that run again with refit=true (keep=all for models
 def chosen(results: Results, where: Sequence[str], every_seed: bool = False, option: str = "--where") -> list[Record]:
     """The cell with the best validation NLL among those with a model that match all terms; with `every_seed`, the best
     one of every seed that was trained in the same way. `option` is how the user has given the terms."""
-    folder, wanted = results.store.root, parse_terms(option, where, MORE)
+    folder, wanted = results.store.root, parse_terms(option, where, ASKED_FOR)
     with_model = [record for record in results.records.values() if results.store.has_model(record)]
     if not with_model:
         raise UserError(f"there are no models in '{folder}': {REFIT}")

@@ -116,11 +116,12 @@ def _training(what: str, training: TrainingConfig) -> None:
         _one_of(f"{what}.parameterisation", name, list(PARAMETERISATIONS))
     if (training.final_lr is None) != (training.decay is None):
         raise UserError(f"{what}: final_lr and decay belong together; give both, or null for both")
-    longest = training.max_iterations - (training.window or 0)
-    if training.decay is not None and not training.epochs and training.decay > longest:
+    if not training.has_room:
+        shorter = f", or {what}.decay={training.longest_decay} at most" if training.longest_decay > 0 else ""
         raise UserError(
-            f"{what}.decay={training.decay}: the stopping rule applies after the decay, for which max_iterations="
-            f"{training.max_iterations} leaves no room; give at most {longest}"
+            f"{what}.max_iterations={training.max_iterations}: it leaves no room for the decay of {training.decay} "
+            f"iterations and the stopping rule's window after it; give at least "
+            f"{training.decay + (training.window or 0)}{shorter}"
         )
     starts = {f"{what}.initial": training.initial}
     for name, method in training.by_method.items():

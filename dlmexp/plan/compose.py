@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dlmexp.catalogue import datasets
+from dlmexp.catalogue import datasets, limits_given_up
 from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
@@ -32,6 +32,17 @@ def with_default(overrides: Sequence[str]) -> list[str]:
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
+def with_room(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with the protocol's limit of iterations where the experiment's leaves no room for the decay. What
+    users or presets say about the limit holds."""
+    selected = {_key(one): one.partition("=")[2] for one in overrides}
+    if selected.get("preset", "null") != "null":
+        return list(overrides)
+    limits = limits_given_up(selected.get("experiment", ""), selected.get("protocol", "paper"))
+    limits = {f"training.{kind}.max_iterations": limit for kind, limit in limits.items()}
+    return [*(f"{name}={limit}" for name, limit in limits.items() if name not in selected), *overrides]
+
+
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`); its plugins are imported.
 
@@ -40,6 +51,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     for one, typed in zip(parsed(overrides), overrides, strict=True):
         if one.is_sweep_override():
             raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
+    overrides = with_room(overrides)
     composed = _composed(overrides)
     _check_table(composed)
     with as_sentences(overrides):
@@ -84,7 +96,8 @@ def _check_table(composed: DictConfig) -> None:
     """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
     if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
-            raise UserError(f"csv.task={composed.csv.task}: give one of {', '.join(get_args(Task))}")
+            given = "is not set" if composed.csv.task is None else f"={composed.csv.task}"
+            raise UserError(f"csv.task{' ' * (given[0] != '=')}{given}: give one of {', '.join(get_args(Task))}")
         for what in ("path", "target"):
             if not composed.csv[what] and not (what == "target" and composed.csv.arrays):  # which name the target
                 raise UserError(f"dataset=csv needs csv.{what}: csv.path=FILE csv.target=COLUMN csv.task=TASK")

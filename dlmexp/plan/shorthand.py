@@ -4,6 +4,7 @@
 `hydra.launcher.partition=a,b`.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,7 @@ from dlmexp.errors import UserError
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
 GROUPS = ("dataset", "method", "estimator")  # of which several can be selected
 FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
+PATHS = ("csv.path", "csv.test", "results", "data_root")
 MOST_SEEDS = 1000
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 NUMBERS = re.compile(rf"\[?\s*{NUMBER}(\s*,\s*{NUMBER})*\s*\]?")
@@ -53,6 +55,8 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             found.append(override)
             continue
         key, value = _renamed(key), value.strip()
+        if key in PATHS and value.startswith("~"):
+            value = os.path.expanduser(value)  # as shells do for words that begin with it
         if key.startswith("training.") and key.count(".") == 1 and key.partition(".")[2] in TRAINING:
             general += _for_all_kinds(key.partition(".")[2], value)
         elif key == "csv.arrays" or key.startswith("csv.arrays."):
@@ -63,6 +67,8 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             found.append(f"seeds={_seeds(value, multirun)}")
         elif key in GROUPS and "," in value and not value.startswith("[") and not multirun:
             found.append(f"{key}=[{value}]")
+        elif key == "hydra.launcher.setup":
+            found.append(f"{key}={_lines(value)}")
         elif multirun and key.startswith("hydra.launcher.") and "," in value and re.match(r"[^'\"\[{(]+$", value):
             found.append(f"{key}='{value}'")  # one launcher for all jobs: no values of jobs, but `partition=a,b`
         elif key in LISTS:
@@ -112,6 +118,14 @@ def _list_of(first: int, last: int, typed: str) -> str:
     if last - first >= MOST_SEEDS:
         raise UserError(f"seeds={typed[:40]}: those are more than {MOST_SEEDS} seeds; give fewer")
     return "[" + ",".join(str(seed) for seed in range(first, last + 1)) + "]"
+
+
+def _lines(value: str) -> str:
+    """Shell lines as a list of text: `[module load cuda]`, `module load cuda`, or already in quotes."""
+    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    if not inner or any(mark in inner for mark in ("'", '"', "${")):
+        return value
+    return "[" + ",".join(f"'{line.strip()}'" for line in inner.split(",")) + "]"
 
 
 def _quoted(key: str, value: str) -> str:

@@ -39,8 +39,10 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
-        _check_columns(path, stream.readline(MAX_HEADER).count(sep.encode()) + 1)
+    header = first_line(path)
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
+    _check_columns(path, header.count(sep.encode()) + 1)
     with open_raw(path, limit=MAX_TABLE_BYTES) as stream, _pyarrow(f"{path} is not a CSV file with a header"):
         found = csv.read_csv(
             stream,
@@ -50,6 +52,12 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     if not _is_utf8(found):
         raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
     return found
+
+
+def first_line(path: Path) -> bytes:
+    """The first line of a text file, perhaps gzipped."""
+    with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
+        return stream.readline(MAX_HEADER)
 
 
 def read_feather(path: Path) -> "pa.Table":

@@ -57,7 +57,7 @@ def of_experiment(experiment: str, protocol: str, kind: str, selects: bool = Tru
     """What an experiment asks for on one kind of data: the protocol, with what the experiment's own file changes in it.
     `selects`: whether beta is selected, so that the grid matters."""
     usual = catalogue.training(protocol).get(kind, TrainingConfig())
-    own = catalogue.own_training(experiment).get(kind, {})
+    own = catalogue.own_training(experiment, protocol).get(kind, {})
     changes = {TRAINING + name: value for name, value in own.items() if getattr(usual, name, None) != value}
     if selects and (rule := catalogue.beta_rule(experiment, protocol)) != catalogue.beta_rule("", protocol):
         changes["beta"] = rule

@@ -47,7 +47,8 @@ def _target(data: Dataset) -> str:
     if data.task == "binary":
         zero, one = data.facts["classes"]
         ones = int(data.y.sum())
-        return f"class 1 is '{one}' ({ones} rows), class 0 is '{zero}' ({len(data.y) - ones} rows)"
+        zeros = counted(len(data.y) - ones, "row")
+        return f"class 1 is '{one}' ({counted(ones, 'row')}), class 0 is '{zero}' ({zeros})"
     return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"
 
 

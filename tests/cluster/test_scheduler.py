@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from dlmexp.cluster.scheduler import ClusterInfo, SchedulerUnavailable, SlurmState, cluster_info, job_states
+from dlmexp.cluster.scheduler import (
+    ClusterInfo,
+    SchedulerUnavailable,
+    SlurmState,
+    cluster_info,
+    job_states,
+    rename_jobs,
+)
 from dlmexp.records.provenance import own_job
 
 Answers = Callable[..., None]
@@ -120,3 +127,13 @@ def test_own_job(env: dict[str, str], job: str | None, monkeypatch: pytest.Monke
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert own_job() == job
+
+
+@pytest.mark.parametrize("code", [0, 1], ids=["allowed", "refused"])
+def test_jobs_are_renamed_by_one_command_and_a_refusal_is_no_error(tmp_path: Path, answers: Answers, code: int):
+    answers("scontrol")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat >> {tmp_path}/read\nexit {code}\n")
+    rename_jobs({"12_0": "dlmexp-class-log-banana", "12_1": "dlmexp-class-log-ringnorm"})
+    assert (tmp_path / "read").read_text() == (
+        "update JobId=12_0 JobName=dlmexp-class-log-banana\nupdate JobId=12_1 JobName=dlmexp-class-log-ringnorm\n"
+    )

@@ -1,6 +1,7 @@
 """Waiting for jobs, with a made-up SLURM: what is printed, and when waiting ends."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from dlmexp.cluster import submission as module
 from dlmexp.cluster.scheduler import SlurmState
-from dlmexp.cluster.submission import PATIENCE, SETUP, THREADS, Submission, settings, wait
+from dlmexp.cluster.submission import PATIENCE, SETUP, THREADS, Block, Submission, job_names, settings, wait
 
 PENDING, RUNNING, ENDED = SlurmState("PENDING", reason="Resources"), SlurmState("RUNNING", "node1"), SlurmState("ENDED")
 STUCK = SlurmState("PENDING", reason="PartitionConfig")
@@ -31,7 +32,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         monkeypatch.setattr(module.scheduler, "job_states", job_states)
         monkeypatch.setattr(module, "POLL_SECONDS", (0.0, 0.0))
         stop: Any = SimpleNamespace(received=None)
-        wait(Submission([], "mine", ["1_0", "1_1"]), stop)
+        wait(Submission([], ["1_0", "1_1"]), stop)
         return capsys.readouterr().out.splitlines(), asked
 
     return run
@@ -88,6 +89,30 @@ def test_jobs_are_named_after_their_experiment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(SETUP, raising=False)
     found = settings(PARAMS, "class-log")
     assert found == {**PARAMS, "setup": [THREADS], "name": "dlmexp-class-log"}
+
+
+@pytest.mark.parametrize(
+    ("experiments", "overrides", "expected"),
+    [
+        (["class-log"], [["dataset=banana", "seeds=[0]"]], ["dlmexp-class-log"]),
+        (
+            ["class-log", "class-log"],
+            [["dataset=banana", "method=elbo", "seeds=[0]"], ["dataset=ringnorm", "method=elbo", "seeds=[0]"]],
+            ["dlmexp-class-log-banana", "dlmexp-class-log-ringnorm"],
+        ),
+        (
+            ["reg-log", "class-log"],
+            [["experiment=reg-log", "sizes=[5%,10]"], ["experiment=class-log", "sizes=['5 %']"]],
+            ["dlmexp-reg-log-5+10", "dlmexp-class-log-5"],
+        ),
+        (["mine", "mine"], [["csv.name=" + 200 * "a"], ["csv.name=b"]], ["dlmexp-mine-" + 88 * "a", "dlmexp-mine-b"]),
+    ],
+)
+def test_jobs_of_an_array_are_named_after_their_blocks(
+    experiments: list[str], overrides: list[list[str]], expected: list[str]
+):
+    blocks = [Block(Path(), experiment, (), False) for experiment in experiments]
+    assert job_names("dlmexp", blocks, overrides) == expected
 
 
 @pytest.mark.parametrize(("minutes", "delay"), [(240, 120), (4, 60), (1, 15)])

@@ -256,5 +256,22 @@ def test_refused_in_a_sentence(word, said):
 
 
 def test_a_decay_leaves_room_for_the_stopping_rule():
-    with pytest.raises(UserError, match="leaves no room"):
+    with pytest.raises(UserError, match=r"max_iterations=300: it leaves no room .* give at least 6500$"):
         candidates("dataset=banana", "protocol=converged", "training.binary.max_iterations=300")
+    with pytest.raises(UserError, match=r"give at least 6500, or training.binary.decay=400 at most$"):
+        candidates("dataset=banana", "protocol=converged", "training.binary.max_iterations=900")
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ((), 1000),
+        (("protocol=released",), 1000),
+        (("protocol=converged",), 20000),
+        (("protocol=converged", "training.binary.max_iterations=7000"), 7000),
+        (("protocol=converged", "preset=quick"), 200),
+    ],
+)
+def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
+    """Under every protocol it can be run as it stands, and under `converged` it has converged where it stops."""
+    assert {one.max_iterations for some in candidates("experiment=default", *words) for one in some.cells} == {limit}

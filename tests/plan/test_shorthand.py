@@ -145,10 +145,35 @@ def test_arrays_of_an_npz_file_are_named(tmp_path):
         ("hydra.launcher.partition=a,b", "hydra.launcher.partition='a,b'"),
         ("hydra.launcher.partition='a,b'", "hydra.launcher.partition='a,b'"),
         ("hydra.launcher.partition=a", "hydra.launcher.partition=a"),
-        ("hydra.launcher.setup=[a,b]", "hydra.launcher.setup=[a,b]"),
+        ("hydra.launcher.setup=[a,b]", "hydra.launcher.setup=['a','b']"),
     ],
 )
 def test_settings_of_the_launcher_are_no_values_of_jobs(typed, meant):
     (found,) = spelled_out([typed], multirun=True)
     assert found == meant
     assert not OverridesParser.create().parse_override(found).is_sweep_override()
+
+
+def test_home_is_spelled_out_in_paths(monkeypatch: pytest.MonkeyPatch):
+    """Shells do not: `results=~/runs` would be a folder called `~`."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert spelled_out(["results=~/runs", "csv.path=~/t.csv", "csv.target=~y"]) == [
+        "results=/home/ada/runs", "csv.path=/home/ada/t.csv", "csv.target='~y'",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "lines"),
+    [
+        ("[module load cuda]", ["module load cuda"]),
+        ("module load cuda", ["module load cuda"]),
+        ("[export A=1,cd /scratch]", ["export A=1", "cd /scratch"]),
+        ("['echo a, b']", ["echo a, b"]),
+        ("[]", []),
+    ],
+)
+def test_shell_lines_of_a_launcher_need_no_inner_quotes(typed: str, lines: list[str]):
+    (override,) = spelled_out([f"hydra.launcher.setup={typed}"], multirun=True)
+    value = OverridesParser.create().parse_override(override).value()
+    assert isinstance(value, list)
+    assert list(map(str, value)) == lines

@@ -159,6 +159,7 @@ def test_the_default_experiment_changes_its_protocol() -> None:
     assert of_experiment("default", "paper", "binary").label == (
         "paper, max_iterations=1000, beta=n, n/10, ... >= 0.01"
     )
+    assert of_experiment("default", "converged", "binary").label == "converged, beta=n, n/10, ... >= 0.01"
     assert of_experiment("class-log", "released", "binary") == Setting("released")
 
 

@@ -14,7 +14,7 @@ from dlmexp.data.schema import Column, Label, Schema
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.table_files import read_table, table_suffix
 from dlmexp.data.table_options import TableOptions, table_options
-from dlmexp.data.traps import check_target, counts_rows, leaks
+from dlmexp.data.traps import check_target, counts_rows, leaks, rare_class, repeated_rows
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.arrays import read_npz
 
@@ -55,6 +55,8 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         "target": target, "classes": classes, "left_out": left_out, "warnings": warnings,
     }  # fmt: skip
     X = np.concatenate(arrays, axis=1)
+    of_rows = [repeated_rows(X, y), rare_class((classes[0], classes[1]), y) if classes else None]
+    warnings += [text for text in of_rows if text]
     if options.missing == "mean" and (count := int(np.isnan(X).any(axis=1).sum())):
         facts["filled"] = count
     return Parsed(X, y, facts, _arrangement(columns, options, test_rows))
@@ -173,6 +175,9 @@ def _without_missing(
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
             raise UserError(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
+    for name, column in columns.items() if table_suffix(path) != ".npz" else ():
+        if name not in (target, options.by) and of.missing(column).all():
+            raise UserError(f"{path.name}: column '{name}' is empty: csv.drop=[{name}] leaves it out")
     strict = columns.items() if options.missing == "refuse" else [
         (name, columns[name]) for name in (target, options.by) if name and options.missing == "mean"
     ]  # fmt: skip
