@@ -12,7 +12,8 @@ from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
 from dlmexp.claims.render import changes, claim_by_claim, evidence_words, repetitions_words, summaries
 from dlmexp.claims.rules import Verdict
 from dlmexp.figures import style
-from dlmexp.figures.compose import Drawn, render
+from dlmexp.figures.compose import render
+from dlmexp.figures.measure import Drawn
 from dlmexp.figures.plot import measured
 from dlmexp.figures.save import encode
 from dlmexp.records.results import Results
