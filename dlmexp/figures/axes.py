@@ -94,6 +94,29 @@ def blank(ax: Axes, text: str, command: str) -> None:
     )  # fmt: skip
 
 
+def write_beside(ax: Axes, text: str) -> None:
+    """A remark in the corner where it covers least of what is drawn."""
+    drawn = [line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float)) for line in ax.lines]
+    inside = [ax.transAxes.inverted().transform(_along(points)) for points in drawn if len(points)]
+    points = np.concatenate([np.zeros((0, 2)), *inside])
+
+    def covered(corner: tuple[float, float]) -> int:
+        return int((np.abs(points - corner) < (0.5, 0.15)).all(axis=1).sum())
+
+    x, y = min(((1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0)), key=covered)
+    ax.text(
+        abs(x - 0.02), abs(y - 0.02), text, transform=ax.transAxes, ha="right" if x else "left",
+        va="top" if y else "bottom", fontsize=5.5, color=style.MISSING,
+    )  # fmt: skip
+
+
+def _along(points: np.ndarray) -> np.ndarray:
+    """Points on the line through these points, those that are not finite apart."""
+    points = points[np.isfinite(points).all(axis=1)]
+    shares = np.linspace(0, 1, 20)[:, None, None]
+    return np.concatenate([points, ((1 - shares) * points[:-1] + shares * points[1:]).reshape(-1, 2)])
+
+
 def line_style(look: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
     return {

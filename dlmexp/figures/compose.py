@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, style
@@ -13,6 +14,7 @@ from dlmexp.figures.effect_axes import effect_legend
 from dlmexp.figures.gaps import missing_lines
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.notes import notes_below
+from dlmexp.figures.scales import few_ticks
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
@@ -42,16 +44,17 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     canvas = Canvas(figsize=(width, height), layout="constrained")
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
     grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
-    drawn_axes: list[list[Any]] = [[] for _ in range(rows)]
+    drawn_axes: dict[tuple[int, int], list[Any]] = {}  # by row: the panels, and the axes below them
     for place, index in enumerate(panels):
         row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
         _panel(ax, index, drawn)
         if not _empty(drawn.series[index]):
-            drawn_axes[row].append(ax)
+            for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
+                drawn_axes.setdefault((row, below), []).append(one)
     if drawn.drawing.protocols:
-        for together in drawn_axes:
-            _same_heights(together)
+        for together in drawn_axes.values():
+            _same_limits(together, any(panel.kind == "effects" for panel in drawn.drawing.panels))
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -87,9 +90,15 @@ def _shown(drawn: Drawn) -> list[int]:
     return [i for row in rows if not all(_empty(drawn.series[i]) for i in row) for i in row] or everything
 
 
-def _same_heights(row: list[Any]) -> None:
-    """The same limits, so that panels side by side can be compared."""
-    if len({ax.get_yscale() for ax in row}) == 1:
+def _same_limits(row: list[Any], across: bool) -> None:
+    """The same limits, so that panels side by side can be compared: heights, or (`across`) those of effects."""
+    if across:
+        limits = [ax.get_xlim() for ax in row]
+        low, high = min(low for low, _ in limits), max(high for _, high in limits)
+        for ax in row:
+            ax.set_xlim(low, high)
+            ax.xaxis.set_major_locator(FixedLocator(few_ticks(low, high)))
+    elif len({ax.get_yscale() for ax in row}) == 1:
         limits = [ax.get_ylim() for ax in row]
         for ax in row:
             ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
@@ -106,9 +115,10 @@ def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
     protocol = drawing.protocols[index] if drawing.protocols else ""
     of = drawing.stand_ins.get(panel.dataset)
-    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
+    # Side by side there is no room for it; the notes say whom it stands in for.
+    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of and not protocol else panel.dataset
     about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
-    separator = "\n" if panel.kind == "effects" else ", "  # narrow panels
+    separator = "\n" if panel.kind == "effects" and drawing.columns > 4 else ", "  # narrow panels
     ax.set_title(_letter(index, drawing) + separator.join(text for text in about if text), loc="left")
     if _empty(series):
         axes.blank(ax, "not run", drawn.commands[index])
@@ -116,7 +126,7 @@ def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
     if panel.kind != "effects" and (text := _not_run(series, drawn.folders)):  # their rows say so themselves
-        ax.text(0.98, 0.98, text, transform=ax.transAxes, ha="right", va="top", fontsize=5.5, color=style.MISSING)
+        axes.write_beside(ax, text)
 
 
 def _not_run(series: list[Series], folders: list[str]) -> str:
