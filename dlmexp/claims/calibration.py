@@ -57,6 +57,7 @@ for claim in (
         22, "DLM is better calibrated than ELBO: coverage and CRPS in regression, ECE and Brier score in binary, "
         "coverage in counts.",
         better_calibrated, all_parts, ("reg-log", "class-log", "count-log"), both=True,
+        shown_in=("calibration-reg", "calibration-class", "calibration-count"),
     ),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)

@@ -9,7 +9,6 @@ be seen.
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, all_parts, made_by
 from dlmexp.claims.rules import Verdict, between
 from dlmexp.claims.thresholds import COST_MARGIN, OVERLAP_SECONDS
+from dlmexp.records.clock import spans
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record, Result
 
@@ -27,19 +27,10 @@ SHARED = "no two runs that could be compared had the device to themselves, by th
 
 def alone(records: list[Record]) -> set[str]:
     """Keys of the records whose batch overlaps with no other on its machine and device."""
-    batches: dict[tuple[Any, ...], list[Record]] = defaultdict(list)
-    for record in records:
-        if record.result.seconds and record.made.time:
-            made = record.made
-            batches[(made.host, made.device), (record.cell.group, made.command, made.commit)].append(record)
-    devices: dict[tuple[Any, ...], list[tuple[float, float, list[Record]]]] = defaultdict(list)
-    for (device, _), several in batches.items():
-        end = max(datetime.fromisoformat(str(record.made.time)).timestamp() for record in several)
-        devices[device].append((end - sum(record.result.seconds or 0.0 for record in several), end, several))
     found: set[str] = set()
-    for spans in devices.values():
-        begins, ends = (np.array([span[i] for span in spans]) for i in (0, 1))
-        for index, (begin, end, several) in enumerate(spans):
+    for batches in spans(records).values():
+        begins, ends = (np.array([span[i] for span in batches]) for i in (0, 1))
+        for index, (begin, end, several) in enumerate(batches):
             overlap = np.minimum(ends, end) - np.maximum(begins, begin)
             overlap[index] = 0.0
             if overlap.max() <= OVERLAP_SECONDS:

@@ -54,6 +54,12 @@ class Claim:
     sum_up: Callable[[list[Finding]], Verdict]
     experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
     both: bool = False  # binary and count data: judged under both parameterisations
+    shown_in: tuple[str, ...] = ()  # figures that show it, if they are not those named like its experiments
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names of the figures that show what it is about."""
+        return self.shown_in or self.experiments
 
 
 MODULES = (

@@ -153,8 +153,10 @@ def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Ju
 
 
 def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
-    """By name, each protocol and each changed one with its results; a record may serve several."""
+    """By name, each protocol and each changed one with its results; a record may serve several. What an experiment that
+    no claim names changes in a protocol is a column only if it is asked for, or if there is no other."""
     columns: dict[str, Setting] = {}
+    beside: set[str] = set()
     choices: dict[str, list[Choice]] = {}
     for at_hand in results.at_hand.values():
         for setting, several in at_hand.items():
@@ -162,7 +164,11 @@ def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Settin
                 name = _column(setting, several[0])
                 columns.setdefault(name, Setting(name) if name == setting.protocol else setting)
                 choices.setdefault(name, []).extend(several)
-    if len(choices) < 2 and wanted == ANY:
+                if _unclaimed(experiment_of(setting, several[0])):
+                    beside.add(name)
+    if not wanted.where and choices.keys() - beside:
+        choices = {name: several for name, several in choices.items() if name not in beside}
+    if len(choices) < 2 and wanted == ANY and not beside:
         return {name: (columns.get(name, PLAIN), results) for name in choices or (PROTOCOLS[0],)}
     ranks = {name: rank for rank, name in enumerate(PROTOCOLS)}
     ordered = sorted(choices, key=lambda name: (ranks.get(p := columns[name].protocol, len(ranks)), p, name))
@@ -172,12 +178,15 @@ def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Settin
 def _column(setting: Setting, one: Choice) -> str:
     """The protocol's name where the records are what it asks for, or what an experiment that some claim names makes of
     it; otherwise what is different is in the name."""
-    if (experiment := experiment_of(setting, one)) is None:
+    experiment = experiment_of(setting, one)
+    if experiment is None:
         return setting.label
-    named = {name for claim in claims() for name in claim.experiments}
-    return (
-        f"{setting.protocol}, experiment={experiment}" if experiment and experiment not in named else setting.protocol
-    )
+    return f"{setting.protocol}, experiment={experiment}" if _unclaimed(experiment) else setting.protocol
+
+
+def _unclaimed(experiment: str | None) -> bool:
+    """Whether it is an experiment that no claim is judged by, such as `anatomy`."""
+    return bool(experiment) and experiment not in {name for claim in claims() for name in claim.experiments}
 
 
 def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judgement:

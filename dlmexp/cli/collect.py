@@ -19,6 +19,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     instead.add_argument("--running", metavar="FILE", help="curves of cells in training to this .csv or .parquet file")
     instead.add_argument("--pack", metavar="FILE", help="write all records to one file (named records*.tar.xz) instead")
     parser.add_argument("--light", action="store_true", help="with --pack: only the data that figures and claims need")
+    parser.add_argument("--new", action="store_true", help="with --pack: only records that no pack in the folder has")
+    parser.add_argument("--protocol", metavar="NAME", help="with --pack: only records of this protocol, unchanged")
     parser.set_defaults(run=run)
 
 
@@ -32,8 +34,9 @@ def run(args: argparse.Namespace) -> int:
         return _pack(args)
     if args.running is not None:
         return _running(args)
-    if args.light:
-        raise UserError("--light needs --pack FILE, as in --pack records.tar.xz --light")
+    for option, given in (("--light", args.light), ("--new", args.new), ("--protocol NAME", args.protocol)):
+        if given:
+            raise UserError(f"{option} needs --pack FILE, as in --pack records.tar.xz {option}")
     for path, rows in collect(args.results, args.experiment):
         print(f"{path}: {rows} rows")
     return 0
@@ -44,7 +47,9 @@ def _pack(args: argparse.Namespace) -> int:
     from dlmexp.records.collect import collect_pack
 
     check_writable(Path(args.pack), Path(args.pack).parent, "--pack")
-    print(f"{args.pack}: {collect_pack(args.results, args.pack, args.light)} records")
+    count = collect_pack(args.results, args.pack, args.light, args.new, args.protocol)
+    size = Path(args.pack).stat().st_size / 1e6
+    print(f"{args.pack}: {count} records, {size:.1f} MB")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,11 +13,23 @@ from dlmexp.figures import style
 from dlmexp.figures.effect_axes import draw_effects
 from dlmexp.figures.families.gradients import STATISTICS
 from dlmexp.figures.panels import Panel
-from dlmexp.figures.scales import STEPS, compact, frame, frame_of_height, frame_of_optimum, log_x, scale_of, scale_y
+from dlmexp.figures.scales import (
+    STEPS,
+    compact,
+    frame,
+    frame_of_height,
+    frame_of_optimum,
+    log_x,
+    scale_of,
+    scale_y,
+    tick_zero,
+)
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 
 START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
+APART = 10.0  # so many times smaller than the smallest other β is where β = 0 is drawn
+NATS = 5.0  # an NLL within so many is on a linear axis
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
 
 
@@ -39,10 +52,12 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         log_x(ax, "training rows n", compact)
     elif panel.kind == "betas":
         log_x(ax, "β")
+        if (zero := _zero(drawn)) is not None:
+            tick_zero(ax, zero)
         ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
     elif panel.kind == "curve":
         ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
         ax.xaxis.set_major_formatter(FuncFormatter(compact))
     if panel.kind == "sizes" and panel.metric.startswith("coverage_"):
         ax.axhline(int(panel.metric.removeprefix("coverage_")) / 100, color=style.MISSING, linewidth=0.6, zorder=0.5)
@@ -54,7 +69,9 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         means = np.concatenate([some["mean"].to_numpy(dtype=float) for some in points])
         if panel.kind == "betas" and frame_of_optimum(ax, points, error):
             means = means[:0]  # the frame is linear
-        scale_y(ax, means, panel.kind != "curve", panel.log)
+        # The 0 of an NLL means nothing: it is on a log axis only where some are many nats above the others.
+        near = panel.metric == "nll" and (not len(means) or np.nanmax(means) - np.nanmin(means) < NATS)
+        scale_y(ax, means, panel.kind != "curve" and not near, panel.log)
         if panel.kind == "curve" and panel.height is not None:
             frame_of_height(ax, points, panel.height)
         elif panel.kind == "curve":
@@ -77,12 +94,36 @@ def blank(ax: Axes, text: str, command: str) -> None:
     )  # fmt: skip
 
 
+def write_beside(ax: Axes, text: str) -> None:
+    """A remark in the corner where it covers least of what is drawn."""
+    drawn = [line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float)) for line in ax.lines]
+    inside = [ax.transAxes.inverted().transform(_along(points)) for points in drawn if len(points)]
+    points = np.concatenate([np.zeros((0, 2)), *inside])
+
+    def covered(corner: tuple[float, float]) -> int:
+        return int((np.abs(points - corner) < (0.5, 0.15)).all(axis=1).sum())
+
+    x, y = min(((1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0)), key=covered)
+    ax.text(
+        abs(x - 0.02), abs(y - 0.02), text, transform=ax.transAxes, ha="right" if x else "left",
+        va="top" if y else "bottom", fontsize=5.5, color=style.MISSING,
+    )  # fmt: skip
+
+
+def _along(points: np.ndarray) -> np.ndarray:
+    """Points on the line through these points, those that are not finite apart."""
+    points = points[np.isfinite(points).all(axis=1)]
+    shares = np.linspace(0, 1, 20)[:, None, None]
+    return np.concatenate([points, ((1 - shares) * points[:-1] + shares * points[1:]).reshape(-1, 2)])
+
+
 def line_style(look: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
     return {
         "color": look.colour,
         "marker": look.marker,
         "linestyle": look.dashes,
+        "linewidth": style.WIDTHS.get(look.dashes, matplotlib.rcParams["lines.linewidth"]),
         "fillstyle": "bottom" if look.fill == "bottom" else "full",
         "markerfacecolor": "white" if look.fill == "none" else look.colour,
         "markerfacecoloralt": "white",
@@ -98,6 +139,7 @@ def _dodged(ax: Axes, position: int, count: int) -> Transform:
 
 def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
     """Means with error bars; how many repetitions a point lacks is written beside it."""
+    zero = _zero(drawn) if panel.kind == "betas" else None
     for position, (one, look) in enumerate(drawn):
         # A point without any repetition left has no mean: the line breaks there instead of bridging the gap.
         points = one.points
@@ -105,10 +147,19 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
         for _, point in flat.iterrows():
             ax.axhline(point["mean"], color=look.colour, linestyle=look.dashes, label=look.label)
         points = points[points["x"].notna()].sort_values("x")
+        if zero is not None and (points["x"] == 0).any():
+            # No place on a log axis: apart from the others, and not joined to them.
+            apart = points["x"] == 0
+            ax.errorbar(
+                [zero], points["mean"][apart], yerr=points[error][apart].fillna(0.0), elinewidth=0.7,
+                label=f"_{look.label}, β = 0", **line_style(look) | {"linestyle": "none"},
+            )  # fmt: skip
+            points = points.assign(x=points["x"].mask(apart, zero))
+        joined = points[points["x"] != zero]
         transform = _dodged(ax, position, len(drawn)) if panel.kind == "sizes" else ax.transData
         if points["mean"].notna().any():
             ax.errorbar(
-                points["x"], points["mean"], yerr=points[error].fillna(0.0) if points[error].notna().any() else None,
+                joined["x"], joined["mean"], yerr=joined[error].fillna(0.0) if joined[error].notna().any() else None,
                 elinewidth=0.7, transform=transform, label=look.label, **line_style(look),
             )  # fmt: skip
             # What is drawn through an offset does not count towards the limits of its own accord.
@@ -123,6 +174,13 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
                 markeredgecolor=look.colour, markeredgewidth=0.7, label="_lowest validation metric",
             )  # fmt: skip
         _lost(ax, one, look, transform)
+
+
+def _zero(drawn: list[tuple[Series, Look]]) -> float | None:
+    """Where β = 0 is drawn: left of the smallest other β; None where there is none, or nothing else."""
+    values = np.concatenate([one.points["x"].to_numpy(dtype=float) for one, _ in drawn])
+    positive = values[values > 0]
+    return float(positive.min()) / APART if (values == 0).any() and len(positive) else None
 
 
 def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:

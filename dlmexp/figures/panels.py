@@ -37,6 +37,11 @@ class Line:
             return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
         return look
 
+    @property
+    def entry(self) -> str:
+        """Its name in the legend, where dashes show beta."""
+        return style.of_method_by_beta(self.method).label if self.names == "beta" else self.look.label
+
 
 @dataclass(frozen=True)
 class Panel:

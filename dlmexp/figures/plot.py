@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
-from dlmexp.figures.compose import Drawn, measure
+from dlmexp.figures.measure import Drawn, measure
 from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.presets import of_preset, presets, renamed

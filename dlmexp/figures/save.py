@@ -8,7 +8,8 @@ from matplotlib.figure import Figure as Canvas
 
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
-from dlmexp.figures.compose import Drawn, render
+from dlmexp.figures.compose import render
+from dlmexp.figures.measure import Drawn
 
 FORMATS = ("pdf", "png", "svg")
 # Without these, matplotlib writes the time and its version.

@@ -1,5 +1,6 @@
 """Scales, ticks and frames of axes, chosen by what has to be seen."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -59,8 +60,8 @@ def log_x(ax: Axes, label: str, formatter: Any = None) -> None:
 
 
 def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) -> None:
-    """Linear, log or symlog; `log`: a log axis if it is possible. A curve that goes down towards 0, and perhaps below
-    it, is never on a plain log axis."""
+    """Linear, log or symlog; `log`: a log axis if it is possible. What goes down towards 0, and perhaps below it, is
+    never on a plain log axis (`may_be_log`)."""
     positive = bool(np.isfinite(means).any()) and float(np.nanmin(means)) > 0
     scale = "log" if log and positive else scale_of(means)
     if scale == "linear" or (scale == "log" and not may_be_log):
@@ -76,6 +77,15 @@ def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) ->
         ax.yaxis.set_major_locator(FixedLocator(log_ticks(low, high)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.yaxis.set_minor_locator(NullLocator())
+
+
+def tick_zero(ax: Axes, place: float) -> None:
+    """A log axis with a tick for 0 at `place`, left of the powers of ten."""
+    high = ax.get_xlim()[1]
+    powers = [10.0**e for e in range(-9, 10) if 10.0**e > 1.5 * place and 10.0**e <= high]
+    shown = powers[:: -(-len(powers) // 5)]
+    ax.set_xticks([place, *shown], ["0", *(f"$10^{{{round(math.log10(value))}}}$" for value in shown)])
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def round_numbers(low: float, high: float, steps: Iterable[float]) -> list[float]:

@@ -22,7 +22,7 @@ from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test, on_validation
 from dlmexp.records.settings import Setting, of_experiment
-from dlmexp.records.wanted import ANY, Settled, Wanted, has, settle, usual_protocol
+from dlmexp.records.wanted import Settled, Wanted, has, settle, usual_protocol
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
 PARTS = {
@@ -59,13 +59,6 @@ def summary(x: float, values: Iterable[float], attempted: int) -> dict[str, Any]
     mean = float(finite.mean()) if count else np.nan
     sem = std / np.sqrt(count) if count > 1 else np.nan
     return {"x": x, "mean": mean, "std": std, "sem": sem, "repetitions": count, "failed": attempted - count}
-
-
-def panel_series(
-    panel: Panel, results: Results, parameterisation: str = "whitened", wanted: Wanted = ANY
-) -> list[Series]:
-    """The lines of a panel in their order, all of one setting; a line without records has no points."""
-    return series_of(panel, results, parameterisation, panel_records(panel, results, parameterisation, wanted))
 
 
 def panel_records(panel: Panel, results: Results, parameterisation: str, wanted: Wanted) -> Settled:

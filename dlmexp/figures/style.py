@@ -61,6 +61,7 @@ EFFECTS = {  # of the figure `anatomy`
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
 BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
+WIDTHS: dict[Dashes, float] = {":": 2.0}  # dots are seen on a solid line of their colour too
 FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
 METRIC_LABELS = {
     "nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE",

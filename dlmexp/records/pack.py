@@ -8,7 +8,7 @@ candidates of one another.
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -114,11 +114,13 @@ def write_pack(
     records: Iterable[tuple[Record, dict[str, np.ndarray]]],
     manifests: Iterable[Manifest],
     light: bool,
+    known: Collection[str] = (),
 ) -> int:
     """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
     learning curve is what the cell is for. A `light` pack has what figures and claims need: no objectives at all, and
-    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again."""
-    lines, members, packed = [], [], set()
+    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again.
+    `known`: keys whose records are in other packs, which describe them."""
+    lines, members, packed = [], [], set(known)
     for record, arrays in records:
         kept = dict(arrays)
         if light or record.part == "fits":

@@ -11,12 +11,15 @@ from dlmexp import __version__, catalogue
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
 from dlmexp.claims.render import changes, claim_by_claim, evidence_words, repetitions_words, summaries
 from dlmexp.claims.rules import Verdict
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.figures import style
-from dlmexp.figures.compose import Drawn, render
-from dlmexp.figures.plot import measured
+from dlmexp.figures.compose import render
+from dlmexp.figures.measure import Drawn
+from dlmexp.figures.plot import Request, measured
 from dlmexp.figures.save import encode
 from dlmexp.records.results import Results
 from dlmexp.records.table import METRICS
+from dlmexp.records.wanted import Wanted, usual_protocol
 from dlmexp.report.rows import MOST_ROWS, rows
 from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
 
@@ -34,9 +37,16 @@ class Picture:
 
 
 def pictures(results: Results) -> list[Picture]:
-    """Every figure for which there is some record, as `dlmexp plot` would draw it."""
+    """Every figure for which there is some record, as `dlmexp plot` would draw it; with several protocols, these side
+    by side (and the other coordinates of q under the first)."""
+    several = len({one.protocol for one in results.choices}) > 1
+    everything = measured([results], [], Request(compare_protocols=True)) if several else measured([results], [])
+    drawings = [drawn for drawn in everything if not several or drawn.drawing.parameterisation == PARAMETERISATIONS[0]]
+    if several:
+        others = measured([results], [], Request(wanted=Wanted(usual_protocol(results.choices))))
+        drawings += [drawn for drawn in others if drawn.drawing.parameterisation != PARAMETERISATIONS[0]]
     found = []
-    for drawn in measured([results], []):
+    for drawn in drawings:
         if drawn.empty:
             continue
         with style.use():
@@ -44,7 +54,8 @@ def pictures(results: Results) -> list[Picture]:
         panels = drawn.drawing.panels
         runs = dict.fromkeys(p.command or catalogue.run_command(p.experiment, p.dataset) for p in panels)
         source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
-        found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}"))
+        words = " --compare-protocols" if drawn.drawing.protocols else ""
+        found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}{words}"))
     return found
 
 
@@ -58,8 +69,11 @@ def page(results: Results, folder: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters["number"] = number
+    environment.filters["duration"] = duration
     table = rows(results)
     judged = judge_protocols(results)
+    drawn = pictures(results)
+    figures = {picture.drawn.drawing.name: picture.drawn.drawing.figure.id for picture in drawn}
     apply = any(found.dataset for under in judged.values() for one in under for found in one.judged)
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
@@ -68,11 +82,19 @@ def page(results: Results, folder: str) -> str:
         claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
         evidence=evidence_words, repetitions=repetitions_words,
         PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
-        pictures=pictures(results), rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
+        pictures=drawn, figures=figures, rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
         left_out=max(len(table) - MOST_ROWS, 0),
         metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
     )  # fmt: skip
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `34 min`, `9.5 h`."""
+    for unit, letters in ((3600, "h"), (60, "min")):
+        if seconds >= 1.5 * unit:
+            return f"{seconds / unit:.{0 if seconds >= 10 * unit else 1}f} {letters}"
+    return f"{seconds:.0f} s"
 
 
 def number(value: float | None, digits: int = 4) -> str:

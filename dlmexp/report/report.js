@@ -67,7 +67,7 @@
     width = Math.min(Math.max(width * factor, 25), 800);
     image.style.width = `${width}%`;
   }
-  document.getElementById("figures").addEventListener("click", (event) => {
+  document.querySelector("main").addEventListener("click", (event) => {
     const button = event.target.closest("button.zoom");
     if (!button) return;
     const small = button.querySelector("img");
@@ -86,6 +86,16 @@
     event.preventDefault();
     zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
   }, { passive: false });
+
+  // A claim shows its figures when it is opened; their pictures lie once in the page.
+  for (const links of document.querySelectorAll(".figures[data-figures]")) {
+    links.closest("details").addEventListener("toggle", () => {
+      if (links.querySelector(".zoom")) return;
+      for (const name of links.dataset.figures.split(" ")) {
+        links.append(document.getElementById(`figure-${name}`).querySelector(".zoom").cloneNode(true));
+      }
+    }, { once: true });
+  }
 
   // Paper has no folds: what is closed is opened for printing and closed again after it.
   const opened = [];

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from dlmexp.records.clock import busy_seconds, spans
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 
@@ -16,7 +17,11 @@ class Overview:
     done: int
     failed: int
     datasets: list[str]
-    hours: float  # of computing, summed over cells
+    clock: float  # seconds in which at least one batch was in training, by device, added up
+    devices: int
+    added: float  # seconds of the cells, added up: where batches share a device, each has its share of it
+    alone: int  # cells that had their device to themselves, ...
+    unknown: int  # ... and those of a version that did not say
     first: str
     last: str
 
@@ -32,12 +37,17 @@ class Failure:
 
 def overview(results: Results) -> Overview:
     records = results.records.values()
+    by_device = spans(records)
     times = sorted(record.made.time for record in records if record.made.time)
     return Overview(
         done=sum(record.done for record in records),
         failed=sum(not record.done for record in records),
         datasets=sorted(results.tasks),
-        hours=sum(record.result.seconds or 0.0 for record in records) / 3600,
+        clock=sum(map(busy_seconds, by_device.values())),
+        devices=len(by_device),
+        added=sum(record.result.seconds or 0.0 for record in records),
+        alone=sum(record.result.alone is True for record in records),
+        unknown=sum(record.result.alone is None for record in records),
         first=times[0] if times else "",
         last=times[-1] if times else "",
     )

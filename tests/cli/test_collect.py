@@ -63,6 +63,8 @@ def test_does_not_load_torch(here):
     ("arguments", "message"),
     [
         (["--light"], "--light needs --pack FILE"),
+        (["--new"], "--new needs --pack FILE"),
+        (["--protocol", "paper"], "--protocol NAME needs --pack FILE"),
         (["mine", "--pack", "records.tar.xz"], "--pack takes all records of a results folder: leave out mine"),
         (["--pack", ""], "choose one like records.tar.xz"),
         (["--pack", "afile/records.tar.xz"], "can't write to 'afile/records.tar.xz': choose another path with --pack"),

@@ -9,11 +9,12 @@ import pytest
 from dlmexp import catalogue
 from dlmexp.cli import main
 from dlmexp.figures import style
-from dlmexp.figures.compose import measure, render
+from dlmexp.figures.compose import render
 from dlmexp.figures.effect_axes import ROWS
 from dlmexp.figures.effects import EFFECTS, effect_records
 from dlmexp.figures.effects import panel_effects as effects_of
 from dlmexp.figures.families.anatomy import DATASETS
+from dlmexp.figures.measure import measure
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import Series

@@ -7,12 +7,12 @@ import pytest
 from dlmexp.claims.evidence import selected
 from dlmexp.cli import main
 from dlmexp.figures.families.calibration import of_binary, of_regression
-from dlmexp.figures.series import panel_series
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.pack import hyperparameters
 from dlmexp.records.results import load
 from dlmexp.records.table import table
 from tests.support.made_up import fill, fit, method_cell
+from tests.support.series import panel_series
 
 BETAS = ((10.0, 0.4), (1.0, 0.2), (0.1, 0.3))  # beta, validation NLL: 1 is selected
 

@@ -8,7 +8,8 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.figures import style
-from dlmexp.figures.compose import measure, render
+from dlmexp.figures.compose import render
+from dlmexp.figures.measure import measure
 from dlmexp.figures.plot import choose
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.variants import Drawing

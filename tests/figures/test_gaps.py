@@ -2,8 +2,8 @@
 
 from dlmexp.figures.families.classification import against_n
 from dlmexp.figures.gaps import caveats, gaps
-from dlmexp.figures.series import panel_series
 from tests.support.made_up import failed, fit, method_cell, sweep
+from tests.support.series import panel_series
 
 PANEL = against_n("banana", "nll", "class-log")
 ALL = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")

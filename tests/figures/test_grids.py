@@ -11,9 +11,8 @@ import pytest
 from dlmexp.claims.evidence import selected
 from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
-from dlmexp.figures.compose import measure
+from dlmexp.figures.measure import measure
 from dlmexp.figures.registry import FIGURES
-from dlmexp.figures.series import panel_series
 from dlmexp.figures.variants import Drawing
 from dlmexp.plan import grid
 from dlmexp.plan.cell import Candidates
@@ -21,6 +20,7 @@ from dlmexp.plan.compose import compose
 from dlmexp.records.manifest import manifest
 from dlmexp.records.results import load
 from tests.support.made_up import fill, fit
+from tests.support.series import panel_series
 
 CONFIGS = {
     "beta.smallest=0.1": [100 / 2**k for k in range(10)],

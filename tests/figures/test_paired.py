@@ -5,13 +5,14 @@ import pytest
 from scipy import stats
 
 from dlmexp.figures import style
-from dlmexp.figures.compose import measure, render
+from dlmexp.figures.compose import render
 from dlmexp.figures.families.classification import against_n
+from dlmexp.figures.measure import measure
 from dlmexp.figures.paired import contrast, differences, interval
 from dlmexp.figures.registry import FIGURES
-from dlmexp.figures.series import panel_series
 from dlmexp.figures.variants import Drawing
 from tests.support.made_up import failed, fit, method_cell
+from tests.support.series import panel_series
 
 
 def test_the_interval_is_students() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from dlmexp.errors import UserError
-from dlmexp.figures.compose import measure
+from dlmexp.figures.measure import measure
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.save import parse_formats, save
 from dlmexp.figures.variants import Drawing

@@ -7,8 +7,9 @@ from dlmexp.figures.families.classification import against_n
 from dlmexp.figures.families.gradients import histogram
 from dlmexp.figures.families.regression import nll_vs_beta
 from dlmexp.figures.panels import Panel, estimators, methods
-from dlmexp.figures.series import panel_series, summary
+from dlmexp.figures.series import summary
 from tests.support.made_up import curves, failed, fit, method_cell, plausible, sweep
+from tests.support.series import panel_series
 
 PANEL = against_n("banana", "nll", "class-log")
 

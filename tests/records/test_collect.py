@@ -5,10 +5,14 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
+from dlmexp.plan.cell import Candidates
 from dlmexp.records.collect import collect, collect_pack
 from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import read_results
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
+from tests.support.made_up import cell as made_up_cell
+from tests.support.made_up import fill
 
 CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
 ASKED = [candidates("fixed_log_dlm", CELLS[:2]), candidates("fixed_log_dlm", CELLS[2:])]
@@ -60,3 +64,37 @@ def test_a_pack_counts_as_the_folders_own(root, tmp_path_factory):
     assert found == {r.key: r.result for r in Store(root).all()}
     with pytest.raises(UserError, match="choose one like"):
         collect_pack(str(root), str(other / "mine.zip"), light=False)
+
+
+def test_new_records_are_those_that_no_pack_has(root, tmp_path_factory):
+    """Carried in pieces: what was packed before, and then what is new since."""
+    other = tmp_path_factory.mktemp("other")
+    assert collect_pack(str(root), str(root / "records-1.tar.xz"), light=True) == 4
+    with pytest.raises(UserError, match="there is nothing new"):
+        collect_pack(str(root), str(other / "records-2.tar.xz"), light=True, new=True)
+    late = replace(PLAIN, seed=2, beta=1.0)
+    Store(root).write(scored(late, nll=0.5))
+    write_manifest(root, manifest("late", [candidates("fixed_log_dlm", [late]), ASKED[0]]))
+    assert collect_pack(str(root), str(other / "records-2.tar.xz"), light=True, new=True) == 1
+    (second,) = [one for one in Store(other).packs.manifests if one.experiment == "late"]
+    assert second.cells == {}, "records describe themselves, in this pack or in others"
+    (root / "records-1.tar.xz").rename(other / "records-1.tar.xz")
+    both, before = read_results(other), read_results(root)
+    assert both.records.keys() == before.records.keys()
+    assert set(both.asked) == set(before.asked)
+
+
+def test_a_protocol_without_what_was_changed_in_it(tmp_path):
+    """Of two protocols and a changed one, a pack has the records of one as it stands, and what was asked for."""
+    plain = [made_up_cell("banana", n=100, seed=seed) for seed in range(3)]
+    changed = [replace(one, lr=0.05) for one in plain]
+    released = [replace(one, initial={"lengthscale": 0.5}) for one in plain]
+    fill(tmp_path, [*plain, *changed])
+    fill(tmp_path, released, manifest("mine", [Candidates("elbo", "1", (one,), "released") for one in released]))
+    kept = tmp_path / "kept"
+    assert collect_pack(str(tmp_path), str(kept / "records.tar.xz"), light=True, protocol="paper") == 3
+    found = read_results(kept)
+    assert found.records.keys() == {one.key for one in plain}
+    assert {key for one in found.asked for key in one.keys} == found.records.keys()
+    with pytest.raises(UserError, match="--protocol converged: no record was made under it; there are paper, released"):
+        collect_pack(str(tmp_path), str(kept / "records-2.tar.xz"), light=True, protocol="converged")

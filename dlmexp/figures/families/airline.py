@@ -14,7 +14,9 @@ SMOOTH = estimators("joint_log_dlm", 0.1, ("exact", ()), ("bmc", (1, 10, 100)), 
 
 
 def by_epoch(metric: str, lines: tuple[Line, ...], experiment: str) -> Panel:
-    return Panel("curve", "airline", metric, lines, experiment, x="epochs")
+    betas = {line.beta for line in lines}
+    title = f"β = {betas.pop():g}" if len(betas) == 1 else ""
+    return Panel("curve", "airline", metric, lines, experiment, x="epochs", title=title)
 
 
 def _pair(lines: tuple[Line, ...], experiment: str) -> tuple[Panel, Panel]:

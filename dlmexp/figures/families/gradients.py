@@ -17,7 +17,8 @@ FAMILY = (
         "bias",
         tuple(histogram(name, statistic) for name in ("ups", "bmc", "smooth_bmc") for statistic in STATISTICS),
         columns=3,
-        caption="Gradients in the mean parameters: rows uPS, bMC, smooth-bMC; columns condition (i), (ii), error.",
+        caption="Gradients in the mean of q after initialisation, fixed DLM at β = 0.1: rows uPS, bMC, smooth-bMC; "
+        "columns condition (i), (ii), error.",
         of_paper="fig:PoissonGradMean",
     ),
 )

@@ -19,7 +19,8 @@ FAMILY = (
             airline.by_epoch("nll", airline.sampling(0.1), "airline-sampling-0.1"),
         ),
         columns=3,
-        caption="Selected results: (a–e) final test loss, (f, i) learning curves, (g, h) error of sampled gradients.",
+        caption="The paper's figure 1: (a–e) final test loss, (f) learning curves of ELBO and DLM, (g, h) error of "
+        "sampled gradients, (i) joint DLM at β = 0.1 with exact and sampled gradients.",
         of_paper="fig:selection (figure 1)",
     ),
 )

@@ -1,0 +1,159 @@
+"""The numbers of a drawing, from one or more results folders, and what is missing or left out."""
+
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from dlmexp import catalogue
+from dlmexp.console import counted
+from dlmexp.figures.effects import effect_records, panel_effects
+from dlmexp.figures.gaps import Gap, caveats, gaps
+from dlmexp.figures.panels import Panel
+from dlmexp.figures.series import Series, drawing_protocol, panel_kind, panel_records, panel_setting, series_of
+from dlmexp.figures.variants import Drawing
+from dlmexp.records.results import Results
+from dlmexp.records.settings import PAPER, Setting, experiment_of, options, run_words
+from dlmexp.records.wanted import ANY, Settled, Wanted
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Cells of another setting than the one that is drawn."""
+
+    setting: Setting
+    cells: int
+    changed: bool  # by hand: neither a protocol as it stands, nor what an experiment of ours makes of it
+    options: str  # of `dlmexp plot`, that draw them
+    command: str
+
+    @property
+    def words(self) -> str:
+        of = f"other settings ({self.setting.label})" if self.setting.changes else f"protocol {self.setting.protocol}"
+        return f"{counted(self.cells, 'cell')} {'with' if self.setting.changes else 'of'} {of}"
+
+
+@dataclass
+class Drawn:
+    """A drawing with its numbers, and a description of what is missing."""
+
+    drawing: Drawing
+    series: list[list[Series]]  # per panel, all folders one after the other
+    gaps: list[Gap]
+    caveats: list[str]
+    error: str = "std"
+    folders: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)  # per panel: what computes it
+    settings: dict[str, str] = field(default_factory=dict)  # panel -> its setting, where it is not the paper's protocol
+    left_out: list[LeftOut] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return all(one.empty for panel in self.series for one in panel)
+
+    @property
+    def by_entry(self) -> dict[str, list[Series]]:
+        """The lines by their names in the legend."""
+        found: dict[str, list[Series]] = {}
+        for one in (one for panel in self.series for one in panel):
+            found.setdefault(one.line.entry, []).append(one)
+        return found
+
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """The table that is saved as CSV: a row per point."""
+        tables = []
+        for panel, several in zip(self.drawing.panels, self.series, strict=True):
+            for one in several:
+                if one.empty:
+                    continue
+                about: dict[str, Any] = {
+                    "dataset": panel.dataset, "metric": panel.metric, "against": _against(panel), "n": one.n,
+                    "method": one.line.method, "estimator": one.line.estimator, "samples": one.line.samples,
+                    "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
+                    "setting": one.setting.label if self.settings and one.setting else None,
+                }  # fmt: skip
+                tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
+        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
+
+
+def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:
+    """The numbers of a drawing from one or more results folders."""
+    series: list[list[Series]] = [[] for _ in drawing.panels]
+    commands = [""] * len(drawing.panels)
+    missing: dict[Gap, None] = {}
+    warnings: dict[str, None] = {}
+    settings: dict[str, str] = {}
+    left_out: list[LeftOut] = []
+    for results in several:
+        protocol = drawing_protocol(drawing.panels, results, drawing.parameterisation, wanted)
+        settled = []
+        for index, panel in enumerate(drawing.panels):
+            here = Wanted(drawing.protocols[index] if drawing.protocols else protocol, wanted.where)
+            if panel.kind == "effects":
+                records = effect_records(panel, results, here)
+                one = panel_effects(panel, results, records)
+            else:
+                records = panel_records(panel, results, drawing.parameterisation, here)
+                one = series_of(panel, results, drawing.parameterisation, records)
+            words = [*drawing.protocols[index : index + 1], *([results.label] if results.label else [])]
+            where = f"{panel.dataset} [{', '.join(words)}]" if words else panel.dataset
+            kind = panel_kind(panel, results)
+            asked = records.setting or Setting(here.protocol or PAPER)
+            commands[index] = (
+                commands[index]
+                or panel.command
+                or (
+                    catalogue.run_command(panel.experiment, panel.dataset)
+                    + run_words(asked, panel.experiment, panel.dataset, kind)
+                )
+            )
+            missing |= {Gap(where, gap.what, commands[index]): None for gap in gaps(panel, one)}
+            warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
+            if said := _said(panel, kind, one, drawing):
+                settings[where] = said
+            series[index] += one
+            settled.append(records)
+        left_out += _left_out(drawing, results, settled)
+    folders = [results.label for results in several if results.label]
+    return Drawn(drawing, series, list(missing), list(warnings), error, folders, commands, settings, left_out)
+
+
+def _said(panel: Panel, kind: str, series: list[Series], drawing: Drawing) -> str:
+    """What to say of a panel's setting; '' for what its experiment asks for under the paper's protocol."""
+    setting, how = series[0].setting, series[0].parameterisation
+    if setting is None:
+        return ""
+    said = setting.protocol if setting == panel_setting(panel, setting.protocol, kind) else setting.label
+    if how != drawing.parameterisation:
+        return f"{said} with q {how}"
+    titled = said == setting.protocol and drawing.protocols  # side by side, the panel's title says it
+    return "" if said == PAPER or titled else said
+
+
+def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> list[LeftOut]:
+    """The cells on these datasets that no panel shows because of their setting, with the command that draws them."""
+    shown = {record.key for records in settled for one in records.kept for record in one.records}
+    keys: dict[tuple[Setting, str, bool], set[str]] = {}
+    for panel, records in zip(drawing.panels, settled, strict=True):
+        kind = panel_kind(panel, results)
+        for setting, several in records.left_out.items():
+            usual = panel_setting(panel, setting.protocol, kind)
+            selects = any(results.settings.value(one, setting, "beta") for one in records.at_hand[setting])
+            words = shlex.join([*drawing.options, *options(setting, usual, kind, selects)])
+            said = Setting(setting.protocol) if setting == usual else setting
+            changed = experiment_of(setting, records.at_hand[setting][0]) is None
+            keys.setdefault((said, words, changed), set()).update(several - shown)
+    root = results.store.root.as_posix()
+    folder = "" if root == "results" else f" --results {shlex.quote(root)}"
+    return [
+        LeftOut(setting, len(several), changed, words, f"dlmexp plot {drawing.figure.id} {words}".rstrip() + folder)
+        for (setting, words, changed), several in keys.items()
+        if several
+    ]
+
+
+def _against(panel: Panel) -> str:
+    against = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
+    return against.get(panel.kind, panel.x)

@@ -1,0 +1,109 @@
+"""What is written below a figure: repetitions, failures, stand-ins, settings."""
+
+from dlmexp import catalogue
+from dlmexp.console import counted
+from dlmexp.figures.measure import Drawn
+from dlmexp.figures.panels import Panel
+from dlmexp.figures.series import Series
+from dlmexp.records.settings import PAPER
+
+ABOUT_EFFECTS = [
+    "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
+    "DLM − ELBO (β selected against β = 1) is the sum of the two rows below it: each is the mean over the two orders "
+    "of changing β and objective, which the markers show.",
+    "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
+]
+MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
+ERRORS = {"std": "standard deviation", "sem": "standard error"}
+
+
+def _about_histograms(points: list[Series]) -> list[str]:
+    """What the histograms of gradient draws are made of."""
+    seeds = sorted({int(one.points["seed"].iloc[0]) for one in points if one.draws is not None})
+    text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
+    drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
+    return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
+
+
+def _named(panel: Panel) -> str:
+    """The dataset of a panel, with the share of its rows where the panel is of one."""
+    return panel.dataset if panel.n is None else f"{panel.dataset} at {panel.n.replace('%', ' %')}"
+
+
+def notes_below(drawn: Drawn) -> list[str]:
+    """The notes below a figure: what it shows, repetitions, failures, stand-ins, parameterisation of q, protocol."""
+    points = [one for panel in drawn.series for one in panel if not one.empty]
+    if not points:
+        return []
+    notes = [drawn.drawing.figure.caption]
+    kinds = {panel.kind for panel in drawn.drawing.panels}
+    counts = sorted({int(c) for one in points for c in one.points["repetitions"] if c > 0})
+    if kinds == {"histogram"}:
+        pass
+    elif counts == [1]:
+        notes.append("A single repetition: no error bars.")
+    elif counts:
+        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        what = (
+            "Mean and 95 % interval of paired differences"
+            if kinds == {"effects"}
+            else f"Mean and {ERRORS[drawn.error]}"
+        )
+        notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
+    both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
+    if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
+        notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
+    notes += _about_histograms(points) if "histogram" in kinds else []
+    notes += ABOUT_EFFECTS if "effects" in kinds else []
+    if any((one.points["failed"] > 0).any() for one in points):
+        notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
+    if kinds != {"effects"} and any(all(one.empty for one in several) for several in drawn.by_entry.values()):
+        notes.append("Grey in the legend: not run.")
+    if any(panel.height for panel in drawn.drawing.panels):
+        notes.append("Learning curves may leave the frame where they start, and in spikes.")
+    elif "curve" in kinds:
+        notes.append("The first twentieth of a learning curve may leave the frame.")
+    shown = [panel for panel, several in both if not all(one.empty for one in several)]
+    if any(panel.metric == "reliability" for panel in shown):
+        notes.append("Reliability in bins of equal numbers of test rows.")
+    if any(panel.kind == "reliability" for panel in shown):
+        notes.append("Grey lines: perfect calibration.")
+    if any(panel.metric.startswith("coverage_") for panel in shown):
+        notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
+    if "betas" in kinds:
+        notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
+        if any((one.points["x"] == 0).any() for panel, several in both if panel.kind == "betas" for one in several):
+            notes.append("The point apart on the left: β = 0.")
+    notes += [
+        f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
+    ]
+    if absent := dict.fromkeys(_named(panel) for panel, several in both if all(one.empty for one in several)):
+        notes.append(f"Not run: {', '.join(absent)}.")
+    if drawn.drawing.preset:
+        notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")
+    if drawn.drawing.parameterisation != "whitened":
+        notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
+    notes += _about_settings(drawn)
+    return notes
+
+
+def _about_settings(drawn: Drawn) -> list[str]:
+    """The setting, and what is left out because of its setting."""
+    notes, said = [], drawn.settings
+    if not said and not drawn.drawing.protocols and any(one.setting for panel in drawn.series for one in panel):
+        notes.append(f"Protocol: {PAPER}.")
+    both = zip(drawn.drawing.panels, drawn.series, strict=True)
+    shown = {panel.dataset for panel, several in both if not all(one.empty for one in several)}
+    if len(set(said.values())) == 1 and len(said) == len(shown):
+        notes.append(f"Protocol: {next(iter(said.values()))}.")
+    elif said:
+        notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
+    # Other protocols, and what other experiments change in this one, have figures of their own; `plot` prints them all.
+    surprising = [one for one in drawn.left_out if one.changed]
+    notes += [
+        f"Left out: {one.words}; dlmexp plot {drawn.drawing.figure.id} {one.options} draws them."
+        for one in surprising[:MOST_LEFT_OUT]
+    ]
+    if (more := len(surprising) - MOST_LEFT_OUT) > 0:
+        notes.append(f"Left out as well: cells of {counted(more, 'more setting')}.")
+    return notes
