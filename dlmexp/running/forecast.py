@@ -11,6 +11,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
 from dlmexp.running.cost import Costs, kind_of
 from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
+from dlmexp.running.pace import known_pace
 from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of
 
 Batch = tuple[Cell, ...]
@@ -161,3 +162,16 @@ class Forecast:
             return {kind: (self._spent[kind], some / self.load) for kind, some in self._done.items()}
         elapsed = time.monotonic() - self.began
         return {kind: (elapsed * some / done, some) for kind, some in self._done.items()}
+
+
+def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str) -> float:
+    """How much of the expected time of all these batches the cells with records had, going by their iterations and by
+    what is remembered of this device."""
+    records = list(records)
+    forecast = Forecast(batches, Costs(known_pace(device)), Iterations(records), device)
+    total, done = 0.0, 0.0
+    made = {record.key: record.result.iterations or 0 for record in records}
+    for key, one in forecast.planned.items():
+        seconds = one.seconds * max(1.0, made.get(key, one.iterations))
+        total, done = total + seconds, done + (seconds if key in made else 0.0)
+    return done / total if total else 1.0

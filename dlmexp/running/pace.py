@@ -29,7 +29,7 @@ BASE_SHAPES = {  # (B, n, M) of joint steps: all latency, the same with more col
     "cpu": ((1, 64, 8), (1, 64, 8), (4, 1000, 74)),
     "cuda": ((1, 64, 32), (1, 256, 206), (64, 6000, 128)),
 }
-COLD_SECONDS, WARM_SECONDS = 4.0, 1.0  # for timing steps: with nothing remembered, and to check and complete it
+TRIAL_SECONDS = 4.0  # for timing kinds of steps of which nothing is remembered
 BASE_SECONDS, SHAPE_SECONDS = 0.3, 0.25  # for one of them
 LARGEST_TRIAL = {"cpu": (6, 1000), "cuda": (1000, 20_000)}  # cells and rows
 FASTER = 0.8  # a check below this share of what is remembered shows that it was measured on a busy machine
@@ -67,7 +67,7 @@ def measured_pace(
     timer = timer or (lambda batch, features: timed_step(batch, features, device))
     key = device_key(device)
     known = remembered().get(key)
-    began, budget = perf_counter(), WARM_SECONDS if known else COLD_SECONDS
+    began = perf_counter()
     pace = known or base_pace(device)
     seconds: dict[str, float] = defaultdict(float)
     trials: dict[str, tuple[float, Batch]] = {}
@@ -81,7 +81,7 @@ def measured_pace(
         trial = trials[kind][1]
         shape = shape_of(trial[0])
         checks = known is not None and not loads and shape in factors
-        if checks or (shape not in factors and (not loads or perf_counter() - began < budget)):
+        if checks or (shape not in factors and (not loads or perf_counter() - began < TRIAL_SECONDS)):
             found = timer(trial, rows.get(trial[0].dataset, Rows()).features)
             modelled = Costs(replace(pace, factors={}, corrections={})).step(trial[0], len(trial)).alone
             loads.append(found.load)
@@ -217,6 +217,11 @@ def remembered() -> dict[str, Pace]:
         return typed_json(content(user_cache() / "pace.json"), dict[str, Pace])
     except (OSError, Unreadable):
         return {}
+
+
+def known_pace(device: str) -> Pace:
+    """What is remembered of this device; measured, in a second or so, if it is nothing."""
+    return remembered().get(device_key(device)) or base_pace(device)
 
 
 def remember(key: str, pace: Pace) -> None:
