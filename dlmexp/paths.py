@@ -33,3 +33,10 @@ def _installed_conf_dirs() -> list[Path]:
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:
     """The folder with one sub-folder per dataset: what the user named, else `DLMEXP_DATA`, else `./data`."""
     return Path(given or os.environ.get("DLMEXP_DATA") or "data")
+
+
+def user_cache() -> Path:
+    """The folder for what can be computed or measured again: `DLMEXP_CACHE`, else the user's cache folder."""
+    if configured := os.environ.get("DLMEXP_CACHE"):
+        return Path(configured)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlmexp"

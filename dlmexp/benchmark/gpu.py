@@ -1,101 +1,127 @@
-"""The effect of batching on a GPU: model-steps per second of GPyTorch with one model at a time, of GPyTorch with
-`batch_shape`, and ours; and the time of a whole figure's block compared with GPyTorch."""
+"""Speed on a GPU: training steps with as many batches in flight as a run has, compared with GPyTorch and with the limit
+that matrix products set; the cells of a figure from command to records; and the paper itself."""
 
 import argparse
-import contextlib
-import io
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
 
 from dlmexp.benchmark.measure import Measurement, print_all, print_device, synchronise
+from dlmexp.benchmark.shapes import SHAPES, Shape
+from dlmexp.benchmark.watts import watts_of
+from dlmexp.errors import UserError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-class Shape(NamedTuple):
-    """n training rows, M inducing inputs, D features, B models at once."""
-
-    n: int
-    M: int
-    D: int
-    B: int
-    min_speedup: float | None = None  # over GPyTorch with one model at a time
-
-
-SHAPES = (
-    Shape(1000, 74, 20, 90, 300.0),
-    Shape(1000, 200, 8, 15),
-    Shape(6000, 100, 21, 100),
-    Shape(11000, 206, 8, 100, 25.0),
-)
+PARTS = ("shapes", "block", "paper")
+MIN_SPEEDUP = 5.0  # over GPyTorch with batch_shape
+BLOCK_SECONDS = 12.0
 STEPS = 20  # to time one GPyTorch model of the block
+COLUMNS = (
+    "model-steps/s", "one batch", "all streams (batches)", "aim", "W", "of the product limit",
+    "all streams / GPyTorch batch_shape", "all streams / GPyTorch one model",
+)  # fmt: skip
+NO_GPU = "there is no CUDA device here; `dlmexp benchmark core` measures training steps on a CPU"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints one line per measurement; exit code 1 if a limit is not met."""
+    """Prints what it measures; exit code 1 if an aim is not met."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark gpu", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure: shapes, block (default: both)")
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), help="device to measure on (default: cuda if there is one)"
+        "parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(PARTS)} (default: shapes and block)"
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="time for each shape (default: 5)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="bound of the part `paper` (default: 5)")
+    parser.add_argument("--cold", action="store_true", help="the paper with an empty cache of compiled kernels")
     parser.add_argument(
         "--dataset", default="ringnorm", help="dataset of the block, e.g. ringnorm_drawn (default: ringnorm)"
     )
     args = parser.parse_args(argv)
     for part in args.parts:
-        if part not in ("shapes", "block"):
-            parser.error(f"unknown part '{part}': shapes, block")
-    device = print_device(args.device)
-    all_met = True
-    if "shapes" in (args.parts or ["shapes"]):
-        for shape in SHAPES:
-            all_met &= print_all(model_steps(shape, device, args.seconds))
-    if "block" in (args.parts or ["block"]):
-        all_met &= print_all(block(args.dataset, device))
-    return 0 if all_met else 1
+        if part not in PARTS:
+            parser.error(f"unknown part '{part}': {', '.join(PARTS)}")
+    if not args.minutes > 0:
+        parser.error(f"--minutes {args.minutes:g}: give a number above 0")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(f"benchmark gpu: {NO_GPU}")
+    device = print_device("cuda")
+    parts, met = args.parts or ["shapes", "block"], True
+    if "shapes" in parts:
+        met &= shapes(device, args.seconds)
+    if "block" in parts:
+        met &= print_all(block(args.dataset, device))
+    if "paper" in parts:
+        from dlmexp.benchmark.whole_paper import AIM_SECONDS, run_paper
+
+        ran = run_paper(device, args.minutes, args.cold)
+        print("\n".join(ran.lines()), flush=True)
+        met &= ran.whole <= AIM_SECONDS
+    return 0 if met else 1
 
 
-def model_steps(shape: Shape, device: str, seconds: float) -> list[Measurement]:
-    """Joint log-DLM, probit: training steps per second, each step of a batch counted once per model."""
-    from dlmexp.benchmark.gpytorch_model import gpytorch_step
-    from dlmexp.benchmark.measure import fastest
-    from dlmexp.training.trial import joint_step, synthetic_data
+def shapes(device: str, seconds: float, chosen: Sequence[Shape] = SHAPES) -> bool:
+    """Prints a row of a table for each shape. Returns whether all aims are met."""
+    from dlmexp.benchmark.streams import product_rate
 
-    n, M, D, B, min_speedup = shape
-    X, y = (part[0] for part in synthetic_data(1, n, D, "probit", device))
-    cases = {"ours": joint_step(B, n=n, M=M, D=D, device=device), "alone": gpytorch_step(X, y, M, "log_dlm")}
-    best = fastest(cases, seconds, device)
-    label = f"n={n} M={M} d={D}, model-steps/s"
-    lines = [Measurement(f"{label}: GPyTorch, one model at a time", 1 / best["alone"], "/s")]
-    if (batched := _gpytorch_batched_seconds(X, y, M, B, device, seconds)) is not None:
-        lines.append(Measurement(f"{label}: GPyTorch, batch_shape={B}", B / batched, "/s"))
-        lines.append(Measurement(f"{label}: ours / GPyTorch batch_shape={B}", batched / best["ours"], "x"))
-    lines.append(Measurement(f"{label}: ours, {B} at once", B / best["ours"], "/s"))
-    speedup = best["alone"] * B / best["ours"]
-    return [*lines, Measurement(f"{label}: ours / GPyTorch one at a time", speedup, "x", min_speedup, at_least=True)]
+    limit, met = product_rate(device), True
+    print(f"float64 matrix products: {limit / 1e12:.3g} TFLOP/s")
+    print(
+        "| model-steps/s | one batch | all streams | aim | W | of the product limit | x GPyTorch batch_shape | x one |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for shape in chosen:
+        row, fine = shape_row(shape, device, seconds, limit)
+        print(row, flush=True)
+        met &= fine
+    return met
 
 
-def _gpytorch_batched_seconds(X: "Tensor", y: "Tensor", M: int, B: int, device: str, seconds: float) -> float | None:
-    """Seconds of a step of GPyTorch with `batch_shape`; None if it does not fit into memory."""
+def shape_row(shape: Shape, device: str, seconds: float, limit: float) -> tuple[str, bool]:
+    """One batch alone, all that a run has in flight, GPyTorch with `batch_shape` and with one model; and whether the
+    aims are met. A collapsed objective is compared with GPyTorch's ELBO of an explicit q, which it has for batches."""
+    from dlmexp.benchmark.streams import in_flight, steps_per_second
+
+    batch = shape.batch()
+    alone = shape.B * steps_per_second(batch, shape.D, device, 1, seconds)
+    together = in_flight(batch, device)
+    with watts_of(device) as watts:
+        everything = shape.B * steps_per_second(batch, shape.D, device, together, seconds)
+    theirs, one = (_gpytorch_rate(shape, device, seconds / 2, size) for size in (shape.B, None))
+    met = (shape.aim is None or everything >= shape.aim) and (theirs is None or everything >= MIN_SPEEDUP * theirs)
+    aim = "-" if shape.aim is None else f"{shape.aim:.0f}, {'met' if everything >= shape.aim else 'NOT MET'}"
+    cells = [
+        shape.label, f"{alone:.0f}", f"{everything:.0f} ({together})", aim, str(watts),
+        f"{everything * shape.operations / limit:.0%}", _times(everything, theirs), _times(everything, one),
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |", met
+
+
+def _times(ours: float, theirs: float | None) -> str:
+    return "out of memory" if theirs is None else f"{ours / theirs:.1f}"
+
+
+def _gpytorch_rate(shape: Shape, device: str, seconds: float, B: int | None) -> float | None:
+    """Model-steps per second of GPyTorch with B models in a batch, or one; None if it does not fit into memory."""
     import torch
 
     from dlmexp.benchmark.gpytorch_model import gpytorch_step
     from dlmexp.benchmark.measure import fastest
+    from dlmexp.training.trial import synthetic_data
 
+    X, y = (part[0] for part in synthetic_data(1, shape.n, shape.D, shape.likelihood, device))
     try:
-        return fastest({"": gpytorch_step(X, y, M, "log_dlm", B)}, seconds / 2, device)[""]
+        step = gpytorch_step(X, y, shape.M, shape.objective, B, likelihood=shape.likelihood)
+        return (B or 1) / fastest({"": step}, seconds, device)[""]
     except torch.OutOfMemoryError:
-        print(f"GPyTorch with batch_shape={B} runs out of memory at n={len(y)} M={M}", flush=True)
         return None
 
 
 def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Measurement]:
-    """Time to run the cells of a classification figure: 5 sizes, the full beta grid, 5 seeds, 4 methods.
+    """Time to run the cells of a classification figure, from the command to the records: 5 sizes, the full beta grid,
+    5 seeds, 4 methods.
 
     GPyTorch's time is extrapolated: the time of a step of one model of each size and method, times the iterations that
     our cells of that size and method took.
@@ -103,21 +129,20 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
     from dlmexp.benchmark.gpytorch_model import gpytorch_step
     from dlmexp.plan.compose import compose
     from dlmexp.records.store import Store
-    from dlmexp.running.run import execute
     from dlmexp.running.sweep import prepare_sweep
     from dlmexp.training.trial import synthetic_data
 
+    words = [f"dataset={dataset}", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", f"device={device}"]
     with tempfile.TemporaryDirectory() as folder:
-        config = compose(
-            [f"dataset={dataset}", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", f"device={device}",
-             f"results={folder}", *overrides]
-        )  # fmt: skip
+        words += [f"results={folder}/results", *overrides]
         start = perf_counter()
-        with contextlib.redirect_stdout(io.StringIO()):
-            execute(config)
+        with watts_of(device) as watts:
+            ran = subprocess.run([sys.executable, "-m", "dlmexp", "run", *words], stdout=subprocess.DEVNULL)
         ours = perf_counter() - start
-        records = [record for record in Store(folder).all() if record.done]
-    features = prepare_sweep(config).datasets[dataset][1].X.shape[1]
+        if ran.returncode > 1:  # 1: some cells failed
+            raise UserError(f"'dlmexp run {' '.join(words)}' ended with exit code {ran.returncode}: run it to see why")
+        records = [record for record in Store(f"{folder}/results").all() if record.done]
+        features = prepare_sweep(compose(words)).datasets[dataset][1].X.shape[1]
     steps: Counter[tuple[int, int, str, str]] = Counter()
     for record in records:
         cell = record.cell
@@ -128,7 +153,7 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
         theirs += count * _mean_seconds(gpytorch_step(X, y, M, objective, only_q=variant == "fixed"), device)
     label = f"{dataset} block, {len(records)} cells"
     return [
-        Measurement(f"{label}: ours, from command to records", ours, "s"),
+        Measurement(f"{label}: from command to records ({watts} W)", ours, "s", BLOCK_SECONDS),
         Measurement(f"{label}: GPyTorch one by one, extrapolated from {len(steps)} models", theirs, "s"),
         Measurement(f"{label}: times faster (extrapolated)", theirs / ours, "x"),
     ]

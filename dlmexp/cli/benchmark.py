@@ -7,6 +7,7 @@ SUITES = {
     "core": "time of a training step compared with GPyTorch, uPS compared with bMC, memory of a step",
     "engine": "time of a sweep compared with GPyTorch, overhead besides training, planning, status",
     "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
+    "estimate": "how true the estimate of a run is: what it says before, compared with what it takes",
     "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, or two results folders",
     "data": "time to parse and load full-size files",
     "models": "time and memory of predictions, and of DLMRegressor, compared with GPyTorch",

@@ -4,6 +4,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from dlmexp.paths import user_cache
+
 
 def cache_folders(raw_file: Path, root: Path) -> list[Path]:
     """Folders that may hold what was computed from `raw_file`, in order of preference; `root` is the data root.
@@ -12,11 +14,8 @@ def cache_folders(raw_file: Path, root: Path) -> list[Path]:
     is written next to files elsewhere, such as a user's table or those of an installed package.
     """
     name = hashlib.sha256(str(raw_file.parent.resolve()).encode()).hexdigest()[:16]
-    if configured := os.environ.get("DLMEXP_CACHE"):
-        return [Path(configured) / name]
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    in_root = [raw_file.parent / ".cache"] if raw_file.resolve().is_relative_to(root.resolve()) else []
-    return [*in_root, user / "dlmexp" / name]
+    inside = raw_file.resolve().is_relative_to(root.resolve()) and not os.environ.get("DLMEXP_CACHE")
+    return [*([raw_file.parent / ".cache"] if inside else []), user_cache() / name]
 
 
 def is_writable(folder: Path) -> bool:

@@ -1,115 +1,115 @@
-"""How long a plan will take on this device, predicted from two short trials before it starts."""
+"""How long a run will take, in words: before it starts, and with `plan=true` what that is made of."""
 
-import math
 import os
-from collections.abc import Iterable
-from time import perf_counter
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from dlmexp.console import counted, duration
-from dlmexp.objectives import OBJECTIVES
+from rich.table import Table
+
+from dlmexp.console import counted, duration, wide_console
+from dlmexp.data.splits import split
 from dlmexp.plan.batches import Plan
-from dlmexp.plan.cell import Cell
+from dlmexp.records.schema import Record
+from dlmexp.records.store import Store
+from dlmexp.running.cost import Costs, Rows, is_short
+from dlmexp.running.forecast import Estimate, Forecast
+from dlmexp.running.iterations import Iterations
+from dlmexp.running.pace import Measured, learn, measured_pace
 from dlmexp.running.processes import EXTRA_PROCESS
+from dlmexp.running.schedule import Capacity, course
+from dlmexp.running.sweep import Sweep
 
-# The iteration at which cells converge is taken as exponentially distributed with this mean, by task. With the limit on
-# iterations it gives the mean iterations of the cells in results/paper.
-MEAN_ITERATIONS = {"binary": 1000.0, "count": 50_000.0, "regression": 8600.0}
-# The work of a step, in multiplications: its product of M x M by M x rows, with additions to both dimensions.
-ELEMENTWISE_COLUMNS = 60  # work that is linear in M x rows, as additional columns of the M x M matrix
-SQUARE_ROWS = 4  # products of M x M matrices, as additional rows: this many times M
-FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a step of a joint one
-EVALUATION_OVERHEAD = 4  # overhead of an evaluation, relative to that of a step
-SHORT_RUN = 3e10  # work of a run that is not predicted: some seconds on a slow machine
-TRIAL_SECONDS = 0.4
+MOST_RECORDS = 3000  # of the results folder that are read for their iterations
+BUSY = 1.3  # a load from which on it is mentioned
 
 
-class Pace(NamedTuple):
-    """Measured speed of a device: a step takes `overhead + per_unit * work` seconds."""
+class Prediction:
+    """The forecast of a plan, and the pace that it is made with."""
 
-    overhead: float
-    per_unit: float
+    def __init__(self, plan: Plan, sweep: Sweep, store: Store, device: str, workers: int):
+        self.plan = plan
+        iterations = Iterations(_records(plan, store))
+        rows = {name: _rows(sweep, name) for name in sweep.datasets}
+
+        def expected(costs: Costs) -> Iterable[float]:
+            return [course(batch, costs, iterations, device).alone for batch in plan.batches]
+
+        self.measured: Measured = measured_pace(plan.batches, expected, rows, device)
+        self.forecast = Forecast(
+            plan.batches, Costs(self.measured.pace, rows), iterations, device, _capacity(device), workers,
+            self.measured.covered, self.measured.load,
+        )  # fmt: skip
+        self.estimate: Estimate = self.forecast.estimate()
+
+    @property
+    def sentence(self) -> str:
+        """How long it will take."""
+        likely, low, high, longest = self.estimate
+        what = f"{counted(self.plan.pending, 'cell')} in {counted(len(self.plan.batches), 'batch')}"
+        said = f"{what}: about {duration(likely)} ({duration(low)} to {duration(high)})"
+        return said if longest < 1.1 * high else f"{said}; {duration(longest)} if no cell converges before its limit"
+
+    @contextmanager
+    def compared(self) -> Iterator[None]:
+        """Around the run: what it takes corrects what is remembered of the device, also if it is stopped."""
+        self.forecast.start()
+        try:
+            yield
+        finally:
+            learn(self.measured.key, self.forecast.lessons())
+
+    @property
+    def basis(self) -> str:
+        """What it is made of, in a sentence."""
+        one = self.measured
+        how = "remembered and checked just now" if one.remembered else "of a trial just now"
+        pace = f"pace {how} (steps that make {one.covered:.0%} of the time were timed)"
+        busy = f", on a machine that is busy with other things ({one.load:.1f} times slower)" if one.load > BUSY else ""
+        sources = ", ".join(f"{share:.0%} {source}" for source, share in self.forecast.sources().items())
+        return f"{pace}{busy}; iterations from: {sources}"
+
+    def show(self) -> None:
+        """A table by method and size: cells, iterations, and the time of all of them."""
+        table = Table("dataset", "n", "variant", "objective", "cells", "iterations", "ms/model-step", "time")
+        found: dict[tuple, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+        for one in self.forecast.planned.values():
+            cell = one.cell
+            sums = found[cell.dataset, cell.n, cell.variant, f"{cell.objective} {cell.estimator_label}"]
+            sums[0], sums[1] = sums[0] + 1, sums[1] + one.iterations
+            sums[2] += one.iterations * one.seconds
+        for (dataset, n, variant, objective), (cells, iterations, seconds) in found.items():
+            table.add_row(
+                dataset, str(n), variant, objective, f"{cells:.0f}", f"{iterations / cells:.0f}",
+                f"{1e3 * seconds / iterations:.3g}", duration(seconds),
+            )  # fmt: skip
+        wide_console().print(table)
 
 
-class Estimate(NamedTuple):
-    """Seconds that a plan takes: `likely` with convergence as in results/paper, `longest` if no cell converges."""
-
-    likely: float
-    longest: float
-
-
-def predicted_duration(plan: Plan, device: str, workers: int) -> str | None:
-    """A message on how long the plan will take; None for a short plan, and in an extra process of a run."""
+def predicted(plan: Plan, sweep: Sweep, store: Store, device: str, workers: int) -> Prediction | None:
+    """None for a short plan, and in an extra process of a run."""
     if os.environ.get(EXTRA_PROCESS) or is_short(plan):
         return None
-    likely, longest = estimate(plan.batches, measure_pace(device), workers)
-    what = f"{counted(plan.pending, 'cell')} in {counted(len(plan.batches), 'batch')}"
-    otherwise = f"{duration(longest)} if no cell converges before its limit"
-    return f"{what}: about {duration(likely)} at the pace of a short trial, {otherwise}"
+    return Prediction(plan, sweep, store, device, workers)
 
 
-def estimate(batches: Iterable[tuple[Cell, ...]], pace: Pace, workers: int = 1) -> Estimate:
-    """The duration of all batches. With several `workers` the device does the same work, but the overhead of one
-    process is spent while another one computes."""
-    likely = longest = 0.0
-    for batch in batches:
-        limit = _iterations(batch[0])
-        overhead = pace.overhead * (1 + EVALUATION_OVERHEAD / (batch[0].evaluate_every or math.inf)) / workers
-        seconds = overhead + pace.per_unit * _units(batch)
-        longest += seconds * limit
-        mean, first = MEAN_ITERATIONS[batch[0].task], batch[0].decay or 0
-        expected = first + mean * -math.expm1(-(limit - first) / mean)
-        likely += seconds * (expected if batch[0].has_stopping_rule else limit)
-    return Estimate(likely, longest)
+def _records(plan: Plan, store: Store) -> Iterable[Record]:
+    """Fits of this plan that are done, of all kinds."""
+    done = [cell for cell in plan.cells if cell.key in plan.done and cell.kind == "fit" and cell.has_stopping_rule]
+    every = max(1, len(done) // MOST_RECORDS)
+    found = (store.find(cell.dataset, cell.key) for cell in done[::every])
+    return [record for record in found if record is not None]
 
 
-def measure_pace(device: str) -> Pace:
-    """Time a step so small that it is all overhead, and a large one. On a GPU the overhead (kernel launches) grows with
-    M, as Kuu is factorised column by column: there the small step has the M of the large one."""
-    small, large = ((1, 64, 128), (64, 6000, 128)) if device == "cuda" else ((1, 64, 8), (4, 1000, 74))
-    overhead = _seconds(small, device)
-    return Pace(overhead, max(_seconds(large, device) - overhead, 0.0) / _work(*large))
+def _rows(sweep: Sweep, dataset: str) -> Rows:
+    spec, data = sweep.datasets[dataset]
+    parts = split(len(data.y), spec.split, 0, spec.test_cap, data.arrangement)
+    return Rows(data.X.shape[1], len(parts.validation), len(parts.test))
 
 
-def _iterations(cell: Cell) -> int:
-    """The limit on iterations; a closed form counts as one."""
-    return 1 if OBJECTIVES[cell.objective].solved(cell.variant) else cell.iterations
-
-
-def is_short(plan: Plan) -> bool:
-    """Whether it takes some seconds, so that a trial is not worth its time."""
-    return sum(map(work_of, plan.batches)) < SHORT_RUN
-
-
-def work_of(batch: tuple[Cell, ...]) -> float:
-    """The work of training a batch up to its limit."""
-    return _iterations(batch[0]) * _units(batch)
-
-
-def _units(batch: tuple[Cell, ...]) -> float:
-    """The work of one step of a batch."""
-    first = batch[0]
-    rows = min(first.n, first.minibatch or first.n)
-    return _work(len(batch), rows, first.M, FIXED_PRODUCTS if first.variant == "fixed" else 1.0, first.samples or 0)
-
-
-def _work(B: int, rows: int, M: int, products: float = 1.0, samples: int = 0) -> float:
-    return B * M * (rows + SQUARE_ROWS * M) * (products * M + ELEMENTWISE_COLUMNS + samples)
-
-
-def _seconds(shape: tuple[int, int, int], device: str) -> float:
-    """Seconds of the fastest step within `TRIAL_SECONDS`; `shape` is (B, n, M)."""
+def _capacity(device: str) -> Capacity:
     import torch
 
-    from dlmexp.training.trial import joint_step
+    from dlmexp.running.lanes import capacity
 
-    B, n, M = shape
-    step = joint_step(B, n=n, M=M, device=device)
-    best, end = float("inf"), perf_counter() + TRIAL_SECONDS
-    while perf_counter() < end or best == float("inf"):
-        began = perf_counter()
-        step()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, perf_counter() - began)
-    return best
+    return capacity(torch.device(device))

@@ -103,7 +103,7 @@ class Engine:
             batch = queue.popleft()
             pending = tuple(cell for cell in batch if cell.key not in done)
             if not pending:
-                self.progress.skipped(len(batch))
+                self.progress.skipped(batch)
                 continue
             keys = {cell.key for cell in pending}
             needed = {cell.base for cell in pending if cell.base} - done - failed

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dlmexp.plan.batches import bytes_of, entries_of
 from dlmexp.plan.cell import Cell
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
 
 Batch = tuple[Cell, ...]
 
@@ -14,6 +14,14 @@ Batch = tuple[Cell, ...]
 ENTRIES_PER_PROCESSOR = 400_000
 MOST = 12  # batches at once: their kernels are launched by one thread, and torch has 32 streams (two for each batch)
 MEMORY_SHARE = 0.8  # of what is free when the run starts
+
+
+def capacity(device: torch.device) -> Capacity:
+    """How much may train at once on a device, going by its size and free memory."""
+    if device.type != "cuda":
+        return ONE_AT_A_TIME
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return Capacity(MOST, processors * ENTRIES_PER_PROCESSOR, MEMORY_SHARE * torch.cuda.mem_get_info(device)[0])
 
 
 class Lane:
@@ -52,22 +60,13 @@ class Lanes:
     """The lanes of a device, and whether another batch has room beside those in training."""
 
     def __init__(self, device: torch.device):
-        self._most, self._entries, self._bytes = 1, 0.0, 0.0
-        if device.type == "cuda":
-            processors = torch.cuda.get_device_properties(device).multi_processor_count
-            self._most, self._entries = MOST, processors * ENTRIES_PER_PROCESSOR
-            self._bytes = MEMORY_SHARE * torch.cuda.mem_get_info(device)[0]
-        self._all = self._most
+        self.capacity = capacity(device)
+        self._all = self.capacity.most
         self._free = [Lane(device) for _ in range(self._all)]
 
     def have_room(self, batch: Batch, running: list[InFlight]) -> bool:
         """The first batch always has; another one until the device is full."""
-        together = [flight.pending for flight in running]
-        return not running or (
-            len(running) < self._most
-            and sum(map(entries_of, together)) < self._entries
-            and sum(map(bytes_of, (*together, batch))) <= self._bytes
-        )
+        return self.capacity.room(batch, [flight.pending for flight in running])
 
     @property
     def used(self) -> int:
@@ -82,4 +81,4 @@ class Lanes:
 
     def fewer(self, running: int) -> None:
         """Memory ran out with `running` batches at once: from now on there are fewer."""
-        self._most = max(1, running - 1)
+        self.capacity = self.capacity._replace(most=max(1, running - 1))

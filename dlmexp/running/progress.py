@@ -16,6 +16,7 @@ from rich.table import Table
 from dlmexp.console import counted, duration
 from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
+from dlmexp.running.forecast import Forecast
 from dlmexp.running.presence import BatchProgress, RunProgress
 
 # Between looks at the objective of a batch that trains beside others: each is a wait for the GPU.
@@ -45,8 +46,9 @@ class _Seen(NamedTuple):
 class Progress(ABC):
     """Counts of cells and batches, updated by the engine; subclasses show them."""
 
-    def __init__(self, total: int, batches: int):
+    def __init__(self, total: int, batches: int, forecast: Forecast | None = None):
         self.total, self.batches, self.batch = total, batches, 0
+        self.forecast = forecast
         self.done = self.failed = self.skipped_cells = 0
         self.current, self.idle = "", False
         self.began = time.monotonic()
@@ -69,7 +71,10 @@ class Progress(ABC):
 
     @property
     def seconds_left(self) -> float | None:
-        """At the speed so far; None before the first cell is done."""
+        """As forecast and corrected by what has been measured; without a forecast at the speed so far, None before the
+        first cell is done."""
+        if self.forecast is not None:
+            return self.forecast.seconds_left()
         trained = self.done + self.failed
         return (time.monotonic() - self.began) / trained * (self.total - self.settled) if trained else None
 
@@ -125,6 +130,9 @@ class Progress(ABC):
         alone = self._training.keys() <= {id(training)}
         if iteration and live and (alone or moment - measured >= OBJECTIVE_SECONDS):
             objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
+        if self.forecast is not None:
+            alive = training.live()
+            self.forecast.seen((cells[i] for i, lives in zip(training.cells, alive, strict=True) if lives), iteration)
         self._training[id(training)] = _Seen(
             what, len(cells), limit, start, moment, iteration, live, rate, objective, measured
         )
@@ -148,6 +156,8 @@ class Progress(ABC):
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
+        if self.forecast is not None:
+            self.forecast.finished(record)
         if record.done:
             self.done += 1
             self.show()
@@ -156,9 +166,11 @@ class Progress(ABC):
             why = f"{record.result.reason} (iteration {record.result.iterations})"
             self.show(f"  failed: {record.cell.describe()}: {why}")
 
-    def skipped(self, cells: int) -> None:
+    def skipped(self, cells: tuple[Cell, ...]) -> None:
         """Cells that got their records from another process."""
-        self.skipped_cells += cells
+        self.skipped_cells += len(cells)
+        if self.forecast is not None:
+            self.forecast.skipped(cells)
         self.show()
 
     def waiting(self, process: str) -> None:
@@ -206,8 +218,8 @@ class PlainProgress(Progress):
 class LiveProgress(Progress):
     """A bar of cells and the numbers of the batch in training, updated in place. Only failures are kept as lines."""
 
-    def __init__(self, total: int, batches: int, console: Console):
-        super().__init__(total, batches)
+    def __init__(self, total: int, batches: int, console: Console, forecast: Forecast | None = None):
+        super().__init__(total, batches, forecast)
         self._bar = Bar(
             TextColumn("cells"),
             BarColumn(),
@@ -236,9 +248,9 @@ class LiveProgress(Progress):
         self._live.update(Group(self._bar, facts))
 
 
-def progress_display(total: int, batches: int) -> Progress:
+def progress_display(total: int, batches: int, forecast: Forecast | None = None) -> Progress:
     """A live display if standard output is a terminal that no other job writes to, else plain lines."""
     only = current_process().name == "MainProcess"  # a job of local_parallel shares the terminal with others
     if only and sys.stdout.isatty():
-        return LiveProgress(total, batches, Console())
-    return PlainProgress(total, batches)
+        return LiveProgress(total, batches, Console(), forecast)
+    return PlainProgress(total, batches, forecast)

@@ -14,8 +14,9 @@ from dlmexp.plan.batches import Plan
 from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
+from dlmexp.running.cost import is_short
 from dlmexp.running.device import check_workers, device_and_free_memory, select_target
-from dlmexp.running.duration import is_short, predicted_duration
+from dlmexp.running.duration import predicted
 from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.own_tables import what_was_read
@@ -42,9 +43,12 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
         show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
         with _threads(plan, device, cfg.workers) if not is_short(plan) else nullcontext():  # no torch for a short plan
-            duration = predicted_duration(plan, device, cfg.workers)
-        for message in filter(None, (duration, announced_size(sweep, plan))):
-            print(message)
+            prediction = predicted(plan, sweep, store, device, cfg.workers)
+        if prediction is not None:
+            prediction.show()
+            print(f"{prediction.sentence}\n  {prediction.basis}")
+        if size := announced_size(sweep, plan):
+            print(size)
         return 0
     prepare_results_folder(store.root)
     for message in sweep.missing:
@@ -110,11 +114,11 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
 
     cfg = sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    duration = predicted_duration(plan, target.device.type, cfg.workers)
-    for message in filter(None, (duration, announced_size(sweep, plan))):
+    prediction = predicted(plan, sweep, store, target.device.type, cfg.workers)
+    for message in filter(None, (prediction and prediction.sentence, announced_size(sweep, plan))):
         print(message, flush=True)
     gpus = visible_gpus(torch.cuda.device_count()) if target.device.type == "cuda" else []
-    progress = progress_display(plan.pending, len(plan.batches))
+    progress = progress_display(plan.pending, len(plan.batches), prediction and prediction.forecast)
     stop = StopRequest(budget_seconds(cfg.budget))
     try:
         with (
@@ -122,6 +126,7 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
             Presence(store.root) as presence,
             ExtraProcesses(cfg.workers - 1, restart_arguments, store.root, gpus),
             progress,
+            prediction.compared() if prediction is not None else nullcontext(),
         ):
             presence.follow(progress.so_far)
             kept = keeper(sweep, store)

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
-from dlmexp.running.duration import is_short, work_of
+from dlmexp.running.cost import is_short, work_of
 
 GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one of them has chosen
 GAIN = 1.2  # twice the threads must be so many times as fast: on a machine that gets busy later they would lose more

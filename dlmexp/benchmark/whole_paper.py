@@ -1,0 +1,88 @@
+"""The paper itself, run by its command from an empty folder for some minutes, and what it would take as a whole."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from dlmexp.benchmark.watts import watts_of
+from dlmexp.console import duration
+from dlmexp.errors import UserError
+
+PAPER = ("experiment=paper",)
+AIM_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A bounded run: its cells, and the share of the expected time of all that those done had."""
+
+    done: int
+    failed: int
+    cells: int
+    seconds: float  # by the clock, from the command to the last record
+    share: float
+    watts: str
+
+    @property
+    def complete(self) -> bool:
+        return self.done + self.failed == self.cells
+
+    @property
+    def whole(self) -> float:
+        """Seconds of the whole: measured if it is complete, else extrapolated."""
+        return self.seconds if self.complete else self.seconds / max(self.share, 1e-9)
+
+    def lines(self) -> list[str]:
+        found = [
+            f"cells with a record: {self.done} done and {self.failed} failed of {self.cells}",
+            f"wall clock, start and compilation included: {duration(self.seconds)}",
+            f"mean power draw: {self.watts} W",
+        ]
+        aim = f"aim {duration(AIM_SECONDS)}, {'met' if self.whole <= AIM_SECONDS else 'NOT MET'}"
+        if self.complete:
+            return [*found, f"the whole paper took {duration(self.seconds)} ({aim})"]
+        return [
+            *found,
+            f"EXTRAPOLATED, not measured: the whole in {duration(self.whole)} ({aim}), as what is done is "
+            f"{self.share:.1%} of the expected time of all",
+        ]
+
+
+def run_paper(device: str, minutes: float, cold: bool = False, words: Sequence[str] = PAPER) -> Ran:
+    """Run it in a process of its own, bounded by a budget. `cold`: with an empty cache of compiled kernels."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results"
+        environment = os.environ | ({"TRITON_CACHE_DIR": str(Path(folder) / "triton")} if cold else {})
+        command = [sys.executable, "-m", "dlmexp", "run", *words, f"device={device}", f"results={results}"]
+        began = perf_counter()
+        with watts_of(device) as watts:
+            ended = subprocess.run(
+                [*command, f"budget={60 * minutes:.0f}s", "keep=none"], env=environment, stdout=subprocess.DEVNULL
+            )
+        seconds = perf_counter() - began
+        if ended.returncode not in (0, 1, 3):  # complete, some cells failed, the budget is spent
+            raise UserError(f"'{' '.join(command)}' ended with exit code {ended.returncode}: run it to see why")
+        return _counted(words, device, results, seconds, str(watts))
+
+
+def _counted(words: Sequence[str], device: str, results: Path, seconds: float, watts: str) -> Ran:
+    from dlmexp.plan.compose import compose
+    from dlmexp.plan.shorthand import spelled_out
+    from dlmexp.records.store import Store
+    from dlmexp.running.device import device_and_free_memory
+    from dlmexp.running.forecast import forecast_share
+    from dlmexp.running.sweep import plan_sweep, prepare_sweep
+
+    cfg = compose(spelled_out([*words, f"device={device}", f"results={results}"]))
+    sweep, store = prepare_sweep(cfg), Store(results, read_only=True)
+    _, free = device_and_free_memory(cfg)
+    everything = plan_sweep(sweep, Store(results.parent / "nothing", read_only=True), device, free)
+    records = [record for record in store.all() if record.key in {cell.key for cell in sweep.cells}]
+    done = sum(record.done for record in records)
+    share = forecast_share(everything.batches, records, device)
+    return Ran(done, len(records) - done, len(sweep.cells), seconds, share, watts)

@@ -1,0 +1,177 @@
+"""How long a run takes: before it starts, and while it runs, corrected by what it has done so far."""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dlmexp.plan.cell import Cell
+from dlmexp.records.schema import Record
+from dlmexp.running.cost import Costs, kind_of
+from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
+from dlmexp.running.pace import known_pace
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of
+
+Batch = tuple[Cell, ...]
+
+# Relative errors, as standard deviations of the logarithm, that make the range of an estimate.
+TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps whose shape was timed, and of others
+ITERATION_ERROR = {RULE: 0.02, HERE: 0.08, SAME: 0.1, OTHER: 0.35, ASSUMED: 0.6}
+PRIOR_CELLS = 10  # cells of each kind that are taken to have needed what was expected, beside those that are done
+OVERDUE = 0.5  # a cell that has outlived its expected iterations will take this share of them more
+CACHED_SECONDS = 5.0
+FIRST_SECONDS = 5.0  # as expected, added to what was measured while that is little
+
+
+class Estimate(NamedTuple):
+    """Seconds of a plan: `likely` within `low` and `high`; `longest` if no cell converges before its limit."""
+
+    likely: float
+    low: float
+    high: float
+    longest: float
+
+
+class Planned(NamedTuple):
+    """A cell that is to be trained: what is expected of it, and which others tell something of it."""
+
+    cell: Cell
+    iterations: float
+    seconds: float  # of one iteration, with its share of all that the batch does besides
+    source: str  # of the iterations
+    kind: str  # of its steps
+    fits: str  # whose iterations tell of its own
+
+
+@dataclass
+class Forecast:
+    """The cells of a plan with what each is expected to cost; told what happens, it says how much is left."""
+
+    batches: Sequence[Batch]
+    costs: Costs
+    iterations: Iterations
+    device: str = "cpu"
+    capacity: Capacity = ONE_AT_A_TIME
+    workers: int = 1
+    covered: float = 0.0  # share of the expected time in shapes that were timed
+    load: float = 1.0  # of the machine, which the costs include
+    _done: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # expected seconds, by kind of step
+    _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of this thread, likewise
+    _fits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
+    _training: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
+    _looked: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        self.courses = [course(batch, self.costs, self.iterations, self.device) for batch in self.batches]
+        alone = sum(one.alone for one in self.courses)
+        # Side by side, or in several processes, the same work takes a share of the time that it takes one by one.
+        share = self._together(self.courses) / alone if alone else 1.0
+        self.planned: dict[str, Planned] = {}
+        for one in self.courses:
+            expected = [self.iterations.expected(cell) for cell in one.batch]
+            seconds = share * one.alone / sum(max(1.0, each.iterations) for each in expected)
+            kind = kind_of(one.batch[0])
+            for cell, (number, source) in zip(one.batch, expected, strict=True):
+                fits = f"{cell.dataset} {kind}"
+                self.planned[cell.key] = Planned(cell, max(1.0, number), seconds, source, kind, fits)
+        self.start()
+
+    def start(self) -> None:
+        """The run begins now."""
+        self.began, self._own = time.monotonic(), time.thread_time()
+
+    def _together(self, courses: Sequence[Course]) -> float:
+        return seconds_of(courses, self.capacity) / self.workers
+
+    def estimate(self) -> Estimate:
+        """Before anything has run."""
+        likely = self._together(self.courses)
+        most = [course(batch, self.costs, self.iterations, self.device, to_the_limit=True) for batch in self.batches]
+        longest = max(likely, self._together(most))
+        pace = self.covered * TIMED_ERROR + (1 - self.covered) * MODEL_ERROR
+        iterations = sum(ITERATION_ERROR[source] * share for source, share in self.sources().items())
+        error = math.hypot(pace, iterations)
+        return Estimate(likely, likely * math.exp(-error), min(longest, likely * math.exp(error)), longest)
+
+    def sources(self) -> dict[str, float]:
+        """Where the numbers of iterations come from, by their share of the expected time."""
+        found: dict[str, float] = defaultdict(float)
+        for one in self.planned.values():
+            found[one.source] += one.iterations * one.seconds
+        total = sum(found.values())
+        return {source: seconds / total for source, seconds in sorted(found.items(), key=lambda item: -item[1])}
+
+    def seen(self, live: Iterable[Cell], iteration: int) -> None:
+        """These cells of a batch are at this iteration."""
+        kind = None
+        for cell in live:
+            if (planned := self.planned.get(cell.key)) is not None:
+                self._training[cell.key], kind = iteration, planned.kind
+        self._spend(kind)
+
+    def finished(self, record: Record) -> None:
+        """A cell has its record."""
+        if (one := self.planned.pop(record.key, None)) is None:
+            return
+        self._training.pop(record.key, None)
+        made = record.result.iterations or one.iterations
+        self._done[one.kind] += made * one.seconds
+        fits = self._fits[one.fits]
+        fits[0], fits[1] = fits[0] + made, fits[1] + one.iterations
+        self._spend(one.kind)
+
+    def skipped(self, cells: Iterable[Cell]) -> None:
+        """Another process has trained them: what they cost counts as done in the same time."""
+        for cell in cells:
+            if (one := self.planned.pop(cell.key, None)) is not None:
+                self._done[one.kind] += one.iterations * one.seconds
+
+    def _spend(self, kind: str | None) -> None:
+        """What this thread did since the last event was for such steps."""
+        now = time.thread_time()
+        if kind is not None:
+            self._spent[kind] += now - self._own
+        self._own = now
+
+    def seconds_left(self) -> float:
+        """Expected for what is left, times how much slower than expected it has gone so far. In any thread."""
+        moment = time.monotonic()
+        if self._looked is None or moment - self._looked[0] > CACHED_SECONDS:
+            self._looked = moment, self._seconds_left(moment - self.began)
+        return max(0.0, self._looked[1] - (moment - self._looked[0]))
+
+    def _seconds_left(self, elapsed: float) -> float:
+        left, done = 0.0, sum(self._done.values())
+        for key, one in list(self.planned.items()):
+            made = self._training.get(key, 0)
+            took, expected = self._fits.get(one.fits, (0.0, 0.0))
+            prior = PRIOR_CELLS * one.iterations
+            number = one.iterations * (took + prior) / (expected + prior)
+            more = number - made if made < number else OVERDUE * made
+            left += one.seconds * max(0.0, min(more, max(one.cell.iterations, 1) - made))
+            done += one.seconds * made
+        return left * (elapsed + FIRST_SECONDS) / (done + FIRST_SECONDS)
+
+    def lessons(self) -> dict[str, tuple[float, float]]:
+        """For each kind of step that was done, the seconds it took on the device and those expected. Where batches
+        share a device, or processes a machine, they share the difference too."""
+        done = sum(self._done.values())
+        if self.capacity.most == 1 and self.workers == 1:
+            return {kind: (self._spent[kind], some / self.load) for kind, some in self._done.items()}
+        elapsed = time.monotonic() - self.began
+        return {kind: (elapsed * some / done, some) for kind, some in self._done.items()}
+
+
+def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str) -> float:
+    """How much of the expected time of all these batches the cells with records had, going by their iterations and by
+    what is remembered of this device."""
+    records = list(records)
+    forecast = Forecast(batches, Costs(known_pace(device)), Iterations(records), device)
+    total, done = 0.0, 0.0
+    made = {record.key: record.result.iterations or 0 for record in records}
+    for key, one in forecast.planned.items():
+        seconds = one.seconds * max(1.0, made.get(key, one.iterations))
+        total, done = total + seconds, done + (seconds if key in made else 0.0)
+    return done / total if total else 1.0
