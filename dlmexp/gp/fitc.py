@@ -11,7 +11,7 @@ from dlmexp.gp.collapsed import gaussian_posterior
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.posterior import positive
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
 from dlmexp.gp.rows import sum_over_rows
 
 
@@ -39,8 +39,7 @@ def fitc(
         d = positive(prior - A.square().sum(-2), prior) + noise
         scaled = A / d.sqrt().unsqueeze(-2)
         b = A @ (y / d).unsqueeze(-1)
-        H = (scaled @ scaled.mT).to(PARAMETERS)
-        return H, b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log())
+        return row_gram(scaled), b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log())
 
     H, b, yy, log_d = sum_over_rows(piece, X, y - of_rows["mean"][..., None], rows_at_once)
     m, L, ok = gaussian_posterior(H, b)
