@@ -10,16 +10,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.blocked import BlockedMarginals
+from dlmexp.gp.blocks import Workspace
 from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.kernels import RBF, Exponent, Kernel
 
 
 class Projection(NamedTuple):
     """What the marginals at inputs X need of the kernel and the inducing inputs."""
 
-    Kuf: Float[Tensor, "B M N"]
+    Kuf: Float[Tensor, "B M N"] | Exponent
     kff: Float[Tensor, "B N"]
     Kuu: Factor
 
@@ -31,21 +33,27 @@ class Projection(NamedTuple):
     @property
     def A(self) -> Float[Tensor, "B M N"]:
         """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
-        return self.Kuu.inverse @ self.Kuf
+        return self.Kuu.inverse @ (self.Kuf.covariance() if isinstance(self.Kuf, Exponent) else self.Kuf)
 
 
 def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
     """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
     Z = hyper["Z"]
     Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    return Projection(kernel(Z, X, hyper), kernel.diagonal(X, hyper), Kuu)
+    in_blocks = isinstance(kernel, RBF) and not (X.is_cuda or X.requires_grad)
+    Kuf = kernel.exponent(Z, X, hyper) if in_blocks else kernel(Z, X, hyper)
+    return Projection(Kuf, kernel.diagonal(X, hyper), Kuu)
 
 
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
-    fit, gain = _Marginals.apply(p.Kuf, p.Kuu.K, p.Kuu.inverse.detach(), m, L)  # pyright: ignore[reportGeneralTypeIssues]
+    Kuu = p.Kuu.K, p.Kuu.inverse.detach()
+    if isinstance(p.Kuf, Exponent):
+        fit, gain = BlockedMarginals.apply(*p.Kuf, *Kuu, m, L, Workspace())  # pyright: ignore[reportGeneralTypeIssues]
+    else:
+        fit, gain = _Marginals.apply(p.Kuf, *Kuu, m, L)  # pyright: ignore[reportGeneralTypeIssues]
     return mean[..., None] + fit, positive(p.kff + gain, p.kff)
 
 
