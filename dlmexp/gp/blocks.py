@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ENTRIES = 160_000  # of a block: much smaller ones lose in products what they gain in the caches
-WIDTH = 50  # of the strips in which products with triangular and symmetric results leave out what is zero or known
+WIDTH = 45  # of the strips in which products with triangular and symmetric results leave out what is zero or known
 
 
 class Block(NamedTuple):
@@ -20,7 +20,7 @@ class Block(NamedTuple):
 
 def blocks(B: int, M: int, N: int) -> list[Block]:
     """All of [B, M, N], cell by cell, in parts of equal size."""
-    if 2 * M * N <= ENTRIES:
+    if 4 * M * N <= ENTRIES:
         every = slice(0, N)
         return [Block(cells, every) for cells in _parts(B, ENTRIES // max(1, M * N))]
     return [Block(slice(b, b + 1), rows) for b in range(B) for rows in _parts(N, max(1, ENTRIES // M))]
@@ -37,7 +37,7 @@ class Workspace:
     def __init__(self) -> None:
         self._memory: dict[str, Tensor] = {}
 
-    def array(self, name: str, like: Tensor, *shape: int) -> Tensor:
+    def array(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
         """An array of this shape with arbitrary contents, which overwrites the last one of that name."""
         size = torch.Size(shape).numel()
         held = self._memory.get(name)
@@ -46,9 +46,9 @@ class Workspace:
         return held[:size].view(shape)
 
 
-def strips(M: int) -> Sequence[slice]:
+def strips(M: int) -> list[slice]:
     """The rows of an M x M matrix, strip by strip."""
-    return _parts(M, max(WIDTH, -(-M // max(1, M // WIDTH))))
+    return _parts(M, -(-M // max(1, round(M / WIDTH))))
 
 
 def lower_product(R: Tensor, K: Tensor, out: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ every gradient back to it. Of shape [B, M, N], only K itself is kept for the bac
 """
 
 import warnings
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -50,24 +50,10 @@ class RBF(Stationary):
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
         if fused(X1) and (X1 is X2 or not X2.requires_grad):
             return _Fused.apply(X1, None if X1 is X2 else X2, hyper["lengthscale"], hyper["outputscale"], False)  # pyright: ignore[reportReturnType]
-        return self.exponent(X1, X2, hyper).covariance()
-
-    def exponent(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> "Exponent":
-        """The logarithm of the kernel matrix, as a product that has not been multiplied out."""
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with the others.
         s = torch.nn.functional.pad(hyper["outputscale"].log()[..., None, None], (left.shape[-1] - 1, 0))
-        return Exponent(left + s, right)
-
-
-class Exponent(NamedTuple):
-    """A kernel matrix that is `exp(left right^T)`."""
-
-    left: Float[Tensor, "B M F"]
-    right: Float[Tensor, "B N F"]
-
-    def covariance(self) -> Float[Tensor, "B M N"]:
-        return _Exponential.apply(self.left, self.right)  # pyright: ignore[reportReturnType]
+        return _Exponential.apply(left + s, right)  # pyright: ignore[reportReturnType]
 
 
 class Matern52(Stationary):

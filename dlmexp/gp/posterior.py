@@ -10,18 +10,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.blocked import BlockedMarginals
-from dlmexp.gp.blocks import Workspace
 from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import RBF, Exponent, Kernel
+from dlmexp.gp.kernels import Kernel
 
 
 class Projection(NamedTuple):
     """What the marginals at inputs X need of the kernel and the inducing inputs."""
 
-    Kuf: Float[Tensor, "B M N"] | Exponent
+    Kuf: Float[Tensor, "B M N"]
     kff: Float[Tensor, "B N"]
     Kuu: Factor
 
@@ -33,36 +31,27 @@ class Projection(NamedTuple):
     @property
     def A(self) -> Float[Tensor, "B M N"]:
         """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
-        return self.Kuu.inverse @ (self.Kuf.covariance() if isinstance(self.Kuf, Exponent) else self.Kuf)
+        return self.Kuu.inverse @ self.Kuf
 
 
 def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
     """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
     Z = hyper["Z"]
     Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    in_blocks = isinstance(kernel, RBF) and not (X.is_cuda or X.requires_grad)
-    Kuf = kernel.exponent(Z, X, hyper) if in_blocks else kernel(Z, X, hyper)
-    return Projection(Kuf, kernel.diagonal(X, hyper), Kuu)
+    return Projection(kernel(Z, X, hyper), kernel.diagonal(X, hyper), Kuu)
 
 
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
-    Kuu = p.Kuu.K, p.Kuu.inverse.detach()
-    if isinstance(p.Kuf, Exponent):
-        fit, gain = BlockedMarginals.apply(*p.Kuf, *Kuu, m, L, Workspace())  # pyright: ignore[reportGeneralTypeIssues]
-    else:
-        fit, gain = _Marginals.apply(p.Kuf, *Kuu, m, L)  # pyright: ignore[reportGeneralTypeIssues]
+    fit, gain = _Marginals.apply(p.Kuf, p.Kuu.K, p.Kuu.inverse.detach(), m, L)  # pyright: ignore[reportGeneralTypeIssues]
     return mean[..., None] + fit, positive(p.kff + gain, p.kff)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
-    if fused(m):
-        return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
-    log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
-    return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
+    return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
 
 
 def to_whitened(
@@ -120,22 +109,29 @@ class _Marginals(torch.autograd.Function):
 
 
 class _KL(torch.autograd.Function):
-    """`kl` as one GPU kernel, and its gradients as another."""
+    """`kl` and its gradients; on a GPU one kernel each."""
 
     @staticmethod
     def forward(ctx: Any, m: Tensor, L: Tensor) -> Tensor:
-        from dlmexp.gp.fused.small import kl
-
         ctx.save_for_backward(m, L)
-        return kl(m, L)
+        if fused(m):
+            from dlmexp.gp.fused.small import kl
+
+            return kl(m, L)
+        log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+        return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        from dlmexp.gp.fused.small import kl_gradients
-
         m, L = ctx.saved_tensors
-        return kl_gradients(m, L, grads[0])
+        if fused(m):
+            from dlmexp.gp.fused.small import kl_gradients
+
+            return kl_gradients(m, L, grads[0])
+        d_L = L * grads[0][..., None, None]
+        d_L.diagonal(dim1=-2, dim2=-1).sub_(grads[0][..., None] / L.diagonal(dim1=-2, dim2=-1))
+        return m * grads[0][..., None], d_L
 
 
 def _weighted(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
