@@ -92,7 +92,7 @@ SENTENCES = {
     "dataset=null": ["can't compose 'dataset=null'"],
     "experiment=": ["there is no experiment ''", "reg-log"],
     "seeds=3": ["write it as a list, seeds=[3]"],
-    "dataset=csv": ["csv.task=None", "regression, binary, count"],
+    "dataset=csv": ["csv.task is not set", "regression, binary, count"],
 }
 
 
