@@ -10,8 +10,9 @@ class Unreadable(UserError):
 
 
 def nearest(word: str, valid: list[str]) -> str:
-    """A clause naming the valid words closest to `word`, for the end of an error sentence."""
+    """A clause naming the valid words closest to `word`, for the end of an error sentence; capitals do not matter."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, valid, n=3, cutoff=0.5)
+    spelled = {one.casefold(): one for one in reversed(valid)}
+    close = [spelled[one] for one in get_close_matches(word.casefold(), spelled, n=3, cutoff=0.5)]
     return f"did you mean {' or '.join(close)}?" if close else f"valid: {', '.join(sorted(valid))}"

@@ -53,7 +53,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--where", action="append", default=[], metavar="SETTING=VALUE",
-        help="draw the records made with another value than the protocol's, such as training.lr=0.01",
+        help="draw the records made with another value than the protocol's, such as training.lr=0.01; of the figure "
+        "'predictions': which model, as for 'dlmexp predict'",
     )  # fmt: skip
     parser.add_argument(
         "--compare", nargs="+", default=[], metavar="DIR", help="more results folders to show in the same figures"
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> int:
-    """Draws what a trained model predicts on its test rows; `--by` chooses the model."""
+    """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
     from dlmexp.cli import check_writable
     from dlmexp.records.results import load
 
@@ -137,7 +138,7 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     from dlmexp.models.choose import chosen, described
     from dlmexp.models.diagnosis import diagnose
 
-    (record,) = chosen(results, args.by, option="--by")
+    (record,) = chosen(results, [*args.by, *args.where], option="--where" if args.where else "--by")
     found = diagnose(results, record)
     with style.use(page.style):
         canvas = render(found, page.width)

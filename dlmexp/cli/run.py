@@ -108,8 +108,14 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
     """Parses with Hydra's parser; its errors become UserErrors. Flags may come before, between and after overrides."""
     for argument in arguments:
         if argument.startswith("--") and argument.split("=")[0] not in _HYDRA_FLAGS:
+            from dataclasses import fields
+
+            from dlmexp.config import RunConfig
             from dlmexp.errors import nearest
 
+            name = argument.removeprefix("--").partition("=")[0]
+            if name in (field.name for field in fields(RunConfig)):
+                raise UserError(f"unknown option '{argument}': settings are written without dashes, {name}=VALUE")
             raise UserError(f"unknown option '{argument}': {nearest(argument, sorted(_HYDRA_FLAGS))}")
     stderr = io.StringIO()
     try:

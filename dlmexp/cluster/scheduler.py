@@ -154,5 +154,6 @@ def _run(*command: str, lines: str = "") -> list[str]:
     except subprocess.TimeoutExpired:
         raise SchedulerUnavailable(f"{command[0]} gave no answer in {TIMEOUT_SECONDS} s") from None
     if process.returncode:
-        raise SchedulerUnavailable(process.stderr.strip() or f"{command[0]} failed")
+        said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
+        raise SchedulerUnavailable("; ".join(said) or f"{command[0]} failed")
     return process.stdout.splitlines()

@@ -11,10 +11,15 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dlmexp.config import RunConfig
+from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dirs
 
+OTHER_WORDS = {  # what people type for a setting that has another name
+    "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
+    "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
+    "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
+}  # fmt: skip
 LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
 
 
@@ -62,7 +67,7 @@ def sentence(error: Exception) -> str:
     if found := re.search(r"Could not override '([^']+)'", text):
         if found[1] in _settings(found[1]):
             return f"'{found[1]}' has no value yet that could be changed: write +{found[1]}=VALUE to add one"
-        return f"there is no setting '{found[1]}': {nearest(found[1], _settings(found[1]))}"
+        return f"there is no setting '{found[1]}': {_meant(found[1]) or nearest(found[1], _settings(found[1]))}"
     if found := re.search(r"Error merging override (.+)", text):
         reason = str(error.__cause__ or "").partition("\n")[0]
         if "is not a ListConfig" in reason:
@@ -70,6 +75,15 @@ def sentence(error: Exception) -> str:
             return f"can't use {found[1]}: write it as a list, {key}=[{value}]"
         return f"can't use {_short(found[1])}: {_short(reason or 'its type does not fit')}"
     return _one_line(error)
+
+
+def _meant(typed: str) -> str:
+    """What to type instead, where it is no matter of spelling."""
+    if typed in OTHER_WORDS:
+        return f"write {OTHER_WORDS[typed]}"
+    if typed in (field.name for field in fields(DatasetConfig)):
+        return f"it belongs to a dataset; write dataset.NAME.{typed}="
+    return ""
 
 
 def _choices(group: str) -> list[str]:

@@ -26,6 +26,7 @@ MISTAKES = {
     "no seeds": ([*TINY, "seeds=[]"], ["seeds=[]", "the grid is empty"]),
     "bad device": ([*TINY, "device=gpu"], ["device=gpu", "cpu"]),
     "bad number": ([*TINY, "batch_cells=many"], ["batch_cells", "many"]),
+    "a setting with dashes": (["--seeds", "5"], ["unknown option '--seeds'", "seeds=VALUE"]),
     "unknown option": (["--mutlirun"], ["unknown option '--mutlirun'", "--multirun"]),
     "unknown short option": (["-x"], ["can't read 'run -x'", "-x"]),
     "unknown kind of config": (["--cfg", "jobb"], ["jobb"]),

@@ -89,6 +89,9 @@ def test_data_that_is_gone_or_has_changed(here, capsys, monkeypatch):
     table(170)[["rooms", "sort", "age", "regression"]].to_csv("own.csv", index=False)
     with pytest.raises(UserError, match="the file has changed"):
         dlmexp.plot("predictions", "results")
+    for option in ("--by", "--where"):
+        assert main(["plot", "predictions", option, "method=elbo"]) == 2
+        assert f"{option} method=elbo" in capsys.readouterr().err
     Path("own.csv").unlink()
     capsys.readouterr()
     assert main(["plot", "predictions"]) == 2

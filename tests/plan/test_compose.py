@@ -87,6 +87,9 @@ SENTENCES = {
     "beta=grit": ["there is no beta 'grit'", "grid"],
     "sede=[0]": ["there is no setting 'sede'", "seeds"],
     "training.binary.lrr=1": ["there is no setting 'training.binary.lrr'", "training.binary.lr"],
+    "n=100": ["there is no setting 'n': write sizes="],
+    "kernel=rbf": ["there is no setting 'kernel'", "dataset.NAME.kernel="],
+    "method=ELBO": ["there is no method 'ELBO': did you mean elbo"],
     "csv.pth=x": ["there is no setting 'csv.pth'", "csv.path"],
     "seeds=[a]": ["seeds"],
     "training.binary.lr=fast": ["fast"],
@@ -96,7 +99,7 @@ SENTENCES = {
     "dataset=null": ["can't compose 'dataset=null'"],
     "experiment=": ["there is no experiment ''", "reg-log"],
     "seeds=3": ["write it as a list, seeds=[3]"],
-    "dataset=csv": ["csv.task=None", "regression, binary, count"],
+    "dataset=csv": ["csv.task is not set", "regression, binary, count"],
 }
 
 

@@ -1,5 +1,9 @@
 """Learning curves of cells in training, from real checkpoints of an interrupted run."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +16,7 @@ from dlmexp.running.signals import Stop, StopRequest
 from tests.running.test_engine import Sweep
 
 pytestmark = pytest.mark.slow
+HANDBOOK = Path(__file__).resolve().parents[2] / "docs" / "CLUSTER.md"
 WORDS = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=300", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
     "seeds=[0]", "method=joint_log_dlm", "beta=list", "beta.values=[1,0.1]", "training.binary.tolerance=0",
@@ -66,6 +71,17 @@ def test_as_a_file(stopped, tmp_path, capsys, name):
     found = pd.read_csv(path) if name.endswith("csv") else pd.read_parquet(path)
     assert len(found) == len(running_curves(stopped.store.root)) > 0
     assert f"{path}: {len(found)} rows" in capsys.readouterr().out
+
+
+def test_the_drawing_in_the_handbook(stopped, tmp_path, monkeypatch):
+    """docs/CLUSTER.md, followed while a run is under way."""
+    (code,) = re.findall(r"```python\n(.*?)```", HANDBOOK.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    assert main(["collect", "--running", "curves.parquet", "--results", str(stopped.store.root)]) == 0
+    drawn: dict[str, Any] = {}
+    exec(code, drawn)
+    assert list(drawn["means"]) == [0.1, 1.0]
+    assert (tmp_path / "curves.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
