@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import factorise, pullback, triangular_product
+from dlmexp.gp.cholesky import factorise, pullback
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.products import symmetric_product, triangular_product
 from dlmexp.gp.rows import sum_over_rows
 
 SINGULAR = 1e-10  # relative to the mean of the diagonal
@@ -66,7 +67,7 @@ class _Moments(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         A = triangular_product(Luu_inv, Kuf)
-        AA = A @ A.mT
+        AA = symmetric_product(A, A)
         Ay = (A @ y.unsqueeze(-1)).squeeze(-1)
         ctx.save_for_backward(Luu_inv, y, A, AA, Ay)
         return AA, Ay
