@@ -1,10 +1,11 @@
-"""Differences between results of the same cells: in two results folders, or trained here in batches of different sizes
-and, where there is a GPU, on CPU and GPU."""
+"""Differences between results of the same cells: in two results folders, or trained here in batches of different sizes,
+in float32 and float64 and, where there is a GPU, on CPU and GPU."""
 
 import argparse
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MIN_SHARE = 95.0  # per cent
 CLOSE = 1e-4  # nats
+CLOSE_DTYPES = 1e-2  # the same between float32 and float64
 SMALL_BATCH = 3  # cells
 STANDARD = (
     ("dataset=[banana,ringnorm,abalone]", "sizes=[100]"),
@@ -33,6 +35,9 @@ class Way(NamedTuple):
     words: tuple[str, ...]
 
 
+DTYPES = [Way(name, (f"dtype={name}",)) for name in ("float64", "float32")]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per measurement; exit code 1 if a limit is not met."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark agreement", description=__doc__)
@@ -46,10 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--between",
-        choices=["batches", "devices", "both"],
+        choices=["batches", "devices", "both", "dtypes"],
         default="both",
-        help="which ways of training are compared: batches as large as fit and of 3 cells, CPU and GPU, or both "
-        "(default; without a GPU: batches)",
+        help="which ways of training are compared: batches as large as fit and of 3 cells, CPU and GPU, both of these "
+        "(default; without a GPU: batches), or float32 and float64",
     )
     parser.add_argument("--keep", metavar="FOLDER", help="where the results go, and are taken from if they are there")
     args = parser.parse_args(argv)
@@ -68,6 +73,8 @@ def ways(between: str) -> list[Way]:
     """The ways of training that are compared, each with every other."""
     import torch
 
+    if between == "dtypes":
+        return DTYPES
     if torch.cuda.is_available():
         found = [Way("GPU", ("device=cuda",))]
         if between != "batches":
@@ -93,7 +100,10 @@ def trained(runs: Sequence[tuple[str, ...]], ways: Sequence[Way], root: Path) ->
         found[way.name] = load(folder)
     for one, other in combinations(found, 2):
         print(f"\n{one} | {other}")
-        yield from agreement(found[one], found[other])
+        if other == "float32":
+            yield from agreement(found[one], in_float64(found[other]), CLOSE_DTYPES)
+        else:
+            yield from agreement(found[one], found[other])
 
 
 def _run(words: tuple[str, ...]) -> None:
@@ -105,9 +115,30 @@ def _run(words: tuple[str, ...]) -> None:
         raise SystemExit(code)
 
 
-def agreement(one: "Results", other: "Results") -> list[Measurement]:
-    """How many deterministic cells stop by their rule, differences in test NLL of the cells in both folders, altogether
-    and by dataset and method, and how often validation selects the same beta."""
+def in_float64(results: "Results") -> "Results":
+    """The same results as if their cells had been asked for in float64: under the keys of those cells."""
+    from msgspec.structs import replace
+
+    from dlmexp.records.results import Results
+
+    @cache
+    def twin(key: str) -> "Record":
+        record = results.records[key]
+        base = record.cell.base and (twin(record.cell.base).key if record.cell.base in results.records else None)
+        cell = replace(record.cell, dtype="float64", base=base)
+        return replace(record, cell=cell, key=cell.key)
+
+    asked = [
+        replace(group, keys=tuple(twin(key).key if key in results.records else key for key in group.keys))
+        for group in results.asked
+    ]
+    return Results(results.store, map(twin, results.records), asked)
+
+
+def agreement(one: "Results", other: "Results", close: float = CLOSE) -> list[Measurement]:
+    """How many cells failed, how many deterministic ones stop by their rule, differences in test NLL (MSE where a
+    method predicts no variance) of the cells in both folders, altogether and by dataset and method, and how often
+    validation selects the same beta."""
     import numpy as np
 
     from dlmexp.records.selection import on_test
@@ -116,29 +147,43 @@ def agreement(one: "Results", other: "Results") -> list[Measurement]:
         if not any(np.isfinite(on_test(record, "nll")) for record in results.records.values()):
             raise UserError(f"'{results.store.root}' has no finished cells with a test NLL: run some of them first")
 
-    def apart(key: str) -> float:
-        return abs(on_test(one.records[key], "nll") - on_test(other.records[key], "nll"))
+    def apart(metric: str) -> dict[str, float]:
+        found = {
+            key: abs(on_test(one.records[key], metric) - on_test(other.records[key], metric))
+            for key in one.records
+            if key in other.records
+        }
+        return {key: value for key, value in found.items() if np.isfinite(value)}
 
-    difference = {key: apart(key) for key in one.records if key in other.records}
-    difference = {key: value for key, value in difference.items() if np.isfinite(value)}
+    difference = apart("nll")
+    without_nll = {key: value for key, value in apart("mse").items() if key not in difference}
     if not difference:
         raise UserError(
             "the two folders have no finished cell in common: give two results of the same 'dlmexp run' command"
         )
     everywhere = np.array(list(difference.values()))
     lines = [
+        Measurement("failed, of all cells of the first", _failures(one), ""),
+        Measurement("failed, of all cells of the second", _failures(other), "", float(_failures(one))),
         Measurement("cells in both", len(difference), ""),
         Measurement("test NLL identical in every bit", 100 * float((everywhere == 0).mean()), "%"),
     ]
     for within in (CLOSE, 1e-3, 1e-2):
-        limit = MIN_SHARE if within == CLOSE else None
+        limit = MIN_SHARE if within == close else None
         share = 100 * float((everywhere <= within).mean())
         lines.append(Measurement(f"test NLL within {within:g}", share, "%", limit, at_least=True))
     lines.append(Measurement("largest difference in test NLL", everywhere.max(), "nats"))
+    if without_nll:
+        name = f"largest difference in test MSE, of {len(without_nll)} without an NLL"
+        lines.append(Measurement(name, max(without_nll.values()), ""))
     lines += _stopped(one, other)
-    lines += _by(one, difference, lambda r: f"{r.cell.dataset}, {r.cell.variant} {r.cell.objective}")
-    lines += _by(one, difference, lambda r: _range(r.cell.beta))
+    lines += _by(one, difference, close, lambda r: f"{r.cell.dataset}, {r.cell.variant} {r.cell.objective}")
+    lines += _by(one, difference, close, lambda r: _range(r.cell.beta))
     return lines + _selected(one, other)
+
+
+def _failures(results: "Results") -> int:
+    return sum(record.status == "failed" for record in results.records.values())
 
 
 def _stopped(one: "Results", other: "Results") -> list[Measurement]:
@@ -158,13 +203,15 @@ def _stopped(one: "Results", other: "Results") -> list[Measurement]:
     ]
 
 
-def _by(one: "Results", difference: dict[str, float], name: Callable[["Record"], str]) -> Iterator[Measurement]:
-    """The share within `CLOSE` of each kind of cells."""
+def _by(
+    one: "Results", difference: dict[str, float], close: float, name: Callable[["Record"], str]
+) -> Iterator[Measurement]:
+    """The share within `close` of each kind of cells."""
     kinds: dict[str, list[bool]] = defaultdict(list)
     for key, value in difference.items():
-        kinds[name(one.records[key])].append(value <= CLOSE)
-    for kind, close in sorted(kinds.items()):
-        yield Measurement(f"{kind}: within {CLOSE:g}, of {len(close)}", 100 * sum(close) / len(close), "%")
+        kinds[name(one.records[key])].append(value <= close)
+    for kind, near in sorted(kinds.items()):
+        yield Measurement(f"{kind}: within {close:g}, of {len(near)}", 100 * sum(near) / len(near), "%")
 
 
 def _range(beta: float | None) -> str:

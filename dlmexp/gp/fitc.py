@@ -11,6 +11,7 @@ from dlmexp.gp.collapsed import gaussian_posterior
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.posterior import positive
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
 from dlmexp.gp.rows import sum_over_rows
 
 
@@ -27,20 +28,20 @@ def fitc(
     predictions. FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part.
 
     With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
-    Z = hyper["Z"]
-    Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    constant = kernel.diagonal(X[..., :1, :], hyper) if kernel.stationary else None
-    noise = hyper["noise"][..., None]
+    Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
+    of_rows, (inverse,) = hyper_as_rows(X, hyper), as_rows(X, Kuu.inverse)
+    constant = kernel.diagonal(X[..., :1, :], of_rows) if kernel.stationary else None
+    noise = of_rows["noise"][..., None]
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        A = Kuu.inverse @ kernel(Z, X, hyper)
-        prior = kernel.diagonal(X, hyper) if constant is None else constant
+        A = inverse @ kernel(of_rows["Z"], X, of_rows)
+        prior = kernel.diagonal(X, of_rows) if constant is None else constant
         d = positive(prior - A.square().sum(-2), prior) + noise
         scaled = A / d.sqrt().unsqueeze(-2)
         b = A @ (y / d).unsqueeze(-1)
-        return scaled @ scaled.mT, b.squeeze(-1), (y.square() / d).sum(-1), d.log().sum(-1)
+        return row_gram(scaled), b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log())
 
-    H, b, yy, log_d = sum_over_rows(piece, X, y - hyper["mean"][..., None], rows_at_once)
+    H, b, yy, log_d = sum_over_rows(piece, X, y - of_rows["mean"][..., None], rows_at_once)
     m, L, ok = gaussian_posterior(H, b)
     # (I + H)^-1 = L L^T, so log|I + H| = -2 sum log L_jj and b^T (I + H)^-1 b = |L^T b|^2.
     log_h = -2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -13,7 +13,8 @@ from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import factorise, pullback
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.products import symmetric_product, triangular_product
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
+from dlmexp.gp.products import triangular_product
 from dlmexp.gp.rows import sum_over_rows
 
 SINGULAR = 1e-10  # relative to the mean of the diagonal
@@ -45,17 +46,18 @@ def moments(
     rows_at_once: int | None = None,
 ) -> Moments:
     """The moments of all N rows, differentiable; with `rows_at_once`, memory is that of so many rows in both passes."""
-    Z = hyper["Z"]
-    y = y - hyper["mean"][..., None]
-    Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    Luu_inv = Kuu.inverse.detach()
+    Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
+    of_rows, small = hyper_as_rows(X, hyper), as_rows(X, Kuu.K, Kuu.inverse.detach())
+    y = y - of_rows["mean"][..., None]
 
-    def piece(X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        return _Moments.apply(kernel(Z, X, hyper), Kuu.K, Luu_inv, y)  # pyright: ignore[reportReturnType]
+    def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), *small, y)  # pyright: ignore[reportGeneralTypeIssues]
+        return AA, Ay.to(PARAMETERS)
 
     AA, Ay = sum_over_rows(piece, X, y, rows_at_once)
-    residual = kernel.trace(X, hyper) - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return Moments(AA, Ay, y.square().sum(-1), residual, X.shape[-2], Kuu.ok)
+    trace = kernel.trace(X if kernel.stationary else X.to(PARAMETERS), hyper)
+    residual = trace - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return Moments(AA, Ay, row_sum(y.square()), residual, X.shape[-2], Kuu.ok)
 
 
 class _Moments(torch.autograd.Function):
@@ -67,7 +69,7 @@ class _Moments(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         A = triangular_product(Luu_inv, Kuf)
-        AA = symmetric_product(A, A)
+        AA = row_gram(A)
         Ay = (A @ y.unsqueeze(-1)).squeeze(-1)
         ctx.save_for_backward(Luu_inv, y, A, AA, Ay)
         return AA, Ay
@@ -76,7 +78,8 @@ class _Moments(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
         Luu_inv, y, A, AA, Ay = ctx.saved_tensors
-        G, g = grads[0] + grads[0].mT, grads[1].unsqueeze(-1)
+        G, AA = as_rows(A, grads[0] + grads[0].mT, AA)
+        g = grads[1].unsqueeze(-1)
         d_Kuf = d_Kuu = d_y = None
         if ctx.needs_input_grad[0]:
             d_Kuf = ((Luu_inv.mT @ G) @ A).addcmul_(Luu_inv.mT @ g, y.unsqueeze(-2))

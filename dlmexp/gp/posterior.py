@@ -14,6 +14,7 @@ from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.precision import as_rows, hyper_as_rows
 from dlmexp.gp.products import symmetric_product, triangular_product
 
 
@@ -32,21 +33,26 @@ class Projection(NamedTuple):
     @property
     def A(self) -> Float[Tensor, "B M N"]:
         """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
-        return self.Kuu.inverse @ self.Kuf
+        return as_rows(self.Kuf, self.Kuu.inverse)[0] @ self.Kuf
 
 
 def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
     """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
-    Z = hyper["Z"]
-    Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    return Projection(kernel(Z, X, hyper), kernel.diagonal(X, hyper), Kuu)
+    Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
+    return projected(kernel, hyper_as_rows(X, hyper), X, Kuu)
+
+
+def projected(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], Kuu: Factor) -> Projection:
+    """The same with a known factor; `hyper` of the rows' type."""
+    return Projection(kernel(hyper["Z"], X, hyper), kernel.diagonal(X, hyper), Kuu)
 
 
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
-    fit, gain = _Marginals.apply(p.Kuf, p.Kuu.K, p.Kuu.inverse.detach(), m, L)  # pyright: ignore[reportGeneralTypeIssues]
+    mean, *small = as_rows(p.Kuf, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
     return mean[..., None] + fit, positive(p.kff + gain, p.kff)
 
 

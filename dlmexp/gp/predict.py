@@ -7,7 +7,8 @@ from torch import Tensor
 from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.posterior import Projection, marginals
+from dlmexp.gp.posterior import marginals, projected
+from dlmexp.gp.precision import hyper_as_rows
 
 
 @torch.no_grad()
@@ -24,10 +25,10 @@ def predict(
     shape [B, M, rows_at_once] are the largest there are."""
     Z = hyper["Z"]
     Kuu = factorise(kernel(Z, Z, hyper), jitter)
+    of_rows = hyper_as_rows(X, hyper)
     mu, v = [], []
     for rows in X.split(rows_at_once or max(1, X.shape[-2]), dim=-2):
-        p = Projection(kernel(Z, rows, hyper), kernel.diagonal(rows, hyper), Kuu)
-        mu_rows, v_rows = marginals(p, hyper["mean"], m, L)
+        mu_rows, v_rows = marginals(projected(kernel, of_rows, rows, Kuu), hyper["mean"], m, L)
         mu.append(mu_rows)
         v.append(v_rows)
     return torch.cat(mu, -1), torch.cat(v, -1)

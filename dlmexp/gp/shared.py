@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.posterior import positive
+from dlmexp.gp.precision import as_rows
 
 
 def shared_marginals(
@@ -22,6 +23,7 @@ def shared_marginals(
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of B cells sorted by split, `cells[s]` of them in split s, differentiable in m and L. A is never copied:
     the cells of a split are rows of one product with their split's A."""
+    mean, m, L = as_rows(A, mean, m, L)
     if len(set(cells)) == 1:
         K = cells[0]
         mu, v = _together(A, kff, mean, m.unflatten(0, (-1, K)), L.unflatten(0, (-1, K)))

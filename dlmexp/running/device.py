@@ -9,22 +9,15 @@ from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
 @dataclass(frozen=True)
 class Target:
-    """Device and dtype of the tensors of a run."""
+    """The device of a run, and the type of its rows (`gp.precision`)."""
 
     device: torch.device
     dtype: torch.dtype
-
-    def tensor(self, array: np.ndarray) -> torch.Tensor:
-        """A copy of the array, with this device and dtype."""
-        import torch
-
-        return torch.tensor(array, dtype=self.dtype, device=self.device)
 
 
 def select_target(device: str, dtype: str) -> Target:

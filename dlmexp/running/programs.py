@@ -9,6 +9,7 @@ from dlmexp.data.splits import Prepared
 from dlmexp.estimators import ESTIMATORS, Estimator
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
+from dlmexp.gp.precision import PARAMETERS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.running.device import Target
@@ -73,7 +74,7 @@ def program(
     """The program of a batch. `prepared` gives the data of a cell, `base` the hyperparameters of a fixed variant."""
     firsts = {cell.seed: cell for cell in reversed(cells)}
     seeds = sorted(firsts)
-    data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target)
+    data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target.device, target.dtype)
     split = Split(
         X=data["X"],
         y=data["y"],
@@ -81,11 +82,13 @@ def program(
         seeds=torch.tensor(seeds, device=target.device),
         index=torch.tensor([seeds.index(cell.seed) for cell in cells], device=target.device),
     )
-    beta = target.tensor(np.array([1.0 if cell.beta is None else cell.beta for cell in cells]))
+    betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
+    beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
     shared = model(cells[0])
     if cells[0].variant == "fixed":
         assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one ELBO fit per seed"
-        return Fixed(shared, split, beta, _stack((base(firsts[seed]) for seed in seeds), len(seeds), target))
+        held = _stack((base(firsts[seed]) for seed in seeds), len(seeds), target.device, PARAMETERS)
+        return Fixed(shared, split, beta, held)
     return (Collapsed if cells[0].form == "collapsed" else Joint)(shared, split, beta)
 
 
@@ -98,12 +101,14 @@ def _arrays(data: Prepared) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def _stack(by_seed: Iterable[dict[str, np.ndarray]], count: int, target: Target) -> dict[str, torch.Tensor]:
+def _stack(
+    by_seed: Iterable[dict[str, np.ndarray]], count: int, device: torch.device, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
     """Arrays of all seeds stacked along a new first dimension. Only one seed's arrays are in memory at a time."""
     out: dict[str, torch.Tensor] = {}
     for i, arrays in enumerate(by_seed):
         for name, array in arrays.items():
             if i == 0:
-                out[name] = torch.empty(count, *array.shape, dtype=target.dtype, device=target.device)
+                out[name] = torch.empty(count, *array.shape, dtype=dtype, device=device)
             out[name][i].copy_(torch.from_numpy(np.array(array)))
     return out

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.precision import hyper_as_rows, row_sum
 from dlmexp.gp.predict import predict
 from dlmexp.training.program import Posterior, Program
 from dlmexp.training.reliability import Reliability, reliability
@@ -82,7 +83,7 @@ def _predictions(program: Program, posterior: Posterior, part: str) -> Iterator[
     X, y = program.split.parts[part]
     index = program.split.index
     hyper, m, L, jitter = posterior
-    likelihood = program.model.likelihood.from_hyper(hyper)
+    likelihood = program.model.likelihood.from_hyper(hyper_as_rows(X, hyper))
     B, M = m.shape
     at_once = max(1, ENTRIES_AT_ONCE // (B * M))
     for first in range(0, X.shape[1], at_once):
@@ -105,7 +106,7 @@ def rowwise(
 
 def _add(sums: dict[str, Tensor], rows: dict[str, Float[Tensor, "B N"]]) -> None:
     for name, value in rows.items():
-        total = value.sum(-1)
+        total = row_sum(value)
         sums[name] = sums[name] + total if name in sums else total
 
 

@@ -13,6 +13,7 @@ from dlmexp.estimators import Draws, Estimator
 from dlmexp.gp.hyperparameters import Parameter
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.objectives import Objective
 from dlmexp.training.parameters import Q, Tensors, constrain, floors_of, initial_hyperparameters
 from dlmexp.training.rows import Minibatches, Split
@@ -114,7 +115,7 @@ class Program(ABC):
         """Inducing inputs at the first or last M rows, the rest as kernel, likelihood and `Model.initial` say."""
         M = self.model.M
         Z = (self.split.X[:, -M:] if self.model.inducing == "last" else self.split.X[:, :M])[self.split.index]
-        return initial_hyperparameters(Z, self.parameters, self.model.initial)
+        return initial_hyperparameters(Z.to(PARAMETERS), self.parameters, self.model.initial)
 
     def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
         """Hyperparameters and q (as parameterised) of the values that Adam moves."""
@@ -151,15 +152,15 @@ class Program(ABC):
         return self.split.X[lines, self._rows], self.split.y[lines, self._rows]
 
     def draws(self, iteration: Int[Tensor, ""]) -> Draws:
-        return Draws(self.split.seeds, self.split.index, iteration, self.beta.dtype)
+        return Draws(self.split.seeds, self.split.index, iteration, self.split.X.dtype)
 
     def value(
         self, hyper: Tensors, mu: Tensor, v: Tensor, y: Tensor, q: tuple[Tensor, Tensor], ok: Tensor, iteration: Tensor
     ) -> Value:
         """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
-        objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper)
+        objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
         assert objective.row_loss is not None
         assert objective.regulariser is not None
         loss, acceptance = objective.row_loss(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
-        total = loss.mean(-1) + self.beta * objective.regulariser(*q) / self.n
+        total = row_mean(loss) + self.beta * objective.regulariser(*q) / self.n
         return Value(total, ok, torch.zeros_like(self.beta) if acceptance is None else acceptance)

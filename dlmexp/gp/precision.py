@@ -1,0 +1,55 @@
+"""Which numbers `dtype=float32` makes float32, and which are float64 all the same: decided here, for all of the core.
+
+What has an entry for every row is of the rows' type: inputs and targets, Kuf and its products with M x M matrices,
+marginals, losses per row, samples. What has none is float64: hyperparameters, q and Adam's moments, Kuu with its
+Cholesky factor and the inverse of that, the KL, closed forms over q, sums over rows. So the large work is done in the
+rows' type, and what would fail in float32 (a Cholesky factor with a jitter of 1e-6, a spread of 1e-5 in a sum) is not.
+
+Functions meet both kinds. Those that go on with rows take the small ones in `as_rows`; those that leave rows behind
+take `row_sum`, `row_mean` or `row_gram`. With rows in float64 these are what their names say, and `as_rows` is nothing.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.gp.hyperparameters import Hyper
+from dlmexp.gp.products import symmetric_product
+
+PARAMETERS = torch.float64
+"""The type of everything without an entry for every row."""
+ROWS_OF_A_PIECE = 64
+
+
+def as_rows(rows: Tensor, *small: Tensor) -> tuple[Tensor, ...]:
+    """The small tensors in the type of the rows that they are about to meet; differentiable."""
+    return tuple(each.to(rows.dtype) for each in small)
+
+
+def hyper_as_rows(rows: Tensor, hyper: Hyper) -> Hyper:
+    """The same for hyperparameters by name."""
+    return {name: value.to(rows.dtype) for name, value in hyper.items()}
+
+
+def row_sum(each: Float[Tensor, "*B N"]) -> Float[Tensor, "*B"]:
+    """The sum over rows [..., N], of float32 ones in float64."""
+    return each.sum(-1, dtype=PARAMETERS)
+
+
+def row_mean(each: Float[Tensor, "*B N"]) -> Float[Tensor, "*B"]:
+    """The mean over rows [..., N], of float32 ones in float64."""
+    return each.mean(-1, dtype=PARAMETERS)
+
+
+def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
+    """`A A^T`, of float32 rows in pieces whose products are summed in float64.
+
+    A product of n float32 rows adds them up one after the other, and its error grows with n: `log |I + A A^T / t|` with
+    a small t (a small beta or noise) was wrong by 1e-4 a row, in pieces by 2e-6 (cadata, n = 691). A piece has at least
+    M / 2 rows, so that all of their products take no more than twice the memory of A."""
+    if A.dtype == PARAMETERS:
+        return symmetric_product(A, A)
+    rows = max(ROWS_OF_A_PIECE, A.shape[-2] // 2)
+    whole = A.shape[-1] // rows * rows
+    pieces, rest = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2), A[..., whole:]
+    return (pieces @ pieces.mT).sum(-3, dtype=PARAMETERS) + rest @ rest.mT
