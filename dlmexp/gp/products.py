@@ -40,9 +40,10 @@ def triangular_product(
 
 
 def symmetric_product(left: Float[Tensor, "B M N"], right: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
-    """`left right^T` where that is symmetric. What lies above the strips on the diagonal is copied."""
+    """`left right^T` where that is symmetric. What lies above the strips on the diagonal is copied, unless torch is to
+    differentiate it."""
     strips = _strips(left)
-    if len(strips) == 1 or left.is_cuda:
+    if len(strips) == 1 or left.is_cuda or (torch.is_grad_enabled() and left.requires_grad):
         return torch.bmm(left, right.mT)
     B, M, _ = left.shape
     out = left.new_empty(B, M, M)
