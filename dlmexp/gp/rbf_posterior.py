@@ -1,6 +1,6 @@
-"""The sparse posterior with an RBF kernel on a CPU: what `posterior.projection` and `marginals` compute, to rounding, as
-one function with a gradient of its own, in memory that is kept from step to step. Some hundred small operations of the
-general way through torch's autograd are left out."""
+"""The sparse posterior with an RBF kernel on a CPU: what `posterior.projection` and `marginals` compute, to rounding,
+as one function with a gradient of its own, in memory that is kept from step to step. Some hundred small operations of
+the general way through torch's autograd are left out."""
 
 from typing import Any
 
