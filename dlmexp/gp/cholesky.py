@@ -10,7 +10,6 @@ from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.fused import fused
 
 FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
-LARGE_PRODUCT = 20_000_000  # entries of [B, M, N]
 
 
 class Factor(NamedTuple):
@@ -59,18 +58,6 @@ def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Floa
         half = C * C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
         half = half + half.mT
     return inverse.mT @ half @ inverse
-
-
-def triangular_product(R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]) -> Float[Tensor, "B M N"]:
-    """`R K` for a lower triangle R. Large ones on a GPU in two halves, which leaves out a quarter of the work."""
-    B, M, N = K.shape
-    if not K.is_cuda or B * M * N < LARGE_PRODUCT or not K.is_contiguous():
-        return R @ K
-    half = M // 2
-    out = torch.empty_like(K)
-    torch.bmm(R[:, :half, :half], K[:, :half], out=out[:, :half])
-    torch.bmm(R[:, half:], K, out=out[:, half:])
-    return out
 
 
 class _Jitter(torch.autograd.Function):

@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
+from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.precision import as_rows, hyper_as_rows
+from dlmexp.gp.products import symmetric_product, triangular_product
 
 
 class Projection(NamedTuple):
@@ -103,7 +104,7 @@ class _Marginals(torch.autograd.Function):
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
         Ah, r = _weighted(A, h, g)
-        P = Ah @ A.mT
+        P = symmetric_product(Ah, A)
         PL = P @ L
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:

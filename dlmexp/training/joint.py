@@ -3,10 +3,10 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dlmexp.gp.blocked import blocked_marginals, fits
-from dlmexp.gp.blocks import Workspace
 from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.posterior import marginals, projection, to_whitened
+from dlmexp.gp.products import Workspace
+from dlmexp.gp.rbf_posterior import fits, rbf_marginals
 from dlmexp.training.parameters import Tensors, initial_q
 from dlmexp.training.program import Posterior, Program, Value
 
@@ -27,7 +27,7 @@ class Joint(Program):
         hyper, (m, L) = self.constrained(values)
         X, y = self._whole or (part[self.split.index] for part in self.rows())
         if self.model.whitened and fits(self.model.kernel, X):
-            mu, v, ok = blocked_marginals(hyper, X, jitter, m, L, self._memory)
+            mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._memory)
             return self.value(hyper, mu, v, y, (m, L), ok, iteration)
         p = projection(self.model.kernel, hyper, X, jitter)
         if not self.model.whitened:

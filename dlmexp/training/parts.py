@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def divided(program: Program, state: State) -> list[tuple[Program, State]]:
     if count < 2:
         return [(program, state)]
     ends = [B * i // count for i in range(count + 1)]
-    cells = [torch.arange(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    cells = [torch.arange(a, b) for a, b in pairwise(ends)]
     return [(program.keep(some), state.part(int(some[0]), int(some[-1]) + 1)) for some in cells]
 
 

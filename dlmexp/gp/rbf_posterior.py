@@ -1,6 +1,6 @@
-"""The sparse posterior with an RBF kernel on a CPU: what `posterior.projection` and `marginals` compute, to rounding, as
-one function with a gradient of its own. Kernel matrices of [B, M, N] are made, used and differentiated block by block,
-and some hundred small operations of the general way through torch's autograd are left out."""
+"""The sparse posterior with an RBF kernel on a CPU: what `posterior.projection` and `marginals` compute, to rounding,
+as one function with a gradient of its own, in memory that is kept from step to step. Some hundred small operations of
+the general way through torch's autograd are left out."""
 
 from typing import Any
 
@@ -9,19 +9,19 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.blocks import Workspace, add_symmetric_product_, blocks, lower_product, symmetrise_
 from dlmexp.gp.cholesky import add_to_diagonal, cholesky, pullback
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import RBF, Kernel
 from dlmexp.gp.posterior import positive
+from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
 
 
 def fits(kernel: Kernel, X: Tensor) -> bool:
-    """Whether `blocked_marginals` can take the place of the general functions."""
+    """Whether `rbf_marginals` can take the place of the general functions."""
     return type(kernel) is RBF and X.device.type == "cpu" and X.dtype == torch.float64
 
 
-def blocked_marginals(
+def rbf_marginals(
     hyper: Hyper,
     X: Float[Tensor, "B N D"],
     jitter: Float[Tensor, "B"],
@@ -54,41 +54,30 @@ class _Marginals(torch.autograd.Function):
         S = torch.bmm(L, L.mT)
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
         T = torch.bmm(R.mT, S)
-        fit, gain = Z.new_empty(B, 1, N), Z.new_empty(B, 1, N)
-        ones = Z.new_ones(1, 1, M)
-        kept = []
-        for i, (cells, rows) in enumerate(blocks(B, M, N)):
-            shape = cells.stop - cells.start, M, rows.stop - rows.start
-            K, A, V = (memory.array(f"{name} {i}", Z, shape) for name in ("K", "A", "V"))
-            of_rows = _right(X[cells, rows], l)
-            torch.bmm(left[cells], of_rows.mT, out=K).exp_()
-            lower_product(R[cells], K, out=A)
-            torch.bmm(T[cells], A, out=V)
-            torch.bmm(m[cells].unsqueeze(-2), A, out=fit[cells, :, rows])
-            KV = torch.mul(K, V, out=memory.array("product", Z, shape))
-            torch.bmm(ones.expand(shape[0], 1, M), KV, out=gain[cells, :, rows])
-            kept.append((cells, rows, of_rows, K, A, V))
-        ctx.save_for_backward(Z, l, s, m, L, jitter, left, right, K_raw, R)
-        ctx.kept, ctx.memory = kept, memory
+        K, A, V, KV = (memory.array(name, Z, (B, M, N)) for name in ("K", "A", "V", "product"))
+        of_rows = _right(X, l)
+        torch.bmm(left, of_rows.mT, out=K).exp_()
+        triangular_product(R, K, out=A)
+        torch.bmm(T, A, out=V)
+        fit = torch.bmm(m.unsqueeze(-2), A)
+        gain = torch.bmm(Z.new_ones(1, 1, M).expand(B, 1, M), torch.mul(K, V, out=KV))
+        ctx.save_for_backward(Z, l, s, m, L, jitter, left, right, K_raw, R, of_rows)
+        ctx.in_memory = K, A, V, KV
         ctx.mark_non_differentiable(ok)
         return fit.squeeze(-2), gain.squeeze(-2), ok
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, s, m, L, jitter, left, right, K_raw, R = ctx.saved_tensors
+        Z, l, s, m, L, jitter, left, right, K_raw, R, of_rows = ctx.saved_tensors
+        K, A, V, product = ctx.in_memory
         g, h, _ = grads
-        g_rows, g_columns, h_rows = g.unsqueeze(-2), g.unsqueeze(-1), h.unsqueeze(-2)
+        h_rows = h.unsqueeze(-2)
+        P = symmetric_product(torch.mul(A, h_rows, out=product), A)
+        r = torch.bmm(A, g.unsqueeze(-1))
         w = torch.bmm(R.mT, m.unsqueeze(-1)).mul_(0.5)
-        P, r, d_left = torch.zeros_like(L), m.new_zeros(*m.shape, 1), torch.zeros_like(left)
-        for cells, rows, of_rows, K, A, V in ctx.kept:
-            product = ctx.memory.array("product", Z, K.shape)
-            h_block = h_rows[cells, :, rows]
-            add_symmetric_product_(P[cells], torch.mul(A, h_block, out=product), A)
-            r[cells].baddbmm_(A, g_columns[cells, rows])
-            half_d_K = torch.mul(V, h_block, out=product).addcmul_(w[cells], g_rows[cells, :, rows]).mul_(K)
-            d_left[cells].baddbmm_(half_d_K, of_rows, alpha=2)
-        symmetrise_(P)
+        half_d_E = torch.mul(V, h_rows, out=product).addcmul_(w, g.unsqueeze(-2)).mul_(K)
+        d_left = torch.bmm(half_d_E, of_rows).mul_(2)
         d_L = torch.bmm(P, L).mul_(2)
         C = torch.bmm(L, d_L.mT).sub_(P, alpha=2).baddbmm_(m.unsqueeze(-1), r.mT)
         d_E = add_to_diagonal(pullback(R, C), jitter).mul_(K_raw).neg_()
