@@ -50,7 +50,7 @@ def check_columns(names: list[str], schema: Schema, source: str) -> None:
     """UserError for columns that are missing or there twice."""
     wanted = [column.name for column in schema.columns]
     if missing := [name for name in wanted if name not in names]:
-        close = nearest(missing[0], names) if names else "it has none"
+        close = nearest(missing[0], names).replace("valid:", "it has") if names else "it has none"
         more = f" (and {len(missing) - 1} more: {', '.join(missing[1:SHOWN])})" if len(missing) > 1 else ""
         raise UserError(f"{source} has no column '{missing[0]}'{more}, which the model needs: {close}")
     if twice := sorted({name for name in wanted if names.count(name) > 1}):

@@ -164,7 +164,7 @@ def _csv(text):
 
 GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
 ROWS = {
-    "a column is missing": (_csv("rooms,age\n1,10\n"), ["no column 'sort'", "rooms"]),
+    "a column is missing": (_csv("rooms,age\n1,10\n"), ["no column 'sort', which the model needs: it has age, rooms"]),
     "several are missing": (_csv("room,sorts\n1,a\n"), ["no column 'rooms'", "2 more: sort, age", "did you mean room"]),
     "a column is there twice": (_csv("rooms,sort,age,age\n1,a,10,10\n"), ["several columns are called age"]),
     "an unknown category": (_csv(GOOD + "3,d,30\n"), ["row 3, column 'sort'", "'d'", "a, b, c"]),
