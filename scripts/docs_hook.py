@@ -13,7 +13,7 @@ TOP = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", "results/paper/README.md")
 FOLDERS = ("docs", "results/paper/figures")
 LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/reading/__init__.py")
-SUFFIXES = (".md", ".png")
+SUFFIXES = (".md", ".png", ".css")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

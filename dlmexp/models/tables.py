@@ -23,10 +23,8 @@ from dlmexp.data.schema import Column, Schema
 from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
 from dlmexp.data.table_files import SUFFIXES, separator
 from dlmexp.errors import UserError, nearest
-from dlmexp.reading.tables import MISSING
+from dlmexp.reading.streams import csv_pieces, feather_pieces, parquet_pieces
 
-BLOCK_BYTES = 1 << 22  # of a CSV file, read at once
-BLOCK_ROWS = 1 << 16  # of a Parquet file
 SHOWN = 8  # names or values in a message
 TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -39,11 +37,11 @@ def open_rows(path: Path, schema: Schema) -> tuple[list[str], Iterator[pa.Record
     suffix = next((one for one in readable if path.name.lower().endswith(one)), None)
     if suffix is None:
         raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(readable)}")
-    reader = {".parquet": _parquet, ".feather": _feather}.get(suffix, _text)
-    try:
-        names, pieces = reader(path, suffix, schema)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path} is not a {suffix[1:]} file with named columns: {_first_line(error)}") from error
+    wanted = [column.name for column in schema.columns]
+    if suffix in (".parquet", ".feather"):
+        names, pieces = (parquet_pieces if suffix == ".parquet" else feather_pieces)(path, wanted)
+    else:
+        names, pieces = csv_pieces(path, wanted, separator(schema.sep, suffix), schema.na)
     check_columns(names, schema, str(path))
     return names, pieces
 
@@ -52,7 +50,7 @@ def check_columns(names: list[str], schema: Schema, source: str) -> None:
     """UserError for columns that are missing or there twice."""
     wanted = [column.name for column in schema.columns]
     if missing := [name for name in wanted if name not in names]:
-        close = nearest(missing[0], names) if names else "it has none"
+        close = nearest(missing[0], names).replace("valid:", "it has") if names else "it has none"
         more = f" (and {len(missing) - 1} more: {', '.join(missing[1:SHOWN])})" if len(missing) > 1 else ""
         raise UserError(f"{source} has no column '{missing[0]}'{more}, which the model needs: {close}")
     if twice := sorted({name for name in wanted if names.count(name) > 1}):
@@ -151,55 +149,6 @@ def check_output(out: str) -> None:
         raise UserError(f"--out {out}: can't write there; name a file in a folder that is there")
 
 
-def _text(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    parse = csv.ParseOptions(delimiter=separator(schema.sep, suffix), newlines_in_values=True)
-    read = csv.ReadOptions(block_size=BLOCK_BYTES)
-
-    @contextmanager
-    def opened(convert: csv.ConvertOptions) -> Iterator[csv.CSVStreamingReader]:
-        compression = "gzip" if suffix.endswith(".gz") else None
-        with (
-            pa.input_stream(str(path), compression=compression) as stream,
-            csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert) as reader,
-        ):
-            yield reader
-
-    with opened(csv.ConvertOptions()) as header:
-        try:
-            names = list(header.schema.names)
-        except UnicodeDecodeError:
-            raise UserError(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8") from None
-    # Everything as text: a type that is guessed from the first piece may not fit the next.
-    wanted = [column.name for column in schema.columns if column.name in names]
-    convert = csv.ConvertOptions(
-        column_types={name: pa.string() for name in wanted},
-        include_columns=wanted,
-        strings_can_be_null=True,
-        null_values=[*MISSING, *schema.na],
-    )
-
-    def pieces() -> Iterator[pa.RecordBatch]:
-        try:
-            with opened(convert) as reader:
-                yield from reader
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path} can't be read: {_first_line(error)}") from error
-
-    return names, pieces()
-
-
-def _parquet(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    file = parquet.ParquetFile(path)
-    names = list(file.schema_arrow.names)
-    present = [column.name for column in schema.columns if column.name in names]
-    return names, file.iter_batches(batch_size=BLOCK_ROWS, columns=present)
-
-
-def _feather(path: Path, suffix: str, schema: Schema) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    file = pa.ipc.open_file(str(path))
-    return list(file.schema.names), (file.get_batch(i) for i in range(file.num_record_batches))
-
-
 def _encoded(column: Column, values: Any, first: int, source: str, fill: bool) -> Float[np.ndarray, "N k"]:
     """One column as its features, missing values as NaN."""
     array = _typed(column, pa.chunked_array([values]) if isinstance(values, pa.Array) else values, first, source)
@@ -267,7 +216,3 @@ def _parsed(name: str, texts: np.ndarray, wanted: str, first: int, source: str) 
             raise UserError(f"{source}: row {first + row}, column '{name}': '{text}' is not {what}") from None
         numbers[row] = float(text)
     return numbers
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -21,29 +21,30 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN"
 
 
 @contextmanager
-def _pyarrow(problem: str) -> Iterator[None]:
+def translated(problem: str) -> Iterator[None]:
     """What pyarrow raises about content becomes `Unreadable`; about memory, too, for the content claimed it."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-        raise Unreadable(f"{problem}: {error}") from error
+        raise Unreadable(f"{problem}: {_first_line(error)}") from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise Unreadable(f"{problem}: {error}") from error
+        raise Unreadable(f"{problem}: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]
 
 
 def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Table":
     """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    header = first_line(path)
-    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
-    _check_columns(path, header.count(sep.encode()) + 1)
-    with open_raw(path, limit=MAX_TABLE_BYTES) as stream, _pyarrow(f"{path} is not a CSV file with a header"):
+    check_header(path, sep, MAX_TABLE_BYTES)
+    with open_raw(path, limit=MAX_TABLE_BYTES) as stream, translated(f"{path} is not a CSV file with a header"):
         found = csv.read_csv(
             stream,
             parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),
@@ -54,9 +55,9 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     return found
 
 
-def first_line(path: Path) -> bytes:
+def first_line(path: Path, limit: int = MAX_TABLE_BYTES) -> bytes:
     """The first line of a text file, perhaps gzipped."""
-    with open_raw(path, limit=MAX_TABLE_BYTES) as stream:
+    with open_raw(path, limit=limit) as stream:
         return stream.readline(MAX_HEADER)
 
 
@@ -64,9 +65,9 @@ def read_feather(path: Path) -> "pa.Table":
     """A Feather file."""
     from pyarrow import feather
 
-    with _pyarrow(f"{path} is not a Feather file"):
+    with translated(f"{path} is not a Feather file"):
         found = feather.read_table(path)
-        _check_columns(path, found.num_columns)
+        check_columns(path, found.num_columns)
         found.validate(full=True)
         "".join(found.column_names)
     return found
@@ -87,10 +88,10 @@ def read_parquet(path: Path) -> "pa.Table":
     """A Parquet file; what it claims to hold is checked before it is unfolded."""
     from pyarrow import parquet
 
-    with _pyarrow(f"{path} is not a Parquet file"):
+    with translated(f"{path} is not a Parquet file"):
         with parquet.ParquetFile(path) as file:
             about = file.metadata
-            _check_columns(path, about.num_columns)
+            check_columns(path, about.num_columns)
             claimed = max(
                 8 * about.num_rows * about.num_columns,
                 sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups)),
@@ -103,7 +104,16 @@ def read_parquet(path: Path) -> "pa.Table":
     return found
 
 
-def _check_columns(path: Path, columns: int) -> None:
+def check_header(path: Path, sep: str, limit: int) -> None:
+    """`Unreadable` for a text file in UTF-16, or whose first line has too many columns."""
+    header = first_line(path, limit)
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
+    check_columns(path, header.count(sep.encode()) + 1)
+
+
+def check_columns(path: Path, columns: int) -> None:
+    """`Unreadable` for more columns than anyone needs."""
     if columns > MAX_COLUMNS:
         raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
 
@@ -116,7 +126,7 @@ def csv_chunks(
     from pyarrow import csv
 
     types = {name: pa.string() if name in (text or []) else pa.float64() for name in columns}
-    with open_raw(path, member) as stream, _pyarrow(f"{path} is not a CSV with the columns {', '.join(columns)}"):
+    with open_raw(path, member) as stream, translated(f"{path} is not a CSV with the columns {', '.join(columns)}"):
         yield from csv.open_csv(
             stream,
             read_options=csv.ReadOptions(block_size=1 << 24),
@@ -130,7 +140,7 @@ def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndar
     from pyarrow import csv
 
     names = [f"column {k + 1}" for k in range(columns)]
-    with open_raw(path, member) as stream, _pyarrow(f"{path} is not a table of {columns} numbers per line"):
+    with open_raw(path, member) as stream, translated(f"{path} is not a table of {columns} numbers per line"):
         reader = csv.open_csv(
             stream,
             read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),

@@ -10,8 +10,8 @@ import pytest
 from dlmexp.data.dataset import load
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.models import tables
 from dlmexp.models.tables import features, frame_features, open_rows
+from dlmexp.reading import streams
 
 ROWS = 60
 
@@ -71,8 +71,8 @@ def test_as_in_training(frame, tmp_path, monkeypatch, way, suffix):
         text = frame.to_csv(index=False, sep=";" if "sep" in options else "\t" if suffix == ".tsv" else ",")
         path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
     dataset = _load(path, **options)
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 600)
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 11)
+    monkeypatch.setattr(streams, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(streams, "BLOCK_ROWS", 11)
     np.testing.assert_array_equal(_read(path, dataset.schema), dataset.X)
     np.testing.assert_array_equal(frame_features(dataset.schema, typed), dataset.X)
 

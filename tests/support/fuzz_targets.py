@@ -19,8 +19,10 @@ from dlmexp.cli import main
 from dlmexp.data.dataset import parse
 from dlmexp.data.download import download
 from dlmexp.data.parsers.registry import loader_of
+from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
+from dlmexp.models.tables import features, open_rows
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.matlab import read_variables
 from dlmexp.records.files import sealed
@@ -36,6 +38,7 @@ READERS = (
     ["claims"], ["claims", "--json"], ["plot", "--list"],
 )  # fmt: skip
 SLOW_READERS = (["plot", "default"], ["report", "--out", "report.html"])
+TWO_COLUMNS = Schema("z", (Column("y"), Column("x", "category", ("a", "b"))))
 SOUND = made_up.cell(seed=1)
 OTHER = made_up.cell(seed=2)
 RUN = [
@@ -187,6 +190,10 @@ def _table(path: Path, chance: random.Random) -> None:
     spec = DatasetSpec("csv", "table", task, "regression", options={"target": chance.choice(["y", "x", "y", "nope"])})
     with contextlib.suppress(UserError):
         parse(spec, loader_of(spec), {path.name: path})
+    if path.suffix != ".npz":  # in pieces too, as rows to predict on are read
+        with contextlib.suppress(UserError):
+            for piece in open_rows(path, TWO_COLUMNS)[1]:
+                features(TWO_COLUMNS, piece, 1, path.name)
 
 
 def target_npz(chance: random.Random, folder: Path) -> None:
@@ -201,13 +208,24 @@ def target_csv(chance: random.Random, folder: Path) -> None:
     _table(path, chance)
 
 
-def target_parquet(chance: random.Random, folder: Path) -> None:
+def _frame(chance: random.Random) -> Any:
     import pandas as pd
 
     rows = chance.choice([0, 3, 30])
     columns: dict[str, Any] = {"y": np.arange(rows), "x": chance.choice([["a"] * rows, [None] * rows, np.ones(rows)])}
+    return pd.DataFrame(columns)
+
+
+def target_parquet(chance: random.Random, folder: Path) -> None:
     path, buffer = folder.parent / "a.parquet", io.BytesIO()
-    pd.DataFrame(columns).to_parquet(buffer, compression=chance.choice(COMPRESSIONS))
+    _frame(chance).to_parquet(buffer, compression=chance.choice(COMPRESSIONS))
+    path.write_bytes(mutations.flipped(buffer.getvalue(), chance))
+    _table(path, chance)
+
+
+def target_feather(chance: random.Random, folder: Path) -> None:
+    path, buffer = folder.parent / "a.feather", io.BytesIO()
+    _frame(chance).to_feather(buffer, compression=chance.choice(["uncompressed", "lz4", "zstd"]))
     path.write_bytes(mutations.flipped(buffer.getvalue(), chance))
     _table(path, chance)
 
@@ -294,12 +312,20 @@ def quiet() -> Iterator[None]:
 TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
     name.removeprefix("target_"): function for name, function in globals().copy().items() if name.startswith("target_")
 }
-DIRECT = {"mat", "npz", "csv", "parquet", "archive", "http"}  # no command, but what all commands read such files with
+DIRECT = {
+    "mat",
+    "npz",
+    "csv",
+    "parquet",
+    "feather",
+    "archive",
+    "http",
+}  # no command, but what all commands read such files with
 IN_CI = {
     "record": 80, "arrays": 30, "pack": 60, "manifest": 20, "processes": 60, "checkpoint": 20, "mat": 600, "npz": 400,
-    "csv": 200, "parquet": 150, "archive": 300, "http": 150, "overrides": 20,
+    "csv": 200, "parquet": 100, "feather": 50, "archive": 300, "http": 150, "overrides": 20,
 }  # fmt: skip
 OWN = {
-    "a.mat", "a.npz", "a.csv", "a.parquet", "a.zip", "a.tgz", "a.tar", "a.bz2", "part", ".part.json", "out",
-    "report.html",
+    "a.mat", "a.npz", "a.csv", "a.parquet", "a.feather", "a.zip", "a.tgz", "a.tar", "a.bz2", "part", ".part.json",
+    "out", "report.html",
 }  # fmt: skip
