@@ -154,7 +154,7 @@ def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Ju
 
 def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
     """By name, each protocol and each changed one with its results; a record may serve several. What an experiment that
-    no claim names changes in a protocol is a column only if it is asked for, or if the protocol as it stands was not run."""
+    no claim names changes in a protocol is a column only if asked for, or if the unchanged protocol was not run."""
     columns: dict[str, Setting] = {}
     beside: set[str] = set()
     choices: dict[str, list[Choice]] = {}

@@ -24,6 +24,7 @@ from dlmexp.report.rows import MOST_ROWS, rows
 from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
 
 HERE = Path(__file__).parent
+LARGEST_SVG = 250_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Picture:
     """A figure on the page."""
 
     drawn: Drawn
-    source: str  # data: address of the SVG
+    source: str  # data: address of the picture
     runs: list[str]  # what computes it
     plots: str  # what draws it
 
@@ -49,14 +50,22 @@ def pictures(results: Results) -> list[Picture]:
     for drawn in drawings:
         if drawn.empty:
             continue
-        with style.use():
-            svg = encode(render(drawn), "svg")
         panels = drawn.drawing.panels
         runs = dict.fromkeys(p.command or catalogue.run_command(p.experiment, p.dataset) for p in panels)
-        source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+        source = _source(drawn)
         words = " --compare-protocols" if drawn.drawing.protocols else ""
         found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}{words}"))
     return found
+
+
+def _source(drawn: Drawn) -> str:
+    """The picture as an address: SVG, or PNG where thousands of points make the SVG large."""
+    with style.use():
+        canvas = render(drawn)
+        picture, kind = encode(canvas, "svg"), "svg+xml"
+        if len(picture) > LARGEST_SVG and len(pixels := encode(canvas, "png")) < len(picture):
+            picture, kind = pixels, "png"
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
 
 
 def page(results: Results, folder: str) -> str:
