@@ -10,6 +10,7 @@ from dlmexp.catalogue import beta_rule
 from dlmexp.cli import main
 from dlmexp.records.results import read_results
 from tests.conftest import REPOSITORY
+from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 
 pytestmark = pytest.mark.published
 
@@ -43,3 +44,25 @@ def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
         if one.betas == beta_rule("paper"):
             assert betas[0] == one.cell.n
             assert betas[-1] >= 0.01 > betas[-1] / 2
+
+
+@pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
+def test_generated_parts_of_readmes(readme: Path, monkeypatch) -> None:
+    """`python -m tests.support.generated` writes them."""
+    monkeypatch.chdir(REPOSITORY)
+    text = readme.read_text(encoding="utf-8")
+    assert PART.search(text)
+    assert with_generated_parts(text) == text
+
+
+@pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
+def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
+    """In table.csv, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
+    assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
+
+
+def test_a_wrong_number_would_be_found() -> None:
+    text, known = READMES[1].read_text(encoding="utf-8"), Known(PAPER)
+    decimals = [number for paragraph in paragraphs(text) for number in NUMBER.findall(paragraph) if "." in number]
+    wrong = [number for number, _ in unknown(text, known, shift=4) if "." in number]
+    assert len(wrong) > len(decimals) / 2

@@ -130,7 +130,7 @@ def test_zoom(browser: Browser) -> None:
 
 
 def test_pictures_are_drawn(browser: Browser) -> None:
-    browser.run("for (const i of document.querySelectorAll('.zoom img')) i.loading = 'eager'")  # they are drawn when seen
+    browser.run("for (const i of document.querySelectorAll('.zoom img')) i.loading = 'eager'")
     wait = "return Promise.all([...document.querySelectorAll('.zoom img')].map(i => i.decode())).then(() => true)"
     assert browser.run(wait) is True
     sizes = browser.run("return [...document.querySelectorAll('.zoom img')].map(i => [i.complete, i.naturalWidth])")

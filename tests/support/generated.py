@@ -69,7 +69,7 @@ class Known:
 
     def has(self, text: str, paragraph: str) -> bool:
         """Whether a number that a paragraph says is one of those it may be about, to as many digits as it gives."""
-        named = [name for name in self.datasets if name in paragraph] or [*self.datasets]
+        named = [name for name in self.datasets if re.search(rf"\b{name}\b", paragraph)]
         candidates = set[float]().union(*(self.datasets[name] for name in named))
         for claim in re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph):
             candidates |= self.claims.get(int(claim), set())
@@ -78,13 +78,14 @@ class Known:
         return any(abs(round(abs(value), digits) - wanted) < 1e-9 for value in candidates)
 
 
-def unknown(text: str, known: Known, shift: float = 0.0) -> list[tuple[str, str]]:
-    """The numbers of a README that no table has, each with its paragraph; `shift` is added to those with decimals."""
+def unknown(text: str, known: Known, shift: int = 0) -> list[tuple[str, str]]:
+    """The numbers of a README that no table has, each with its paragraph; `shift` units of the last digit are added to
+    those with decimals."""
     found = []
     for paragraph in paragraphs(text):
         for number in NUMBER.findall(paragraph):
             digits = len(number.partition(".")[2])
-            said = f"{float(number) + shift:.{digits}f}" if digits and shift else number
+            said = f"{float(number) + shift / 10**digits:.{digits}f}" if digits else number
             if not known.has(said, paragraph):
                 found.append((said, paragraph))
     return found
