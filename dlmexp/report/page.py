@@ -2,10 +2,12 @@
 
 import base64
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from PIL import Image
 
 from dlmexp import __version__, catalogue
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
@@ -24,7 +26,8 @@ from dlmexp.report.rows import MOST_ROWS, rows
 from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
 
 HERE = Path(__file__).parent
-LARGEST_SVG = 250_000  # bytes
+LARGEST_SVG = 120_000  # bytes
+COLOURS = 128
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,15 @@ def pictures(results: Results) -> list[Picture]:
 
 
 def _source(drawn: Drawn) -> str:
-    """The picture as an address: SVG, or PNG where thousands of points make the SVG large."""
+    """The picture as an address: SVG, or PNG with few colours where thousands of points make the SVG large."""
     with style.use():
         canvas = render(drawn)
         picture, kind = encode(canvas, "svg"), "svg+xml"
-        if len(picture) > LARGEST_SVG and len(pixels := encode(canvas, "png")) < len(picture):
-            picture, kind = pixels, "png"
+        if len(picture) > LARGEST_SVG:
+            pixels, small = Image.open(BytesIO(encode(canvas, "png"))).convert("RGB"), BytesIO()
+            pixels.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+            if len(small.getvalue()) < len(picture):
+                picture, kind = small.getvalue(), "png"
     return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
 
 
