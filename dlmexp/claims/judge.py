@@ -154,7 +154,7 @@ def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Ju
 
 def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
     """By name, each protocol and each changed one with its results; a record may serve several. What an experiment that
-    no claim names changes in a protocol is a column only if it is asked for, or if there is no other."""
+    no claim names changes in a protocol is a column only if asked for, or if the unchanged protocol was not run."""
     columns: dict[str, Setting] = {}
     beside: set[str] = set()
     choices: dict[str, list[Choice]] = {}
@@ -166,7 +166,8 @@ def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Settin
                 choices.setdefault(name, []).extend(several)
                 if _unclaimed(experiment_of(setting, several[0])):
                     beside.add(name)
-    if not wanted.where and choices.keys() - beside:
+    if not wanted.where:
+        beside = {name for name in beside if columns[name].protocol in choices}
         choices = {name: several for name, several in choices.items() if name not in beside}
     if len(choices) < 2 and wanted == ANY and not beside:
         return {name: (columns.get(name, PLAIN), results) for name in choices or (PROTOCOLS[0],)}

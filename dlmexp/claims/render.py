@@ -182,6 +182,37 @@ def _part(one: Judgement, found: Finding) -> str:
 
 def as_markdown(judged: Judged) -> str:
     """The table, what changes verdicts, then the parts of each claim under each protocol."""
+    lines = _markdown_table(judged)
+    for text in summaries(judged):
+        lines += ["", text]
+    if said := changes(judged):
+        lines += ["", "# What changes verdicts", "", *(f"- {_cell(text)}" for text in said)]
+    for under in claim_by_claim(judged):
+        lines += ["", f"## {_number(under)}. {next(iter(under.values())).claim.says}"]
+        for name, one in under.items():
+            lines += ["", f"### Protocol {name}: {verdict_words(one)}", *_markdown_details(one)]
+    return "\n".join(lines) + "\n"
+
+
+def as_markdown_table(judged: Judged) -> str:
+    """The table alone, for a README."""
+    return "\n".join(_markdown_table(judged)) + "\n"
+
+
+def as_markdown_counts(judged: Judged) -> str:
+    """How many claims have which verdict: a row per protocol."""
+    lines = [
+        "| protocol | " + " | ".join(WORDS.values()) + " | on stand-ins alone |",
+        "|---|" + "---|" * (len(WORDS) + 1),
+    ]
+    for name, judgements in judged.items():
+        counts = [sum(one.verdict is verdict for one in judgements) for verdict in WORDS]
+        counts.append(sum(one.basis == STAND_IN for one in judgements))
+        lines.append(f"| {_cell(name)} | " + " | ".join(map(str, counts)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(judged: Judged) -> list[str]:
     lines = [
         f"| # | claim | {' | '.join(judged)} | judged on | repetitions |",
         "|---|---|" + "---|" * len(judged) + "---|---|",
@@ -193,15 +224,7 @@ def as_markdown(judged: Judged) -> str:
         cells = [str(_number(under)), several[0].claim.says, *map(verdict_words, several)]
         cells += [", ".join(data), "; ".join(repetitions)]
         lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
-    for text in summaries(judged):
-        lines += ["", text]
-    if said := changes(judged):
-        lines += ["", "# What changes verdicts", "", *(f"- {_cell(text)}" for text in said)]
-    for under in claim_by_claim(judged):
-        lines += ["", f"## {_number(under)}. {next(iter(under.values())).claim.says}"]
-        for name, one in under.items():
-            lines += ["", f"### Protocol {name}: {verdict_words(one)}", *_markdown_details(one)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _markdown_details(one: Judgement) -> list[str]:

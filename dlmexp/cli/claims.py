@@ -28,13 +28,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--details", action="store_true", help="also the figures behind each verdict, and their commands")
     form.add_argument("--json", action="store_true", help="everything, for programs")
-    form.add_argument("--markdown", action="store_true", help="tables and details, for a README")
+    form.add_argument("--markdown", action="store_true", help="tables and details, in Markdown")
+    form.add_argument("--table", action="store_true", help="the table alone, in Markdown, for a README")
+    form.add_argument("--counts", action="store_true", help="how many claims have which verdict, in Markdown")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    from dlmexp.claims import render
     from dlmexp.claims.judge import judge_protocols
-    from dlmexp.claims.render import after_table, as_json, as_markdown, as_table, as_text
     from dlmexp.records.results import load
     from dlmexp.records.wanted import Wanted, parse_where
 
@@ -43,14 +45,18 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         import json
 
-        print(json.dumps(as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(render.as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
     elif args.markdown:
-        print(as_markdown(judged), end="")
+        print(render.as_markdown(judged), end="")
+    elif args.table:
+        print(render.as_markdown_table(judged), end="")
+    elif args.counts:
+        print(render.as_markdown_counts(judged), end="")
     elif sys.stdout.isatty():
         from dlmexp.console import wide_console
 
-        wide_console().print(as_table(judged))
-        print("\n".join(after_table(judged, args.details)))
+        wide_console().print(render.as_table(judged))
+        print("\n".join(render.after_table(judged, args.details)))
     else:
-        print(as_text(judged, args.details))
+        print(render.as_text(judged, args.details))
     return 0

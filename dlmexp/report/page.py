@@ -2,10 +2,12 @@
 
 import base64
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from PIL import Image
 
 from dlmexp import __version__, catalogue
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
@@ -24,6 +26,8 @@ from dlmexp.report.rows import MOST_ROWS, rows
 from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
 
 HERE = Path(__file__).parent
+LARGEST_SVG = 120_000  # bytes
+COLOURS = 128
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Picture:
     """A figure on the page."""
 
     drawn: Drawn
-    source: str  # data: address of the SVG
+    source: str  # data: address of the picture
     runs: list[str]  # what computes it
     plots: str  # what draws it
 
@@ -49,14 +53,25 @@ def pictures(results: Results) -> list[Picture]:
     for drawn in drawings:
         if drawn.empty:
             continue
-        with style.use():
-            svg = encode(render(drawn), "svg")
         panels = drawn.drawing.panels
         runs = dict.fromkeys(p.command or catalogue.run_command(p.experiment, p.dataset) for p in panels)
-        source = "data:image/svg+xml;base64," + base64.b64encode(svg).decode()
+        source = _source(drawn)
         words = " --compare-protocols" if drawn.drawing.protocols else ""
         found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}{words}"))
     return found
+
+
+def _source(drawn: Drawn) -> str:
+    """The picture as an address: SVG, or PNG with few colours where thousands of points make the SVG large."""
+    with style.use():
+        canvas = render(drawn)
+        picture, kind = encode(canvas, "svg"), "svg+xml"
+        if len(picture) > LARGEST_SVG:
+            pixels, small = Image.open(BytesIO(encode(canvas, "png"))).convert("RGB"), BytesIO()
+            pixels.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+            if len(small.getvalue()) < len(picture):
+                picture, kind = small.getvalue(), "png"
+    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
 
 
 def page(results: Results, folder: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.figures import style
-from dlmexp.figures.axes import draw
+from dlmexp.figures.axes import draw, write_beside
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.scales import compact, few_ticks, log_ticks, scale_of
@@ -35,11 +35,13 @@ def test_compact(value: float, text: str) -> None:
     assert compact(value) == text
 
 
-@pytest.mark.parametrize(("kind", "scale"), [("sizes", "log"), ("curve", "linear")])
+@pytest.mark.parametrize(
+    ("kind", "metric", "scale"), [("sizes", "mse", "log"), ("sizes", "nll", "linear"), ("curve", "nll", "linear")]
+)
 @pytest.mark.filterwarnings("error")
-def test_a_curve_that_nears_zero_is_not_on_a_log_axis(kind, scale) -> None:
+def test_what_may_pass_zero_is_not_on_a_log_axis(kind, metric, scale) -> None:
     line = Line("joint_log_dlm")
-    panel = Panel(kind, "pol", "nll", (line,), "reg-learning")
+    panel = Panel(kind, "pol", metric, (line,), "reg-learning")
     points = pd.DataFrame(summary(x, [y - 0.01, y + 0.01], 2) for x, y in ((50, 1.3), (1000, 0.5), (5000, 0.05)))
     ax = Canvas().subplots()
     draw(ax, panel, [Series(line, points)], [style.METHODS["joint_log_dlm"]], "std")
@@ -124,3 +126,27 @@ def test_dashes_of_airline_are_betas_and_its_elbo_is_black() -> None:
 )
 def test_a_narrow_axis_has_few_ticks(low: float, high: float, ticks: list[float]) -> None:
     assert few_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.filterwarnings("error")
+def test_beta_zero_stands_apart_on_the_left() -> None:
+    line = Line("joint_log_dlm")
+    panel = Panel("betas", "cadata", "nll", (line,), "reg-log", n="5%")
+    (ax,) = axes_of(panel, table({0.0: 0.9, 0.01: 0.8, 1.0: 0.5, 100.0: 0.7})).figure.axes
+    apart, joined, *_ = [container.lines[0] for container in ax.containers]
+    assert list(joined.get_xdata()) == [0.01, 1.0, 100.0], "the line does not go to zero"
+    ((place,), (value,)) = apart.get_data()
+    assert 0 < place < 0.01
+    assert value == pytest.approx(0.9)
+    ticks = dict(zip(ax.get_xticks(), (label.get_text() for label in ax.get_xticklabels()), strict=True))
+    assert ticks[place] == "0"
+    assert ax.get_xlim()[0] < place
+
+
+def test_a_remark_goes_where_nothing_is_drawn() -> None:
+    ax = Canvas().subplots()
+    ax.plot([0, 1], [0.5, 1])
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    write_beside(ax, "not run: FITC")
+    (text,) = ax.texts
+    assert (text.get_ha(), text.get_va()) == ("right", "bottom")

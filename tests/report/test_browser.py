@@ -130,9 +130,32 @@ def test_zoom(browser: Browser) -> None:
 
 
 def test_pictures_are_drawn(browser: Browser) -> None:
+    browser.run("for (const i of document.querySelectorAll('.zoom img')) i.loading = 'eager'")
+    wait = "return Promise.all([...document.querySelectorAll('.zoom img')].map(i => i.decode())).then(() => true)"
+    assert browser.run(wait) is True
     sizes = browser.run("return [...document.querySelectorAll('.zoom img')].map(i => [i.complete, i.naturalWidth])")
     assert len(sizes) >= 2
     assert all(complete and width > 100 for complete, width in sizes)
+
+
+def test_a_claim_unfolds_to_its_figures(browser: Browser) -> None:
+    """Pictures lie once in the page; a claim that is opened shows them too, and they can be enlarged there."""
+    before = browser.run("return document.querySelectorAll('.zoom').length")
+    browser.run("document.querySelector('#claim-7').open = true")
+    shown = "return [...document.querySelectorAll('#claim-7 .zoom img')].map(i => i.alt.split(':')[0])"
+    assert browser.run(f"return new Promise(r => setTimeout(() => r((() => {{ {shown} }})()), 200))") == [
+        "class-log",
+        "class-log-unwhitened",
+    ]
+    assert browser.run("return document.querySelectorAll('.zoom').length") == before + 2
+    browser.run("document.querySelector('#claim-7 .zoom').click()")
+    assert browser.run("return document.querySelector('#viewer').open") is True
+    browser.run("document.querySelector('#close').click(); document.querySelector('#claim-7').open = false")
+
+
+def test_dark_and_light(browser: Browser) -> None:
+    rules = browser.run("return [...document.styleSheets[0].cssRules].map(r => r.conditionText).filter(Boolean)")
+    assert "(prefers-color-scheme: dark)" in rules
 
 
 def test_fits_a_phone(browser: Browser) -> None:

@@ -98,4 +98,5 @@ def test_protocols_side_by_side(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(judging, "by_setting", lambda results, wanted: both)
     text = Outline(page(found, "results")).text
     assert "Protocol released: 22 claims" in text
-    assert "figures behind it (released)" in text
+    assert "Under released" in text
+    assert "Figures: class-log, class-log-unwhitened" in " ".join(text.split())

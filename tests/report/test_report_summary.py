@@ -20,7 +20,8 @@ def test_overview() -> None:
     head = overview(results())
     assert (head.done, head.failed, head.datasets) == (4, 8, ["banana", "pol"])
     assert (head.first, head.last) == ("2000-01-01T00:00:00Z", "2001-01-01T00:00:00Z")
-    assert head.hours == 4 / 3600
+    assert (head.clock, head.devices, head.added) == (4, 2, 4)
+    assert (head.alone, head.unknown) == (0, 12)
 
 
 def test_machines() -> None:
