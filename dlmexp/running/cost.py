@@ -7,6 +7,7 @@ within 8 % of that for all shapes that were tried (tests/running/test_cost.py ha
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -164,5 +165,5 @@ def stretches(iterations: Sequence[float], compact_at: float) -> list[Stretch]:
         stays = min(inside - 1, math.floor(compact_at * inside))  # live cells when the others leave
         end = left[inside - stays - 1]
         found.append(Stretch(end - begun, inside))
-        begun, left = end, left[inside - stays :]
+        begun, left = end, left[bisect_right(left, end) :]
     return [stretch for stretch in found if stretch.iterations > 0]

@@ -17,7 +17,8 @@ from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, sec
 Batch = tuple[Cell, ...]
 
 # Relative errors, as standard deviations of the logarithm, that make the range of an estimate.
-TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps whose shape was timed, and of others
+TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps of a kind that was timed, and of others
+BUSY, BUSY_ERROR = 1.3, 0.3  # a load from which on that of the next hour is not that of the moment
 ITERATION_ERROR = {RULE: 0.02, HERE: 0.08, SAME: 0.1, OTHER: 0.35, ASSUMED: 0.6}
 PRIOR_CELLS = 10  # cells of each kind that are taken to have needed what was expected, beside those that are done
 OVERDUE = 0.5  # a cell that has outlived its expected iterations will take this share of them more
@@ -92,7 +93,7 @@ class Forecast:
         longest = max(likely, self._together(most))
         pace = self.covered * TIMED_ERROR + (1 - self.covered) * MODEL_ERROR
         iterations = sum(ITERATION_ERROR[source] * share for source, share in self.sources().items())
-        error = math.hypot(pace, iterations)
+        error = math.hypot(pace, iterations, BUSY_ERROR if self.load > BUSY else 0.0)
         return Estimate(likely, likely * math.exp(-error), min(longest, likely * math.exp(error)), longest)
 
     def sources(self) -> dict[str, float]:

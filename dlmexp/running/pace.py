@@ -95,7 +95,7 @@ def measured_pace(
         lasting, check = _scaled(lasting, check), 1.0
     if lasting != known:
         remember(key, lasting)
-    load = sorted(loads)[len(loads) // 2] if loads else 1.0
+    load = sum(loads) / len(loads) if loads else 1.0
     share = covered / sum(seconds.values()) if seconds else 1.0
     return Measured(_scaled(lasting, check * load), load, known is not None, share, key)
 
