@@ -1,5 +1,5 @@
-"""What every experiment would take on this machine with nothing else running: a table of estimates, as `plan=true` makes
-them. On a CPU with `workers=` as many as there are cores."""
+"""What every experiment would take on this machine with nothing else running: a table of estimates, made as `plan=true`
+makes them. On a CPU with `workers=` as many as there are cores."""
 
 import argparse
 import os

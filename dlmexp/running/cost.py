@@ -24,7 +24,9 @@ FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a s
 FIXED_LATENCY = 0.4  # the same of its latency
 EVALUATION = 0.4  # of the work of a step on as many rows
 EVALUATION_LATENCY = 4  # that of an evaluation, relative to that of a step
-START_STEPS = 20  # the latency of starting a batch (its data, its program, the capture of a graph), in steps
+START_SECONDS = {"cpu": 0.03, "cuda": 0.15}  # of a batch: its data, its program, a checkpoint, the capture of a graph
+CAPTURE_SECONDS = {"cpu": 0.0, "cuda": 0.05}  # whenever cells leave a batch
+RECORD_SECONDS = {"cpu": 5e-3, "cuda": 2e-3}  # of the thread that trains: on a GPU another one writes
 SHORT_RUN = 3e10  # work of a run that is not predicted: some seconds on a slow machine
 
 Batch = tuple[Cell, ...]
@@ -33,13 +35,12 @@ Batch = tuple[Cell, ...]
 class Pace(msgspec.Struct, frozen=True):
     """Measured on a device: a joint step takes `latency + column * M + per_unit * units` seconds.
 
-    `factors` correct that for shapes that were timed themselves; `corrections` for kinds of steps, by what whole runs
-    took. `record` is the time to write a record."""
+    `factors` correct that for shapes that were timed themselves, `corrections` for kinds of steps by what whole runs
+    took."""
 
     latency: float
     per_unit: float
     column: float = 0.0
-    record: float = 5e-3
     factors: dict[str, float] = {}
     corrections: dict[str, float] = {}
 
@@ -119,10 +120,6 @@ class Costs:
         count = rows.test + (rows.validation if final else 0)
         work = EVALUATION * self.pace.per_unit * units_of(cell, cells, count)
         return Step(EVALUATION_LATENCY * self.pace.latency, work)
-
-    def starting(self, cell: Cell) -> float:
-        """To begin a batch."""
-        return START_STEPS * (self.pace.latency + self.pace.column * cell.M)
 
     def factor(self, cell: Cell) -> float:
         """Measured over modelled seconds of this shape, or of the nearest one of its kind; times what runs showed."""

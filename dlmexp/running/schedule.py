@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from dlmexp.plan.batches import bytes_of, entries_of
 from dlmexp.plan.cell import Cell
-from dlmexp.running.cost import Costs, Step, rows_of, stretches
+from dlmexp.running.cost import (
+    CAPTURE_SECONDS,
+    RECORD_SECONDS,
+    START_SECONDS,
+    Costs,
+    Step,
+    rows_of,
+    stretches,
+)
 from dlmexp.running.iterations import Iterations
 from dlmexp.training.train import COMPACT_AT, LARGE_STEP
 
@@ -61,12 +69,12 @@ def course(batch: Batch, costs: Costs, iterations: Iterations, device: str, to_t
     """The course of a batch with the expected iterations of its cells, or with all of them at their limit."""
     first = batch[0]
     if first.kind == "gradient":
-        return Course(batch, (Part(GRADIENT_STEPS * len(batch), costs.step(first, 1)),), costs.starting(first))
+        return Course(batch, (Part(GRADIENT_STEPS * len(batch), costs.step(first, 1)),), START_SECONDS[device])
     each = [_iterations(cell, iterations, SCATTER[i % len(SCATTER)], to_the_limit) for i, cell in enumerate(batch)]
     parts = [
         Part(part.iterations, costs.step(first, part.cells)) for part in stretches(each, compact_at(batch, device))
     ]
-    besides = costs.starting(first) + len(batch) * costs.pace.record
+    besides = START_SECONDS[device] + len(batch) * RECORD_SECONDS[device] + len(parts) * CAPTURE_SECONDS[device]
     besides += costs.evaluation(first, len(batch), final=True).alone
     if first.evaluate_every:
         besides += max(each) / first.evaluate_every * costs.evaluation(first, len(batch), final=False).alone

@@ -5,12 +5,14 @@ from msgspec.structs import replace
 
 from dlmexp.running import forecast as module
 from dlmexp.running.cost import Costs, Pace
+from dlmexp.running.cost import kind_of as cost_kind
 from dlmexp.running.forecast import Forecast, forecast_share
 from dlmexp.running.iterations import Curve, Iterations, kind_of
+from dlmexp.running.schedule import Capacity
 from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
-PACE = Pace(latency=0.0, per_unit=1e-9, record=0.0)
+PACE = Pace(latency=0.0, per_unit=1e-9)
 SHIPPED = {kind_of(ELBO): [Curve("banana", 100, 3000, [0.0], [1000.0])]}
 
 
@@ -90,9 +92,9 @@ def test_cells_that_need_fewer_iterations_shorten_what_is_left(clock):
         one.finished(done(cell, 1000))
         other.finished(done(cell, 200))
     # At the same speed: each took what its iterations cost.
-    clock[0] = sum(one._done.values())
+    clock[0] = one._done
     usual = one.seconds_left()
-    clock[0] = sum(other._done.values())
+    clock[0] = other._done
     short = other.seconds_left()
     assert short < 0.6 * usual
 
@@ -101,14 +103,14 @@ def test_cells_in_training_count_as_far_as_they_are(clock):
     one = forecast([cells(4)])
     whole = one.seconds_left()
     clock[0] = whole / 2
-    one.seen(cells(4), 500)
+    one.seen(cells(4), 4, 500)
     one._looked = None
     assert one.seconds_left() == pytest.approx(whole / 2, rel=0.02)
     clock[0] = whole
-    one.seen(cells(4), 1500)  # overdue: they will take some more, at most to their limit
+    one.seen(cells(4), 4, 1500)  # overdue: they will take some more, at most to their limit
     one._looked = None
     assert 0 < one.seconds_left() < whole
-    one.seen(cells(4), 3000)
+    one.seen(cells(4), 4, 3000)
     one._looked = None
     assert one.seconds_left() == 0
 
@@ -132,19 +134,31 @@ def test_between_looks_the_time_left_runs_down(clock):
 
 
 def test_lessons_are_in_the_time_of_the_device(clock):
-    """Twice as slow by the clock as by the thread: the load of other programs is no lesson."""
-    batch, joint = cells(2), cells(2, parameterisation="unwhitened")
-    one = forecast([batch, joint], load=2.0)
-    for some in (batch, joint):
-        for cell in some:
-            clock[0] += 10
-            one.seen([cell], 1)
-            one.finished(done(cell, 1000))
+    """Twice as slow by the clock as by the thread: the load of other programs is no lesson. Compared is the time of the
+    steps that were made, with as many cells as were in the batch, however many iterations were expected."""
+    some = cells(2)
+    one = forecast([some, cells(2, parameterisation="unwhitened")], load=2.0)
+    step = one.costs.step(some[0], 2).alone
+    one.seen(some, 2, 0)
+    clock[0] = 3 * 700 * step
+    one.seen(some, 2, 700)
+    ((kind, (took, expected)),) = one.lessons().items()
+    assert kind == cost_kind(some[0])
+    assert took == pytest.approx(3 * 700 * step / 2)
+    assert expected == pytest.approx(700 * step / 2.0)
+
+
+def test_batches_that_share_a_device_share_the_difference(clock):
+    some, other = cells(2), cells(2, parameterisation="unwhitened")
+    one = forecast([some, other], capacity=Capacity(4, 1e12, 1e15))
+    for batch in (some, other):
+        one.seen(batch, 2, 0)
+        one.seen(batch, 2, 500)
+    clock[0] = 60.0
     lessons = one.lessons()
     assert len(lessons) == 2
-    for took, expected in lessons.values():
-        assert took == pytest.approx(10)
-        assert expected == pytest.approx(sum(one._done.values()) / 2 / 2, rel=0.5)
+    assert sum(took for took, _ in lessons.values()) == pytest.approx(60)
+    assert len({round(took / expected, 9) for took, expected in lessons.values()}) == 1
 
 
 def test_the_share_of_what_is_done_goes_by_cost(monkeypatch, clock):

@@ -118,15 +118,15 @@ def test_a_finished_run_corrects_its_kinds():
     kind = kind_of(ELBO)
     learn("here", {kind: (5.0, 2.5)})  # too short to say anything
     assert remembered()["here"].corrections == {}
-    learn("here", {kind: (200.0, 100.0)})
-    once = remembered()["here"].corrections[kind]
-    assert 1 < once < 2
-    for _ in range(8):
-        wrong = 2.0 / remembered()["here"].corrections[kind]
-        learn("here", {kind: (100.0 * wrong, 100.0)})
-    assert remembered()["here"].corrections[kind] == pytest.approx(2.0, rel=0.01)
+    learn("here", {kind: (200.0, 100.0), "short": (9.0, 3.0)})
+    assert remembered()["here"].corrections == {kind: pytest.approx(2.0)}
+    learn("here", {kind: (100.0, 200.0)})  # of several runs no single one decides
+    assert 1 < remembered()["here"].corrections[kind] < 2
+    for _ in range(12):
+        learn("here", {kind: (150.0 / remembered()["here"].corrections[kind], 100.0)})
+    assert remembered()["here"].corrections[kind] == pytest.approx(1.5, rel=0.01)
     for _ in range(20):
-        learn("here", {kind: (1e6, 1.0)})
+        learn("here", {kind: (1e6, 10.0)})
     assert remembered()["here"].corrections[kind] == pytest.approx(module.MOST_CORRECTION)
     learn("unknown", {kind: (200.0, 100.0)})
     assert "unknown" not in remembered()

@@ -148,8 +148,8 @@ def test_time_left_is_the_forecasts_where_there_is_one():
         def seconds_left(self):
             return 42.0
 
-        def seen(self, live, iteration):
-            self.heard.append(("seen", [cell.seed for cell in live], iteration))
+        def seen(self, live, inside, iteration):
+            self.heard.append(("seen", [cell.seed for cell in live], inside, iteration))
 
         def finished(self, record):
             self.heard.append(("finished", record.cell.seed))
@@ -166,6 +166,6 @@ def test_time_left_is_the_forecasts_where_there_is_one():
     shown.tick(cells, training)
     shown.finished(record(cells[0]))
     shown.skipped(cells[1:])
-    assert told.heard == [("seen", [2], 4), ("finished", 0), ("skipped", 2)]
+    assert told.heard == [("seen", [2], 2, 4), ("finished", 0), ("skipped", 2)]
     assert shown.settled == 3
     assert shown.so_far().seconds_left == 42
