@@ -27,7 +27,8 @@ EVALUATION_LATENCY = 4  # that of an evaluation, relative to that of a step
 START_SECONDS = {"cpu": 0.03, "cuda": 0.15}  # of a batch: its data, its program, a checkpoint, the capture of a graph
 CAPTURE_SECONDS = {"cpu": 0.0, "cuda": 0.05}  # whenever cells leave a batch
 RECORD_SECONDS = {"cpu": 5e-3, "cuda": 2e-3}  # of the thread that trains: on a GPU another one writes
-SHORT_RUN = 3e10  # work of a run that is not predicted: some seconds on a slow machine
+SHORT_RUN = 6e10  # work of a run that is not predicted: some 20 seconds on a slow machine if nothing converges ...
+STEP_UNITS = 1e7  # ... where this much would be done within the latency of a step
 
 Batch = tuple[Cell, ...]
 
@@ -89,9 +90,9 @@ def units_of(cell: Cell, cells: float, rows: int) -> float:
 
 
 def work_of(batch: Batch) -> float:
-    """The work of training a batch up to its limit; a closed form counts as one step."""
+    """The work of training a batch up to its limit, latency included; a closed form counts as one step."""
     solved = OBJECTIVES[batch[0].objective].solved(batch[0].variant)
-    return (1 if solved else batch[0].iterations) * units_of(batch[0], len(batch), rows_of(batch[0]))
+    return (1 if solved else batch[0].iterations) * (STEP_UNITS + units_of(batch[0], len(batch), rows_of(batch[0])))
 
 
 def is_short(plan: Plan) -> bool:
