@@ -11,14 +11,16 @@ from time import monotonic, thread_time
 from dlmexp.benchmark.measure import Measurement, print_all, print_device
 
 WITHIN = 0.25
-QUICK = {  # about a minute of one core each
-    "class-log": ("experiment=class-log", "dataset=thyroid", "sizes=[100]", "seeds=[0]"),
-    "reg-log": ("experiment=reg-log", "dataset=cadata", "sizes=['5%']", "seeds=[0]", "beta=[1,100]", "M=60"),
+QUICK = {  # half a minute to a minute of one core each
+    "class-log": (
+        "experiment=class-log", "dataset=thyroid", "sizes=[100]", "seeds=[0]", "parameterisation=[whitened]",
+    ),
+    "reg-log": ("experiment=reg-log", "dataset=cadata", "sizes=['5%']", "seeds=[0]", "beta=[10,100]", "M=30"),
     "count-log": (
-        "experiment=count-log", "dataset=abalone", "sizes=[100]", "seeds=[0]", "beta=[0.1,1,10]",
+        "experiment=count-log", "dataset=abalone", "sizes=[100]", "seeds=[0]", "beta=[1,10]",
         "parameterisation=[whitened]",
     ),
-    "airline": ("experiment=airline", "dataset=flights", "sizes=[50000]", "seeds=[0]", "training.large.epochs=3"),
+    "airline": ("experiment=airline", "dataset=flights", "sizes=[20000]", "seeds=[0]", "training.large.epochs=5"),
 }  # fmt: skip
 WHOLE = {
     "class-log": ("experiment=class-log",),

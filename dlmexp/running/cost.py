@@ -7,6 +7,7 @@ within 8 % of that for all shapes that were tried (tests/running/test_cost.py ha
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,8 +24,11 @@ FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a s
 FIXED_LATENCY = 0.4  # the same of its latency
 EVALUATION = 0.4  # of the work of a step on as many rows
 EVALUATION_LATENCY = 4  # that of an evaluation, relative to that of a step
-START_STEPS = 20  # the latency of starting a batch (its data, its program, the capture of a graph), in steps
-SHORT_RUN = 3e10  # work of a run that is not predicted: some seconds on a slow machine
+START_SECONDS = {"cpu": 0.03, "cuda": 0.15}  # of a batch: its data, its program, a checkpoint, the capture of a graph
+CAPTURE_SECONDS = {"cpu": 0.0, "cuda": 0.05}  # whenever cells leave a batch
+RECORD_SECONDS = {"cpu": 5e-3, "cuda": 2e-3}  # of the thread that trains: on a GPU another one writes
+SHORT_RUN = 6e10  # work of a run that is not predicted: some 20 seconds on a slow machine if nothing converges ...
+STEP_UNITS = 1e7  # ... where this much would be done within the latency of a step
 
 Batch = tuple[Cell, ...]
 
@@ -32,13 +36,12 @@ Batch = tuple[Cell, ...]
 class Pace(msgspec.Struct, frozen=True):
     """Measured on a device: a joint step takes `latency + column * M + per_unit * units` seconds.
 
-    `factors` correct that for shapes that were timed themselves; `corrections` for kinds of steps, by what whole runs
-    took. `record` is the time to write a record."""
+    `factors` correct that for shapes that were timed themselves, `corrections` for kinds of steps by what whole runs
+    took."""
 
     latency: float
     per_unit: float
     column: float = 0.0
-    record: float = 5e-3
     factors: dict[str, float] = {}
     corrections: dict[str, float] = {}
 
@@ -87,9 +90,9 @@ def units_of(cell: Cell, cells: float, rows: int) -> float:
 
 
 def work_of(batch: Batch) -> float:
-    """The work of training a batch up to its limit; a closed form counts as one step."""
+    """The work of training a batch up to its limit, latency included; a closed form counts as one step."""
     solved = OBJECTIVES[batch[0].objective].solved(batch[0].variant)
-    return (1 if solved else batch[0].iterations) * units_of(batch[0], len(batch), rows_of(batch[0]))
+    return (1 if solved else batch[0].iterations) * (STEP_UNITS + units_of(batch[0], len(batch), rows_of(batch[0])))
 
 
 def is_short(plan: Plan) -> bool:
@@ -118,10 +121,6 @@ class Costs:
         count = rows.test + (rows.validation if final else 0)
         work = EVALUATION * self.pace.per_unit * units_of(cell, cells, count)
         return Step(EVALUATION_LATENCY * self.pace.latency, work)
-
-    def starting(self, cell: Cell) -> float:
-        """To begin a batch."""
-        return START_STEPS * (self.pace.latency + self.pace.column * cell.M)
 
     def factor(self, cell: Cell) -> float:
         """Measured over modelled seconds of this shape, or of the nearest one of its kind; times what runs showed."""
@@ -164,5 +163,5 @@ def stretches(iterations: Sequence[float], compact_at: float) -> list[Stretch]:
         stays = min(inside - 1, math.floor(compact_at * inside))  # live cells when the others leave
         end = left[inside - stays - 1]
         found.append(Stretch(end - begun, inside))
-        begun, left = end, left[inside - stays :]
+        begun, left = end, left[bisect_right(left, end) :]
     return [stretch for stretch in found if stretch.iterations > 0]

@@ -13,7 +13,7 @@ from dlmexp.plan.batches import Plan
 from dlmexp.records.schema import Record
 from dlmexp.records.store import Store
 from dlmexp.running.cost import Costs, Rows, is_short
-from dlmexp.running.forecast import Estimate, Forecast
+from dlmexp.running.forecast import BUSY, Estimate, Forecast
 from dlmexp.running.iterations import Iterations
 from dlmexp.running.pace import Measured, learn, measured_pace
 from dlmexp.running.processes import EXTRA_PROCESS
@@ -21,7 +21,6 @@ from dlmexp.running.schedule import Capacity, course
 from dlmexp.running.sweep import Sweep
 
 MOST_RECORDS = 3000  # of the results folder that are read for their iterations
-BUSY = 1.3  # a load from which on it is mentioned
 
 
 class Prediction:
@@ -47,7 +46,10 @@ class Prediction:
         """How long it will take."""
         likely, low, high, longest = self.estimate
         what = f"{counted(self.plan.pending, 'cell')} in {counted(len(self.plan.batches), 'batch')}"
-        said = f"{what}: about {duration(likely)} ({duration(low)} to {duration(high)})"
+        busy = (
+            f", on a machine that others slow down {self.measured.load:.1f} times" if self.measured.load > BUSY else ""
+        )
+        said = f"{what}: about {duration(likely)} ({duration(low)} to {duration(high)}){busy}"
         return said if longest < 1.1 * high else f"{said}; {duration(longest)} if no cell converges before its limit"
 
     @contextmanager
@@ -65,9 +67,8 @@ class Prediction:
         one = self.measured
         how = "remembered and checked just now" if one.remembered else "of a trial just now"
         pace = f"pace {how} (steps that make {one.covered:.0%} of the time were timed)"
-        busy = f", on a machine that is busy with other things ({one.load:.1f} times slower)" if one.load > BUSY else ""
         sources = ", ".join(f"{share:.0%} {source}" for source, share in self.forecast.sources().items())
-        return f"{pace}{busy}; iterations from: {sources}"
+        return f"{pace}; iterations from: {sources}"
 
     def show(self) -> None:
         """A table by method and size: cells, iterations, and the time of all of them."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
-from dlmexp.running.cost import Costs, kind_of
+from dlmexp.running.cost import RECORD_SECONDS, Costs, kind_of
 from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
 from dlmexp.running.pace import known_pace
 from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of
@@ -17,7 +17,8 @@ from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, sec
 Batch = tuple[Cell, ...]
 
 # Relative errors, as standard deviations of the logarithm, that make the range of an estimate.
-TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps whose shape was timed, and of others
+TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps of a kind that was timed, and of others
+BUSY, BUSY_ERROR = 1.3, 0.3  # a load from which on that of the next hour is not that of the moment
 ITERATION_ERROR = {RULE: 0.02, HERE: 0.08, SAME: 0.1, OTHER: 0.35, ASSUMED: 0.6}
 PRIOR_CELLS = 10  # cells of each kind that are taken to have needed what was expected, beside those that are done
 OVERDUE = 0.5  # a cell that has outlived its expected iterations will take this share of them more
@@ -41,7 +42,6 @@ class Planned(NamedTuple):
     iterations: float
     seconds: float  # of one iteration, with its share of all that the batch does besides
     source: str  # of the iterations
-    kind: str  # of its steps
     fits: str  # whose iterations tell of its own
 
 
@@ -57,7 +57,8 @@ class Forecast:
     workers: int = 1
     covered: float = 0.0  # share of the expected time in shapes that were timed
     load: float = 1.0  # of the machine, which the costs include
-    _done: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # expected seconds, by kind of step
+    _done: float = 0.0  # expected seconds of what is done
+    _modelled: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of steps made, by their kind
     _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of this thread, likewise
     _fits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _training: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
@@ -67,7 +68,7 @@ class Forecast:
         self.courses = [course(batch, self.costs, self.iterations, self.device) for batch in self.batches]
         alone = sum(one.alone for one in self.courses)
         # Side by side, or in several processes, the same work takes a share of the time that it takes one by one.
-        share = self._together(self.courses) / alone if alone else 1.0
+        share = self._share = self._together(self.courses) / alone if alone else 1.0
         self.planned: dict[str, Planned] = {}
         for one in self.courses:
             expected = [self.iterations.expected(cell) for cell in one.batch]
@@ -75,7 +76,7 @@ class Forecast:
             kind = kind_of(one.batch[0])
             for cell, (number, source) in zip(one.batch, expected, strict=True):
                 fits = f"{cell.dataset} {kind}"
-                self.planned[cell.key] = Planned(cell, max(1.0, number), seconds, source, kind, fits)
+                self.planned[cell.key] = Planned(cell, max(1.0, number), seconds, source, fits)
         self.start()
 
     def start(self) -> None:
@@ -92,7 +93,7 @@ class Forecast:
         longest = max(likely, self._together(most))
         pace = self.covered * TIMED_ERROR + (1 - self.covered) * MODEL_ERROR
         iterations = sum(ITERATION_ERROR[source] * share for source, share in self.sources().items())
-        error = math.hypot(pace, iterations)
+        error = math.hypot(pace, iterations, BUSY_ERROR if self.load > BUSY else 0.0)
         return Estimate(likely, likely * math.exp(-error), min(longest, likely * math.exp(error)), longest)
 
     def sources(self) -> dict[str, float]:
@@ -103,13 +104,15 @@ class Forecast:
         total = sum(found.values())
         return {source: seconds / total for source, seconds in sorted(found.items(), key=lambda item: -item[1])}
 
-    def seen(self, live: Iterable[Cell], iteration: int) -> None:
-        """These cells of a batch are at this iteration."""
-        kind = None
-        for cell in live:
-            if (planned := self.planned.get(cell.key)) is not None:
-                self._training[cell.key], kind = iteration, planned.kind
-        self._spend(kind)
+    def seen(self, live: Sequence[Cell], inside: int, iteration: int) -> None:
+        """These cells of a batch are at this iteration; so many are in the batch, some of them may have stopped."""
+        known = [cell for cell in live if cell.key in self.planned]
+        if not known:
+            return
+        before = self._training.get(known[0].key, iteration)  # of the first look nothing is known
+        step = self.costs.step(known[0], inside)
+        self._made(known[0], self._share * step.alone * (iteration - before))
+        self._training.update(dict.fromkeys((cell.key for cell in known), iteration))
 
     def finished(self, record: Record) -> None:
         """A cell has its record."""
@@ -117,23 +120,24 @@ class Forecast:
             return
         self._training.pop(record.key, None)
         made = record.result.iterations or one.iterations
-        self._done[one.kind] += made * one.seconds
+        self._done += made * one.seconds
         fits = self._fits[one.fits]
         fits[0], fits[1] = fits[0] + made, fits[1] + one.iterations
-        self._spend(one.kind)
+        evaluation = self.costs.evaluation(one.cell, 1, final=True).work
+        self._made(one.cell, self._share * (evaluation + RECORD_SECONDS[self.device]))
+
+    def _made(self, cell: Cell, modelled: float) -> None:
+        """What this thread did since the last event was for such steps, of so many seconds by the model."""
+        kind, now = kind_of(cell), time.thread_time()
+        self._modelled[kind] += modelled
+        self._spent[kind] += now - self._own
+        self._own = now
 
     def skipped(self, cells: Iterable[Cell]) -> None:
         """Another process has trained them: what they cost counts as done in the same time."""
         for cell in cells:
             if (one := self.planned.pop(cell.key, None)) is not None:
-                self._done[one.kind] += one.iterations * one.seconds
-
-    def _spend(self, kind: str | None) -> None:
-        """What this thread did since the last event was for such steps."""
-        now = time.thread_time()
-        if kind is not None:
-            self._spent[kind] += now - self._own
-        self._own = now
+                self._done += one.iterations * one.seconds
 
     def seconds_left(self) -> float:
         """Expected for what is left, times how much slower than expected it has gone so far. In any thread."""
@@ -143,7 +147,7 @@ class Forecast:
         return max(0.0, self._looked[1] - (moment - self._looked[0]))
 
     def _seconds_left(self, elapsed: float) -> float:
-        left, done = 0.0, sum(self._done.values())
+        left, done = 0.0, self._done
         for key, one in list(self.planned.items()):
             made = self._training.get(key, 0)
             took, expected = self._fits.get(one.fits, (0.0, 0.0))
@@ -157,11 +161,10 @@ class Forecast:
     def lessons(self) -> dict[str, tuple[float, float]]:
         """For each kind of step that was done, the seconds it took on the device and those expected. Where batches
         share a device, or processes a machine, they share the difference too."""
-        done = sum(self._done.values())
         if self.capacity.most == 1 and self.workers == 1:
-            return {kind: (self._spent[kind], some / self.load) for kind, some in self._done.items()}
-        elapsed = time.monotonic() - self.began
-        return {kind: (elapsed * some / done, some) for kind, some in self._done.items()}
+            return {kind: (self._spent[kind], some / self.load) for kind, some in self._modelled.items()}
+        elapsed, modelled = time.monotonic() - self.began, sum(self._modelled.values())
+        return {kind: (elapsed * some / modelled, some) for kind, some in self._modelled.items() if some > 0}
 
 
 def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str) -> float:

@@ -27,7 +27,7 @@ Batch = tuple[Cell, ...]
 
 BASE_SHAPES = {  # (B, n, M) of joint steps: all latency, the same with more columns, and much work
     "cpu": ((1, 64, 8), (1, 64, 8), (4, 1000, 74)),
-    "cuda": ((1, 64, 32), (1, 256, 206), (64, 6000, 128)),
+    "cuda": ((1, 64, 32), (1, 256, 206), (32, 4000, 128)),
 }
 TRIAL_SECONDS = 4.0  # for timing kinds of steps of which nothing is remembered
 BASE_SECONDS, SHAPE_SECONDS = 0.3, 0.25  # for one of them
@@ -35,7 +35,7 @@ LARGEST_TRIAL = {"cpu": (6, 1000), "cuda": (1000, 20_000)}  # cells and rows
 FASTER = 0.8  # a check below this share of what is remembered shows that it was measured on a busy machine
 LEARNING = 0.5  # the weight of a finished run among those before it
 MOST_CORRECTION = 3.0
-SHORTEST_LESSON = 20.0  # seconds of a run that says something
+SHORTEST_LESSON = 5.0  # expected seconds of a kind of steps: less says little
 
 
 class Timed(NamedTuple):
@@ -90,18 +90,27 @@ def measured_pace(
             else:
                 factors[shape] = found.seconds / modelled / check
         covered += seconds[kind] if shape in factors else 0.0
+    _free_memory(device)
     lasting = replace(pace, factors=factors)
     if check < FASTER:
         lasting, check = _scaled(lasting, check), 1.0
     if lasting != known:
         remember(key, lasting)
-    load = sorted(loads)[len(loads) // 2] if loads else 1.0
+    load = sum(loads) / len(loads) if loads else 1.0
     share = covered / sum(seconds.values()) if seconds else 1.0
     return Measured(_scaled(lasting, check * load), load, known is not None, share, key)
 
 
+def _free_memory(device: str) -> None:
+    """Give back what trials took: how much a run may use is counted from what is free."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
 def _scaled(pace: Pace, by: float) -> Pace:
-    times = {name: by * getattr(pace, name) for name in ("latency", "column", "per_unit", "record")}
+    times = {name: by * getattr(pace, name) for name in ("latency", "column", "per_unit")}
     return replace(pace, **times)
 
 
@@ -182,12 +191,13 @@ def _joint(n: int, M: int) -> Cell:
 def learn(key: str, batches: Mapping[str, tuple[float, float]]) -> None:
     """Correct what is remembered by a finished run: for each kind of step, the seconds it took and those expected."""
     known = remembered().get(key)
-    lessons = {kind: took / expected for kind, (took, expected) in batches.items() if expected > 0 and took > 0}
-    if known is None or not lessons or sum(took for took, _ in batches.values()) < SHORTEST_LESSON:
+    lessons = {kind: took / some for kind, (took, some) in batches.items() if took > 0 and some >= SHORTEST_LESSON}
+    if known is None or not lessons:
         return
     corrections = dict(known.corrections)
     for kind, ratio in lessons.items():
-        corrected = math.log(corrections.get(kind, 1.0)) + LEARNING * math.log(ratio)
+        weight = LEARNING if kind in corrections else 1.0
+        corrected = math.log(corrections.get(kind, 1.0)) + weight * math.log(ratio)
         corrections[kind] = math.exp(max(-math.log(MOST_CORRECTION), min(math.log(MOST_CORRECTION), corrected)))
     remember(key, replace(known, corrections=corrections))
 

@@ -131,8 +131,8 @@ class Progress(ABC):
         if iteration and live and (alone or moment - measured >= OBJECTIVE_SECONDS):
             objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
         if self.forecast is not None:
-            alive = training.live()
-            self.forecast.seen((cells[i] for i, lives in zip(training.cells, alive, strict=True) if lives), iteration)
+            alive = [cells[i] for i, lives in zip(training.cells, training.live(), strict=True) if lives]
+            self.forecast.seen(alive, len(training.cells), iteration)
         self._training[id(training)] = _Seen(
             what, len(cells), limit, start, moment, iteration, live, rate, objective, measured
         )

@@ -7,14 +7,22 @@ from typing import NamedTuple
 
 from dlmexp.plan.batches import bytes_of, entries_of
 from dlmexp.plan.cell import Cell
-from dlmexp.running.cost import Costs, Step, rows_of, stretches
+from dlmexp.running.cost import (
+    CAPTURE_SECONDS,
+    RECORD_SECONDS,
+    START_SECONDS,
+    Costs,
+    Step,
+    rows_of,
+    stretches,
+)
 from dlmexp.running.iterations import Iterations
 from dlmexp.training.train import COMPACT_AT, LARGE_STEP
 
 Batch = tuple[Cell, ...]
 
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of one cell, which are not computed in a batch
-SCATTER = (0.8, 0.9, 1.0, 1.1, 1.2)  # iterations of a seed relative to the mean of all: then not all stop at once
+SCATTER = (1.0, 0.8, 1.2, 0.9, 1.1)  # iterations of cells relative to their mean, so that not all stop at once
 
 
 class Capacity(NamedTuple):
@@ -61,12 +69,12 @@ def course(batch: Batch, costs: Costs, iterations: Iterations, device: str, to_t
     """The course of a batch with the expected iterations of its cells, or with all of them at their limit."""
     first = batch[0]
     if first.kind == "gradient":
-        return Course(batch, (Part(GRADIENT_STEPS * len(batch), costs.step(first, 1)),), costs.starting(first))
-    each = [_iterations(cell, iterations, to_the_limit) for cell in batch]
+        return Course(batch, (Part(GRADIENT_STEPS * len(batch), costs.step(first, 1)),), START_SECONDS[device])
+    each = [_iterations(cell, iterations, SCATTER[i % len(SCATTER)], to_the_limit) for i, cell in enumerate(batch)]
     parts = [
         Part(part.iterations, costs.step(first, part.cells)) for part in stretches(each, compact_at(batch, device))
     ]
-    besides = costs.starting(first) + len(batch) * costs.pace.record
+    besides = START_SECONDS[device] + len(batch) * RECORD_SECONDS[device] + len(parts) * CAPTURE_SECONDS[device]
     besides += costs.evaluation(first, len(batch), final=True).alone
     if first.evaluate_every:
         besides += max(each) / first.evaluate_every * costs.evaluation(first, len(batch), final=False).alone
@@ -79,14 +87,11 @@ def compact_at(batch: Batch, device: str) -> float:
     return COMPACT_AT["cuda, large" if large and device == "cuda" else device]
 
 
-def _iterations(cell: Cell, iterations: Iterations, to_the_limit: bool) -> float:
-    expected = iterations.expected(cell).iterations
-    limit = max(cell.iterations, 1)
-    if expected >= limit:
+def _iterations(cell: Cell, iterations: Iterations, scatter: float, to_the_limit: bool) -> float:
+    expected, limit = iterations.expected(cell).iterations, max(cell.iterations, 1)
+    if expected >= limit or (to_the_limit and expected > 1):
         return limit
-    if to_the_limit and cell.has_stopping_rule and expected > 1:
-        return limit
-    return min(limit, expected * SCATTER[cell.seed % len(SCATTER)])
+    return min(limit, max(1.0, expected * scatter))
 
 
 def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:

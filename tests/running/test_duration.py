@@ -1,61 +1,87 @@
-"""The predicted duration of a run."""
+"""What a run says of its duration, before it starts and with `plan=true`."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from dlmexp.plan.batches import plan
+from dlmexp.plan.compose import compose
+from dlmexp.records.store import Store
 from dlmexp.running import duration as module
-from dlmexp.running.duration import Pace, estimate, measure_pace, predicted_duration
+from dlmexp.running.cost import Pace
+from dlmexp.running.duration import Prediction, predicted
+from dlmexp.running.pace import Measured
 from dlmexp.running.processes import EXTRA_PROCESS
-from tests.support.banana import PLAIN
+from dlmexp.running.run import execute
+from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
-LONG = replace(PLAIN, n=100_000, M=200, max_iterations=3000)
-
-
-def batches(cell, count):
-    return [tuple(replace(cell, seed=seed) for seed in range(count))]
+WORDS = ["dataset=ringnorm_drawn", "method=[elbo,joint_log_dlm]", "sizes=[1000]", "seeds=[0,1]", "device=cpu"]
+SMALL = ["dataset=ringnorm_drawn", "method=[elbo]", "sizes=[20]", "seeds=[0]", "device=cpu"]
 
 
-@given(st.floats(1e-6, 1e-2), st.floats(1e-14, 1e-9), st.integers(1, 50))
-def test_likely_is_at_most_the_longest_and_both_grow_with_the_work(step, unit, cells):
-    pace = Pace(step, unit)
-    one, more = estimate(batches(PLAIN, cells), pace), estimate(batches(PLAIN, cells + 1), pace)
-    assert 0 < one.likely <= one.longest < more.longest
-    assert one.likely < more.likely
-    assert estimate(batches(PLAIN, cells) * 2, pace).longest == pytest.approx(2 * one.longest)
-    assert estimate(batches(PLAIN, cells), pace, workers=4).longest < one.longest
+@pytest.fixture(autouse=True)
+def no_trials(monkeypatch):
+    """A pace that is not measured; what runs teach is noted."""
+    lessons = []
+
+    def measured(batches, expected, rows, device):
+        pace = Pace(1e-3, 1e-10)
+        assert all(seconds > 0 for seconds in expected(module.Costs(pace, dict(rows))))
+        assert rows["ringnorm_drawn"].features == 20
+        assert rows["ringnorm_drawn"].test == 1000
+        return Measured(pace, 2.0, True, 0.75, "here")
+
+    monkeypatch.setattr(module, "measured_pace", measured)
+    monkeypatch.setattr(module, "learn", lambda key, found: lessons.append((key, found)))
+    return lessons
 
 
-def test_epochs_are_always_run_to_the_end_and_closed_forms_take_one_step():
-    pace = Pace(1e-3, 1e-12)
-    minibatched = replace(PLAIN, epochs=20, minibatch=1000, n=50_000, max_iterations=None)
-    found = estimate(batches(minibatched, 3), pace)
-    assert found.likely == found.longest > 20 * 50 * 1e-3
-    solved = replace(PLAIN, task="regression", objective="sq_dlm", variant="fixed")
-    assert estimate(batches(solved, 1), Pace(1.0, 0.0)).longest == 1.0
+def prediction(words, results):
+    sweep, store = prepare_sweep(compose(words)), Store(results)
+    return predicted(plan_sweep(sweep, store, "cpu", None), sweep, store, "cpu", 1)
 
 
-def test_evaluations_on_the_way_take_time():
-    pace = Pace(1e-3, 1e-12)
-    end, often, seldom = (estimate(batches(replace(PLAIN, evaluate=e), 2), pace).longest for e in ("end", "10", "1000"))
-    assert end < seldom < often == pytest.approx(end + 0.4e-3 * PLAIN.iterations)
-
-
-def test_a_long_run_is_predicted_once_and_a_short_one_not_at_all(monkeypatch):
-    monkeypatch.setattr(module, "measure_pace", lambda device: Pace(1e-3, 1e-12))
-    long, short = (plan([cell], set(), set(), lambda _: 1) for cell in (LONG, replace(PLAIN, n=50, M=10)))
-    assert predicted_duration(short, "cpu", 1) is None
-    message = predicted_duration(long, "cpu", 1)
-    assert message is not None
-    assert message.startswith("1 cell in 1 batch: about ")
+def test_a_long_run_is_predicted_once_and_a_short_one_not_at_all(tmp_path, monkeypatch):
+    found = prediction(WORDS, tmp_path)
+    assert isinstance(found, Prediction)
+    assert found.sentence.startswith("36 cells in 3 batches: ")
+    assert "about" in found.sentence
+    assert "if no cell converges before its limit" in found.sentence
+    assert "others slow down 2.0 times" in found.sentence
+    assert "75%" in found.basis
+    assert "other data" in found.basis
+    assert prediction(SMALL, tmp_path) is None
     monkeypatch.setenv(EXTRA_PROCESS, "1")
-    assert predicted_duration(long, "cpu", 2) is None
+    assert prediction(WORDS, tmp_path) is None
 
 
-def test_a_trial_gives_a_pace(monkeypatch):
-    monkeypatch.setattr(module, "TRIAL_SECONDS", 0.01)
-    overhead, per_unit = measure_pace("cpu")
-    assert 0 < overhead < 10
-    assert 0 <= per_unit < 1e-6
+def test_the_plan_shows_what_the_estimate_is_made_of(tmp_path, capsys):
+    assert execute(compose([*WORDS, f"results={tmp_path / 'results'}", "plan=true"])) == 0
+    said = capsys.readouterr().out
+    assert "ms/model-step" in said
+    assert "pace remembered and checked just now" in said
+    assert "iterations from: 100% other data" in said
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_says_it_first_teaches_at_its_end_and_tells_the_next_one(tmp_path, monkeypatch, capsys, no_trials):
+    monkeypatch.setattr(module, "is_short", lambda plan: False)
+    words = [*SMALL, "training.binary.max_iterations=4", f"results={tmp_path}"]
+    assert execute(compose([*words, "beta=list", "beta.values=[1]"])) == 0
+    assert capsys.readouterr().out.startswith("1 cell in 1 batch: about ")
+    ((key, found),) = no_trials
+    assert key == "here"
+    ((took, expected),) = found.values()
+    assert took > 0
+    assert expected > 0
+    sweep, store = prepare_sweep(compose([*words, "seeds=[0,1]", "beta=list", "beta.values=[1]"])), Store(tmp_path)
+    known = predicted(plan_sweep(sweep, store, "cpu", None), sweep, store, "cpu", 1)
+    assert known is not None
+    assert set(known.forecast.sources()) == {"fits done here"}
+
+
+def test_a_machine_that_is_not_busy_is_not_mentioned(tmp_path, monkeypatch):
+    measured = module.measured_pace
+    monkeypatch.setattr(module, "measured_pace", lambda *args: measured(*args)._replace(load=1.1, remembered=False))
+    found = prediction(WORDS, tmp_path)
+    assert found is not None
+    assert "slow down" not in found.sentence
+    assert "of a trial just now" in found.basis
+    assert found.forecast.load == 1.1

@@ -11,6 +11,7 @@ from dlmexp.records.store import Store
 from dlmexp.running import lanes as module
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.run import execute
+from dlmexp.running.schedule import Capacity
 from tests.support.cells import PLAIN
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -32,14 +33,14 @@ def test_one_at_a_time_on_a_cpu():
 
 def test_a_device_is_full_by_entries_memory_or_number():
     lanes = Lanes(torch.device("cpu"))
-    lanes._most, lanes._free = 3, [*lanes._free, *lanes._free, *lanes._free]
+    lanes._free = [*lanes._free, *lanes._free, *lanes._free]
     entries = PLAIN.n * (PLAIN.M + 10)
-    lanes._entries, lanes._bytes = 1.5 * entries, 1e9
+    lanes.capacity = Capacity(3, 1.5 * entries, 1e9)
     running = [_flight(lanes, (PLAIN,))]
     assert lanes.have_room((PLAIN,), running)  # below the limit: one more
     running.append(_flight(lanes, (PLAIN,)))
     assert not lanes.have_room((PLAIN,), running)
-    lanes._entries = 1e9
+    lanes.capacity = lanes.capacity._replace(entries=1e9)
     assert lanes.have_room((PLAIN,), running)
     assert not lanes.have_room((replace(PLAIN, n=10**6),), running)  # does not fit into memory beside the others
     running.append(_flight(lanes, (PLAIN,)))

@@ -136,3 +136,36 @@ def test_the_one_that_fits(monkeypatch, terminal, kind):
         module.sys, "stdout", SimpleNamespace(isatty=lambda: terminal, write=lambda _: 0, flush=lambda: None)
     )
     assert type(progress_display(1, 1)) is kind
+
+
+def test_time_left_is_the_forecasts_where_there_is_one():
+    """It is told of every look, record and skipped batch."""
+
+    class Told:
+        def __init__(self):
+            self.heard = []
+
+        def seconds_left(self):
+            return 42.0
+
+        def seen(self, live, inside, iteration):
+            self.heard.append(("seen", [cell.seed for cell in live], inside, iteration))
+
+        def finished(self, record):
+            self.heard.append(("finished", record.cell.seed))
+
+        def skipped(self, cells):
+            self.heard.append(("skipped", len(cells)))
+
+    told = Told()
+    shown = PlainProgress(5, 2, told)  # pyright: ignore[reportArgumentType]
+    assert shown.left == "42 s"
+    cells = tuple(replace(PLAIN, seed=seed) for seed in range(3))
+    training = _training(4)
+    training.cells, training.live = [0, 2], lambda: torch.tensor([False, True])
+    shown.tick(cells, training)
+    shown.finished(record(cells[0]))
+    shown.skipped(cells[1:])
+    assert told.heard == [("seen", [2], 2, 4), ("finished", 0), ("skipped", 2)]
+    assert shown.settled == 3
+    assert shown.so_far().seconds_left == 42
