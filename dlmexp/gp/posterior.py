@@ -14,7 +14,7 @@ from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.precision import as_rows, hyper_as_rows
+from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
 
 
 class Projection(NamedTuple):
@@ -106,7 +106,7 @@ class _Marginals(torch.autograd.Function):
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
         Ah, r = _weighted(A, h, g)
-        P = Ah @ A.mT
+        P = symmetrised(Ah @ A.mT)
         PL = P @ L
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:
