@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support import fuzz
+from tests.support.fuzz_targets import IN_CI
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
@@ -13,8 +14,8 @@ def warm():
 
 
 @pytest.mark.parametrize("target", fuzz.TARGETS)
-def test_spoiled_files_end_in_a_sentence(target):
-    wrong = fuzz.cases(target, range(fuzz.IN_CI[target]))
+def test_what_is_spoiled_ends_in_a_sentence(target):
+    wrong = fuzz.cases(target, range(IN_CI[target]))
     assert not wrong, "\n".join(wrong)
 
 

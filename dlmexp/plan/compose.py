@@ -18,6 +18,7 @@ from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
 from dlmexp.plan.mistakes import as_sentences
+from dlmexp.plan.shorthand import spelled_out
 from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
 
@@ -27,7 +28,7 @@ MOST_JOBS = 10_000  # of a multirun
 
 def with_default(overrides: Sequence[str]) -> list[str]:
     """The overrides, with the embedded default job where they select no data."""
-    selects = any(_key(override) in ("dataset", "experiment") for override in overrides)
+    selects = any(_key(override) in ("dataset", "experiment", "parts") for override in overrides)
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
@@ -53,7 +54,8 @@ def compose(overrides: Sequence[str]) -> RunConfig:
         cfg.name = f"{cfg.name}-{cfg.preset}"
         cfg.protocol = cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
-    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in cfg.parts]
+    own = [spelled_out(part) for part in cfg.parts]
+    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in own]
     return cfg
 
 

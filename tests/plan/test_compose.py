@@ -38,6 +38,13 @@ def test_parts_have_parts():
 
 
 @pytest.mark.slow
+def test_parts_may_be_written_in_short():
+    short = '["dataset=banana","beta=0.1","seeds=2","training.max_iterations=7"]'
+    (found,) = parts(compose(["name=own", f"parts=[{short}]", "training.binary.lr=0.3"]))
+    assert (found.beta.values, found.seeds) == ([0.1], [0, 1])
+    assert (found.training["binary"].max_iterations, found.training["binary"].lr) == (7, 0.3)
+
+
 def test_what_is_typed_holds_for_all_parts():
     found = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu"]))
     assert len(found) > 3

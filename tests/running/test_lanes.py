@@ -1,5 +1,7 @@
 """Several batches at once: how many have room, and on a GPU the same bits as one after the other."""
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from msgspec.structs import replace
@@ -64,9 +66,17 @@ def test_work_goes_on_until_it_waits():
 @needs_gpu
 @pytest.mark.slow
 def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, monkeypatch):
-    words = ["dataset=ringnorm_drawn", "sizes=[50,100,200]", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]",
-             "seeds=[0,1]", "beta=list", "beta.values=[0.1,1,10]", "device=cuda",
-             "training.binary.max_iterations=300"]  # fmt: skip
+    table = tmp_path / "visits.csv"
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"x": rng.normal(size=300), "y": rng.poisson(3, 300)}).to_csv(table, index=False)
+    binary = ["dataset=ringnorm_drawn", "sizes=[50,100,200]", "method=[elbo,joint_log_dlm,fixed_log_dlm]"]
+    counts = ["dataset=csv", f"csv.path={table}", "csv.target=y", "csv.task=count", "sizes=[50,100]",
+              "estimator=[exact,ups]", "method=[elbo,joint_log_dlm,fixed_log_dlm]"]  # fmt: skip
+    large = ["dataset=airline_like", "dataset.airline_like.options.rows=9000", "dataset.airline_like.M=20",
+             "method=[elbo,joint_log_dlm]"]  # fmt: skip
+    every = ["seeds=[0,1]", "beta=list", "beta.values=[0.1,1,10]", "training.max_iterations=300"]
+    parts = [f"[{','.join(repr(word) for word in part + every)}]" for part in (binary, counts, large)]
+    words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda"]
     seen, take = [], Lanes.take
 
     def counted(self):

@@ -1,10 +1,14 @@
-"""Overrides of `dlmexp run`, sound and unsound, made from the schema: what the fuzz of overrides types."""
+"""Overrides of `dlmexp run`, sound and unsound, made from the schema, and what is wrong with the answer to them."""
 
+import contextlib
+import io
 import random
+import signal
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import get_args, get_origin
 
+from dlmexp.cli import main
 from dlmexp.config import RunConfig
 
 BASE = [
@@ -19,16 +23,7 @@ KEYS_OF_DICTS = {
 }  # fmt: skip
 GROUPS = ("dataset", "method", "estimator", "protocol", "beta", "experiment", "preset", "hydra/launcher")
 # They would write elsewhere, read elsewhere, or import something.
-LEFT_ALONE = (
-    "results",
-    "plan",
-    "data_root",
-    "plugins",
-    "csv.path",
-    "csv.test",
-    "workers",
-    "budget",
-)  # what they would do
+LEFT_ALONE = ("results", "plan", "data_root", "plugins", "csv.path", "csv.test", "workers", "budget")
 VALUES = (
     "0", "1", "5", "-1", "20", "1.5", "0.1", "1e-3", "1e300", "-1e300", "1e9999999", "nan", "inf", "-inf", "1_000",
     "99999999999999999999999999", "true", "false", "null", "???", "", "''", '""', "a", "A b", "ü", "\U0001f600",
@@ -69,17 +64,9 @@ def keys(node: type = RunConfig, prefix: str = "") -> Iterator[str]:
 
 SETTINGS = [key for key in dict.fromkeys(keys()) if key not in LEFT_ALONE and not key.startswith("parts")]
 SHORT = [
-    "beta",
-    "seeds",
-    "sizes",
-    "M",
-    "lr",
-    "lengthscale",
-    "noise",
-    "training.lr",
-    "training.max_iterations",
-    "largest",
-]
+    "beta", "seeds", "sizes", "M", "lr", "lengthscale", "noise", "training.lr", "training.max_iterations", "largest",
+]  # fmt: skip
+HANGS = 60  # seconds, after which a case counts as hanging; a sound one takes a fraction of one
 SECTIONS = [[key for key in SETTINGS if key.partition(".")[0] == one] for one in dict.fromkeys(
     key.partition(".")[0] for key in SETTINGS)]  # fmt: skip
 PLAUSIBLE = ("0", "1", "2", "5", "20", "30", "0.1", "1.5", "1e-3", "true", "false", "null", "a", "[]", "[0]", "[1,2]",
@@ -122,3 +109,33 @@ def groups(rng: random.Random, count: int) -> Iterator[list[str]]:
         else:
             value = rng.choice(named) if rng.random() < 0.4 else values_of(rng)
             yield [f"{rng.choice(PREFIXES)}{rng.choice(GROUPS)}={value}"]
+
+
+def wrong(words: list[str]) -> str | None:
+    """What is wrong with the answer to these overrides; None if it is a plan, or one sentence and exit code 2."""
+    try:
+        code, said = _answer(words)
+    except BaseException as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    if code not in (0, 2):
+        return f"exit code {code}"
+    if code == 2 and (said.count("\n") != 1 or not said.startswith("dlmexp: ") or len(said) > 1500):
+        return f"not one sentence: {said[:200]!r}"
+    return None
+
+
+def _answer(words: list[str]) -> tuple[int, str]:
+    """The exit code, and what was said on stderr."""
+
+    def hangs(*_: object) -> None:
+        raise TimeoutError(f"{words} hangs")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(HANGS)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            return main(["run", *words, "plan=true"]), said.getvalue()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

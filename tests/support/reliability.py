@@ -48,11 +48,11 @@ Also injected, one test each (`tests/running/test_fault_suite.py`):
 | unfinished files and arrays of a host that died | `test_what_a_dead_host_left_is_removed_when_it_is_old` |
 | memory that runs out in a batch on a CPU | `test_memory_that_runs_out_on_a_cpu_halves_the_batch` |
 
-## Spoiled files
+## Spoiled files and settings
 
 Sound files of every kind that dlmexp reads, spoiled in a way that leaves most of their structure as it was: a value of
 another type, kind or size in a sealed record; a header that claims another shape; a member that is a link; flipped, cut
-and repeated bytes. Passed means: exit code 0, 1, 2, 3 or 130; no exception; less than {memory:.0f} GiB of memory more than at
+and repeated bytes; overrides of `dlmexp run` made from its schema. Passed means: exit code 0, 1, 2, 3 or 130; no exception; less than {memory:.0f} GiB of memory more than at
 the start; no file outside the results folder changed; sound records as they were. `scripts/fuzz MINUTES` runs more of
 them, with other seeds; `tests/test_fuzz.py` a fixed number.
 
