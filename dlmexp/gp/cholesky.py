@@ -10,7 +10,6 @@ from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.fused import fused
 
 FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
-LARGE_PRODUCT = 20_000_000  # entries of [B, M, N]
 
 
 class Factor(NamedTuple):
@@ -56,22 +55,9 @@ def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Floa
 
         half = symmetric(C)
     else:
-        half = 0.5 * C.tril()
+        half = C * C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
         half = half + half.mT
-        half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
     return inverse.mT @ half @ inverse
-
-
-def triangular_product(R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]) -> Float[Tensor, "B M N"]:
-    """`R K` for a lower triangle R. Large ones on a GPU in two halves, which leaves out a quarter of the work."""
-    B, M, N = K.shape
-    if not K.is_cuda or B * M * N < LARGE_PRODUCT or not K.is_contiguous():
-        return R @ K
-    half = M // 2
-    out = torch.empty_like(K)
-    torch.bmm(R[:, :half, :half], K[:, :half], out=out[:, :half])
-    torch.bmm(R[:, half:], K, out=out[:, half:])
-    return out
 
 
 class _Jitter(torch.autograd.Function):
@@ -80,15 +66,16 @@ class _Jitter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor, jitter: Tensor) -> Tensor:
         ctx.save_for_backward(jitter)
-        return _add_to_diagonal(K, jitter)
+        return add_to_diagonal(K, jitter)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _add_to_diagonal(grads[0], *ctx.saved_tensors), None
+        return add_to_diagonal(grads[0], *ctx.saved_tensors), None
 
 
-def _add_to_diagonal(K: Tensor, jitter: Tensor) -> Tensor:
+def add_to_diagonal(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Float[Tensor, "B M M"]:
+    """K + jitter * mean(diag K) * I, which is also the adjoint of that function of K."""
     if fused(K):
         from dlmexp.gp.fused.small import added_to_diagonal
 
@@ -107,15 +94,21 @@ def _inverse(L: Tensor, eye: Tensor) -> Tensor:
     return inverse(L)
 
 
+def cholesky(K: Float[Tensor, "B M M"]) -> tuple[Tensor, Tensor, Bool[Tensor, "B"]]:
+    """The factor of each cell's K, its inverse, and which cells could be factorised (the others have the identity)."""
+    eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
+    L, info = torch.linalg.cholesky_ex(K)
+    # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
+    ok = (info == 0) & L[..., -1, -1].isfinite()
+    if K.is_cuda or not ok.all():
+        L = torch.where(ok[..., None, None], L, eye)
+    return L, _inverse(L, eye), ok
+
+
 class _Cholesky(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, K: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
-        L, info = torch.linalg.cholesky_ex(K)
-        # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
-        ok = (info == 0) & L[..., -1, -1].isfinite()
-        L = torch.where(ok[..., None, None], L, eye)
-        inverse = _inverse(L, eye)
+        L, inverse, ok = cholesky(K)
         ctx.save_for_backward(L, inverse)
         ctx.mark_non_differentiable(ok)
         ctx.set_materialize_grads(False)

@@ -10,10 +10,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import factorise, pullback, triangular_product
+from dlmexp.gp.cholesky import factorise, pullback
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
+from dlmexp.gp.products import triangular_product
 from dlmexp.gp.rows import sum_over_rows
 
 SINGULAR = 1e-10  # relative to the mean of the diagonal

@@ -10,11 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import Factor, factorise, pullback, triangular_product
+from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
 from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
+from dlmexp.gp.products import symmetric_product, triangular_product
 
 
 class Projection(NamedTuple):
@@ -57,10 +58,7 @@ def marginals(
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
-    if fused(m):
-        return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
-    log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
-    return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
+    return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
 
 
 def to_whitened(
@@ -106,7 +104,7 @@ class _Marginals(torch.autograd.Function):
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
         Ah, r = _weighted(A, h, g)
-        P = symmetrised(Ah @ A.mT)
+        P = symmetrised(symmetric_product(Ah, A))
         PL = P @ L
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:
@@ -118,22 +116,29 @@ class _Marginals(torch.autograd.Function):
 
 
 class _KL(torch.autograd.Function):
-    """`kl` as one GPU kernel, and its gradients as another."""
+    """`kl` and its gradients; on a GPU one kernel each."""
 
     @staticmethod
     def forward(ctx: Any, m: Tensor, L: Tensor) -> Tensor:
-        from dlmexp.gp.fused.small import kl
-
         ctx.save_for_backward(m, L)
-        return kl(m, L)
+        if fused(m):
+            from dlmexp.gp.fused.small import kl
+
+            return kl(m, L)
+        log_det = L.diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
+        return 0.5 * (m.square().sum(-1) + L.square().sum((-2, -1)) - m.shape[-1]) - log_det
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        from dlmexp.gp.fused.small import kl_gradients
-
         m, L = ctx.saved_tensors
-        return kl_gradients(m, L, grads[0])
+        if fused(m):
+            from dlmexp.gp.fused.small import kl_gradients
+
+            return kl_gradients(m, L, grads[0])
+        d_L = L * grads[0][..., None, None]
+        d_L.diagonal(dim1=-2, dim2=-1).sub_(grads[0][..., None] / L.diagonal(dim1=-2, dim2=-1))
+        return m * grads[0][..., None], d_L
 
 
 def _weighted(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:

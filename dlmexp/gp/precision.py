@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Hyper
+from dlmexp.gp.products import symmetric_product
 
 PARAMETERS = torch.float64
 """The type of everything without an entry for every row."""
@@ -40,14 +41,14 @@ def row_mean(each: Float[Tensor, "*B N"]) -> Float[Tensor, "*B"]:
     return each.mean(-1, dtype=PARAMETERS)
 
 
-def row_gram(A: Float[Tensor, "*B M N"]) -> Float[Tensor, "*B M M"]:
+def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
     """`A A^T`, of float32 rows in pieces whose products are summed in float64.
 
     A product of n float32 rows adds them up one after the other, and its error grows with n: `log |I + A A^T / t|` with
     a small t (a small beta or noise) was wrong by 1e-4 a row, in pieces by 2e-6 (cadata, n = 691). A piece has at least
     M / 2 rows, so that all of their products take no more than twice the memory of A."""
     if A.dtype == PARAMETERS:
-        return A @ A.mT
+        return symmetric_product(A, A)
     rows = max(ROWS_OF_A_PIECE, A.shape[-2] // 2)
     whole = A.shape[-1] // rows * rows
     pieces, rest = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2), A[..., whole:]

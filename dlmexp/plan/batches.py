@@ -8,7 +8,8 @@ from dlmexp.plan.cell import Cell
 
 # A step holds at most 8 arrays of [B, M, n] (tested with the core); predictions and draws need some more.
 ARRAYS = 12
-CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more
+CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more ...
+CPU_CELLS, CPU_MOST_BYTES = 4, 100e6  # ... but that several cores can train some cells each, if these are not too large
 EVERY = 1_000_000
 GPU_SHARE = 0.6  # of the memory that is free when the run starts
 
@@ -80,7 +81,8 @@ def cells_at_once(cell: Cell, device: str, free: float | None) -> int:
     if OBJECTIVES[cell.objective].solved(cell.variant):
         return EVERY  # one eigendecomposition per seed serves all betas
     if device == "cpu":
-        return max(1, int(CPU_BYTES / (_width(cell) * entries_of((cell,)))))
+        each = _width(cell) * entries_of((cell,))
+        return max(1, int(CPU_BYTES / each), min(CPU_CELLS, int(CPU_MOST_BYTES / each)))
     assert free is not None
     return max(1, int(GPU_SHARE * free / bytes_of((cell,))))
 

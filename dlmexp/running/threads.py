@@ -64,10 +64,10 @@ def _trial(plan: Plan) -> Callable[[int], float]:
     batch: tuple[Cell, ...] = max(plan.batches, key=work_of)
     first, (cells, rows) = batch[0], LARGEST_TRIAL
     rows = min(first.n, first.minibatch or first.n, rows)
-    step = joint_step(min(len(batch), cells), n=rows, M=min(first.M, rows))
 
     def seconds(threads: int) -> float:
         torch.set_num_threads(threads)
+        step = joint_step(min(len(batch), cells), n=rows, M=min(first.M, rows))  # in a part for every thread
         step()  # starts the threads
         began, steps = perf_counter(), 0
         while steps < TRIAL_STEPS or perf_counter() - began < TRIAL_SECONDS:

@@ -31,19 +31,25 @@ def adam(
     """
     made = steps.to(torch.float64)  # a power of integers would come in float32
     correction1 = 1 - BETA1**made
-    correction2 = 1 - BETA2**made
+    scale = (1 - BETA2**made).sqrt_()
+    rate = lr / correction1
+    everyone = not move.is_cuda and bool(move.all())  # on a CPU a look costs nothing, and saves most of the copies
     for name, value in values.items():
         shape = (-1,) + (1,) * (value.ndim - 1)
-        grad, moving = grads[name], move.view(shape)
-        m = torch.lerp(first[name], grad, 1 - BETA1)
-        v = torch.addcmul(second[name] * BETA2, grad, grad, value=1 - BETA2)
-        scale = correction2.to(value.dtype).sqrt().view(shape)
-        size = v.sqrt() / scale + epsilon
+        grad = grads[name]
+        m, v = (moment[name] if everyone else moment[name].clone() for moment in (first, second))
+        m.lerp_(grad, 1 - BETA1)
+        v.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+        size = v.sqrt().div_(scale.to(value.dtype).view(shape)).add_(epsilon)
         if resolution is None:
-            moved = value - (lr / correction1).to(value.dtype).view(shape) * m / size
+            step = (rate.to(value.dtype).view(shape) * m).div_(size)
         else:
-            direction = m / correction1.to(value.dtype).view(shape) / size
-            moved = value - lr * resolution * torch.round(direction / resolution)
-        first[name].copy_(torch.where(moving, m, first[name]))
-        second[name].copy_(torch.where(moving, v, second[name]))
-        value.copy_(torch.where(moving, moved, value))
+            direction = (m / correction1.to(value.dtype).view(shape)).div_(size)
+            step = torch.round(direction.div_(resolution)).mul_(lr * resolution)
+        if everyone:
+            value.sub_(step)
+        else:
+            moving = move.view(shape)
+            first[name].copy_(torch.where(moving, m, first[name]))
+            second[name].copy_(torch.where(moving, v, second[name]))
+            value.copy_(torch.where(moving, value - step, value))

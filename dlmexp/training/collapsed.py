@@ -8,7 +8,7 @@ from dlmexp.gp.closed import Closed
 from dlmexp.training.parameters import Tensors
 from dlmexp.training.program import Posterior, Program, Value
 
-ENTRIES_AT_ONCE = {"cpu": 8_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
+ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
 
 
 class Collapsed(Program):

@@ -1,4 +1,5 @@
-"""The step as a function without arguments: called directly on a CPU, replayed as a captured graph on a GPU."""
+"""The step as a function without arguments: called directly on a CPU, by part of the batch where there are several
+threads; replayed as a captured graph on a GPU."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dlmexp.training.parts import divided, together
 from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
@@ -19,9 +21,13 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
 
     Graphs with the same `pool` use the same memory: only the last of them is replayed, and it is captured before the
     one before it is dropped (see torch.cuda.graph_pool_handle)."""
-    one = partial(step, program, state, settings)
     device = state.outcome.device
-    if device.type != "cuda" or not program.capturable:
+    if device.type == "cpu":
+        parts = divided(program, state)
+        advances = [_with_rows(some, its, partial(step, some, its, settings)) for some, its in parts]
+        return together(advances, state.iteration) if len(parts) > 1 else advances[0]
+    one = partial(step, program, state, settings)
+    if not program.capturable:
         return _with_rows(program, state, one)
     before = state.clone()
     program.load_minibatch(int(state.iteration))

@@ -69,6 +69,11 @@ class State:
         """The state of some of the cells."""
         return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[cells])
 
+    def part(self, first: int, end: int) -> "State":
+        """The state of consecutive cells: views of this one, but for the number of the iteration. They may change while
+        other parts are differentiated: `data` does not count as a change of the whole."""
+        return self._map(lambda tensor: tensor.clone() if tensor.ndim == 0 else tensor[first:end].data)
+
     def clone(self) -> "State":
         return self._map(torch.clone)
 

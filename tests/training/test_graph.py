@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from dlmexp.estimators import BMC, UPS
+from dlmexp.training import parts
 from dlmexp.training.graph import stepper
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
@@ -108,3 +109,17 @@ def test_training_on_a_gpu_ends_as_on_a_cpu():
         assert gpu.iterations == cpu.iterations
         assert gpu.curve.iterations == cpu.curve.iterations
         assert gpu.metrics["test"]["nll"] == pytest.approx(cpu.metrics["test"]["nll"], abs=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setattr(parts, "LEAST_ENTRIES", 1)
+    try:
+        torch.set_num_threads(3)
+        divided = len(parts.divided(program(**CASES[case]), State.fresh(program(**CASES[case]).initial(), SETTINGS)))
+        found = _advanced(program(**CASES[case]), 12, eager=False, resume_at=7)
+    finally:
+        torch.set_num_threads(before)
+    assert divided == 3
+    _same(found, _advanced(program(**CASES[case]), 12, eager=True))

@@ -1,0 +1,42 @@
+"""Products by strips against whole ones, and memory that is used again."""
+
+import pytest
+import torch
+
+from dlmexp.gp import products
+from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
+
+
+@pytest.mark.parametrize(("M", "strips"), [(44, 1), (91, 2), (206, 5), (1, 1)])
+@pytest.mark.parametrize("given", [True, False], ids=["into a given array", "into a new one"])
+def test_strips_leave_out_nothing_that_counts(M, strips, given, monkeypatch):
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    g = torch.Generator().manual_seed(M)
+    R, K = (torch.randn(2, M, n, generator=g, dtype=torch.float64) for n in (M, 30))
+    R, h = R.tril(), torch.randn(2, 1, 30, generator=g, dtype=torch.float64)
+    assert len(products._strips(K)) == strips
+    out = torch.full_like(K, torch.nan) if given else None
+    torch.testing.assert_close(triangular_product(R, K, out), R @ K, rtol=1e-12, atol=1e-12)
+    assert out is None or not out.isnan().any()
+    found = symmetric_product(K * h, K)
+    torch.testing.assert_close(found, (K * h) @ K.mT, rtol=1e-12, atol=1e-12)
+
+
+def test_a_symmetric_product_can_be_differentiated(monkeypatch):
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    K = torch.ones(1, 91, 3, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(symmetric_product(K, K).sum(), K)
+    assert (found == 2 * 91).all()
+
+
+def test_small_products_are_made_at_once():
+    assert len(products._strips(torch.empty(20, 74, 100))) == 1
+
+
+def test_a_workspace_gives_the_same_memory_again_if_it_fits():
+    memory, like = Workspace(), torch.zeros(1, dtype=torch.float64)
+    first = memory.array("K", like, (2, 3))
+    assert memory.array("K", like, (2, 3)) is first
+    assert memory.array("A", like, (2, 3)).data_ptr() != first.data_ptr()
+    assert memory.array("K", like, (3, 3)).shape == (3, 3)
+    assert memory.array("K", like.float(), (3, 3)).dtype == torch.float32
