@@ -9,7 +9,8 @@ SUITES = {
     "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
     "estimate": "how true the estimate of a run is: what it says before, compared with what it takes",
     "experiments": "what every experiment would take on this machine, as a table",
-    "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, or two results folders",
+    "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, float32 and "
+    "float64, or two results folders",
     "data": "time to parse and load full-size files",
     "models": "time and memory of predictions, and of DLMRegressor, compared with GPyTorch",
     "figures": "time of claims, plot and report with the records of a results folder",
