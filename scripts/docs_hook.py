@@ -4,7 +4,9 @@ So README.md is a page of the site without a copy in docs/, and a link from one 
 script is the same link on both. A link to a file that is not among these fails the build.
 """
 
+import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -14,6 +16,7 @@ PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/RE
 FOLDERS = ("docs", "results/paper/figures")
 LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/reading/__init__.py")
 SUFFIXES = (".md", ".png", ".css")
+CODE = re.compile(r"`[^`\n]+`")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -23,3 +26,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     paths = [*(TOP / name for name in (*PAGES, *LINKED)), *inside]
     ours = [File.generated(config, path.relative_to(TOP).as_posix(), abs_src_path=str(path)) for path in paths]
     return Files([*theirs, *ours])
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """In the code of a table, GitHub wants `\\|` where Python's Markdown wants `|`."""
+    lines = markdown.split("\n")
+    return "\n".join(CODE.sub(_unescaped, line) if line.startswith("|") else line for line in lines)
+
+
+def _unescaped(code: re.Match[str]) -> str:
+    return code[0].replace("\\|", "|")

@@ -31,6 +31,8 @@ def test_the_site(tmp_path: Path):
     assert "dlmexp.claims.table.verdicts" in headings
     assert {f"dlmexp.mlls.{name}" for name in ("DirectLoss", "SquareLoss", "PoissonExpLikelihood", "UPS")} <= headings
     assert "validation_fraction" in page
+    science = (tmp_path / "site" / "docs" / "SPEC.html").read_text()
+    assert "<td><code>p(y|f)</code>, or <code>p</code></td>" in science
     index = (tmp_path / "site" / "index.html").read_text()
     assert 'src="results/paper/figures/selection-standins.png"' in index
     assert (tmp_path / "site" / "results" / "paper" / "figures" / "selection-standins.png").is_file()
