@@ -116,7 +116,7 @@ def _training(what: str, training: TrainingConfig) -> None:
         _one_of(f"{what}.parameterisation", name, list(PARAMETERISATIONS))
     if (training.final_lr is None) != (training.decay is None):
         raise UserError(f"{what}: final_lr and decay belong together; give both, or null for both")
-    if not training.has_room:
+    if training.decay is not None and not training.has_room:
         shorter = f", or {what}.decay={training.longest_decay} at most" if training.longest_decay > 0 else ""
         raise UserError(
             f"{what}.max_iterations={training.max_iterations}: it leaves no room for the decay of {training.decay} "
