@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"'{' '.join(args.what)}': give two results folders, or words as for `dlmexp run`")
         from dlmexp.records.results import load
 
-        return 0 if print_all(agreement(*(load(folder) for folder in args.what))) else 1
+        one, other = (load(folder) for folder in args.what)
+        return 0 if print_all(agreement(one, other)) else 1
     runs = [tuple(args.what)] if args.what else [(*words, *WITH_ALL) for words in STANDARD]
     with tempfile.TemporaryDirectory() as temporary:
         return 0 if print_all(trained(runs, ways(args.between), Path(args.keep or temporary))) else 1

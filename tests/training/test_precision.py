@@ -6,6 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dlmexp.estimators import BMC, UPS, Quadrature, SmoothBMC
+from dlmexp.training.fixed import Fixed
 from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
@@ -132,6 +133,9 @@ def test_minibatches():
 
 
 def test_solutions_in_closed_form():
-    made = program("fixed", likelihood="gaussian", objective="sq_dlm")
-    for one, other in zip(solve(made), solve(in_float32(made)), strict=True):
+    wide = program("fixed", likelihood="gaussian", objective="sq_dlm")
+    narrow = in_float32(wide)
+    assert isinstance(wide, Fixed)
+    assert isinstance(narrow, Fixed)
+    for one, other in zip(solve(wide), solve(narrow), strict=True):
         assert other.metrics["test"]["mse"] == pytest.approx(one.metrics["test"]["mse"], rel=1e-4)
