@@ -149,7 +149,8 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
         points = points[points["x"].notna()].sort_values("x")
         if zero is not None and (points["x"] == 0).any():
             # No place on a log axis: apart from the others, and not joined to them.
-            apart, points_only = points["x"] == 0, {**line_style(look), "linestyle": "none"}
+            apart = points["x"] == 0
+            points_only: dict[str, Any] = {**line_style(look), "linestyle": "none"}
             ax.errorbar(
                 [zero], points["mean"][apart], yerr=points[error][apart].fillna(0.0), elinewidth=0.7,
                 label=f"_{look.label}, β = 0", **points_only,
