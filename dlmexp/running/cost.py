@@ -64,6 +64,10 @@ class Step(NamedTuple):
     def alone(self) -> float:
         return self.latency + self.work
 
+    def beside(self, together: int) -> float:
+        """Its share of the device's seconds with so many batches at once."""
+        return self.latency / together + self.work
+
 
 def kind_of(cell: Cell) -> str:
     """Which steps cost alike, apart from their size."""
