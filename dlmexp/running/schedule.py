@@ -88,7 +88,7 @@ def course(batch: Batch, costs: Costs, iterations: Iterations, device: str, to_t
     besides = START_SECONDS[device] + len(batch) * RECORD_SECONDS[device] + len(parts) * CAPTURE_SECONDS[device]
     besides += costs.evaluation(first, len(batch), final=True).alone
     if first.evaluate_every:
-        besides += max(each) / first.evaluate_every * costs.evaluation(first, len(batch), final=False).alone
+        besides += (1 + max(each) / first.evaluate_every) * costs.evaluation(first, len(batch), final=False).alone
     return Course(batch, tuple(parts), besides)
 
 

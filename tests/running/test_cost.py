@@ -134,7 +134,9 @@ def test_evaluations_on_the_way_take_time():
     )
     assert at_end < seldom < often
     once = costs.evaluation(PLAIN, 1, final=False).alone
-    assert often - at_end == pytest.approx(once * PLAIN.iterations / 10)
+    assert often - at_end == pytest.approx(once * (1 + PLAIN.iterations / 10))  # also before the first step
+    joint = costs.evaluation(replace(PLAIN, variant="joint"), 1, final=False)
+    assert joint == costs.evaluation(PLAIN, 1, final=False)
 
 
 def test_gradients_are_measured_one_cell_after_the_other():
