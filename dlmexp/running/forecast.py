@@ -111,6 +111,8 @@ class Forecast:
         before = self._training.get(known[0].key, iteration)  # of the first look nothing is known
         together = self.capacity.alike(known[0:1] * inside)
         step = self.costs.step(known[0], inside).beside(together)
+        if every := known[0].evaluate_every:
+            step += self.costs.evaluation(known[0], len(known), final=False).beside(together) / every
         self._made(known[0], self._share * step * (iteration - before))
         self._training.update(dict.fromkeys((cell.key for cell in known), iteration))
 
