@@ -16,10 +16,9 @@ REPLAYS = 5  # of a batch, before the next one is given to the device
 
 def in_flight(batch: tuple[Cell, ...], device: str) -> int:
     """How many such batches a run trains at once."""
-    limits, together = capacity(torch.device(device)), 0
-    while limits.room(batch, [batch] * together):
-        together += 1
-    return together
+    if device == "cuda":
+        torch.cuda.empty_cache()  # what was measured before is not in the way
+    return capacity(torch.device(device)).alike(batch)
 
 
 def steps_per_second(batch: tuple[Cell, ...], features: int, device: str, together: int, seconds: float) -> float:

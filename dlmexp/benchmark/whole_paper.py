@@ -62,7 +62,7 @@ def run_paper(device: str, minutes: float, cold: bool = False, words: Sequence[s
         began = perf_counter()
         with watts_of(device) as watts:
             ended = subprocess.run(
-                [*command, f"budget={60 * minutes:.0f}s", "keep=none"], env=environment, stdout=subprocess.DEVNULL
+                [*command, f"budget={60 * minutes:.0f}s"], env=environment, stdout=subprocess.DEVNULL
             )
         seconds = perf_counter() - began
         if ended.returncode not in (0, 1, 3):  # complete, some cells failed, the budget is spent
@@ -71,11 +71,14 @@ def run_paper(device: str, minutes: float, cold: bool = False, words: Sequence[s
 
 
 def _counted(words: Sequence[str], device: str, results: Path, seconds: float, watts: str) -> Ran:
+    import torch
+
     from dlmexp.plan.compose import compose
     from dlmexp.plan.shorthand import spelled_out
     from dlmexp.records.store import Store
     from dlmexp.running.device import device_and_free_memory
     from dlmexp.running.forecast import forecast_share
+    from dlmexp.running.lanes import capacity
     from dlmexp.running.sweep import plan_sweep, prepare_sweep
 
     cfg = compose(spelled_out([*words, f"device={device}", f"results={results}"]))
@@ -84,5 +87,5 @@ def _counted(words: Sequence[str], device: str, results: Path, seconds: float, w
     everything = plan_sweep(sweep, Store(results.parent / "nothing", read_only=True), device, free)
     records = [record for record in store.all() if record.key in {cell.key for cell in sweep.cells}]
     done = sum(record.done for record in records)
-    share = forecast_share(everything.batches, records, device)
+    share = forecast_share(everything.batches, records, device, capacity(torch.device(device)))
     return Ran(done, len(records) - done, len(sweep.cells), seconds, share, watts)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Plan
@@ -22,7 +23,7 @@ SQUARE_ROWS = 4  # products of M x M matrices, as additional rows: this many tim
 ELEMENTWISE_COLUMNS = {False: 90, True: 60}  # work that is linear in M x rows, by whether the variant is fixed
 FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a step of a joint one
 FIXED_LATENCY = 0.4  # the same of its latency
-EVALUATION = 0.4  # of the work of a step on as many rows
+EVALUATION = 0.6  # of the work of a joint step on as many rows, whatever the variant
 EVALUATION_LATENCY = 4  # that of an evaluation, relative to that of a step
 START_SECONDS = {"cpu": 0.03, "cuda": 0.15}  # of a batch: its data, its program, a checkpoint, the capture of a graph
 CAPTURE_SECONDS = {"cpu": 0.0, "cuda": 0.05}  # whenever cells leave a batch
@@ -63,6 +64,10 @@ class Step(NamedTuple):
     @property
     def alone(self) -> float:
         return self.latency + self.work
+
+    def beside(self, together: int) -> float:
+        """Its share of the device's seconds with so many batches at once."""
+        return self.latency / together + self.work
 
 
 def kind_of(cell: Cell) -> str:
@@ -119,7 +124,7 @@ class Costs:
         """Predictions on the rows of the test (and at the end of the validation) of such cells."""
         rows = self.rows.get(cell.dataset, Rows())
         count = rows.test + (rows.validation if final else 0)
-        work = EVALUATION * self.pace.per_unit * units_of(cell, cells, count)
+        work = EVALUATION * self.pace.per_unit * units_of(replace(cell, variant="joint"), cells, count)
         return Step(EVALUATION_LATENCY * self.pace.latency, work)
 
     def factor(self, cell: Cell) -> float:

@@ -66,17 +66,16 @@ class Forecast:
 
     def __post_init__(self) -> None:
         self.courses = [course(batch, self.costs, self.iterations, self.device) for batch in self.batches]
-        alone = sum(one.alone for one in self.courses)
-        # Side by side, or in several processes, the same work takes a share of the time that it takes one by one.
-        share = self._share = self._together(self.courses) / alone if alone else 1.0
+        shared = [one.beside(self.capacity.alike(one.batch)) for one in self.courses]
+        self._share = self._together(self.courses) / max(sum(shared), 1e-9)
         self.planned: dict[str, Planned] = {}
-        for one in self.courses:
+        for one, seconds in zip(self.courses, shared, strict=True):
             expected = [self.iterations.expected(cell) for cell in one.batch]
-            seconds = share * one.alone / sum(max(1.0, each.iterations) for each in expected)
+            each = self._share * seconds / sum(max(1.0, number) for number, _ in expected)
             kind = kind_of(one.batch[0])
             for cell, (number, source) in zip(one.batch, expected, strict=True):
                 fits = f"{cell.dataset} {kind}"
-                self.planned[cell.key] = Planned(cell, max(1.0, number), seconds, source, fits)
+                self.planned[cell.key] = Planned(cell, max(1.0, number), each, source, fits)
         self.start()
 
     def start(self) -> None:
@@ -106,12 +105,15 @@ class Forecast:
 
     def seen(self, live: Sequence[Cell], inside: int, iteration: int) -> None:
         """These cells of a batch are at this iteration; so many are in the batch, some of them may have stopped."""
-        known = [cell for cell in live if cell.key in self.planned]
+        known = tuple(cell for cell in live if cell.key in self.planned)
         if not known:
             return
         before = self._training.get(known[0].key, iteration)  # of the first look nothing is known
-        step = self.costs.step(known[0], inside)
-        self._made(known[0], self._share * step.alone * (iteration - before))
+        together = self.capacity.alike(known[0:1] * inside)
+        step = self.costs.step(known[0], inside).beside(together)
+        if every := known[0].evaluate_every:
+            step += self.costs.evaluation(known[0], len(known), final=False).beside(together) / every
+        self._made(known[0], self._share * step * (iteration - before))
         self._training.update(dict.fromkeys((cell.key for cell in known), iteration))
 
     def finished(self, record: Record) -> None:
@@ -167,11 +169,11 @@ class Forecast:
         return {kind: (elapsed * some / modelled, some) for kind, some in self._modelled.items() if some > 0}
 
 
-def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str) -> float:
+def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str, capacity: Capacity) -> float:
     """How much of the expected time of all these batches the cells with records had, going by their iterations and by
     what is remembered of this device."""
     records = list(records)
-    forecast = Forecast(batches, Costs(known_pace(device)), Iterations(records), device)
+    forecast = Forecast(batches, Costs(known_pace(device)), Iterations(records), device, capacity)
     total, done = 0.0, 0.0
     made = {record.key: record.result.iterations or 0 for record in records}
     for key, one in forecast.planned.items():

@@ -40,6 +40,13 @@ class Capacity(NamedTuple):
             and sum(map(bytes_of, (*together, batch))) <= self.bytes
         )
 
+    def alike(self, batch: Batch) -> int:
+        """How many such batches may train at once."""
+        together = 1
+        while self.room(batch, [batch] * together):
+            together += 1
+        return together
+
 
 ONE_AT_A_TIME = Capacity()
 
@@ -62,7 +69,11 @@ class Course:
     @property
     def alone(self) -> float:
         """Seconds with nothing else on the device."""
-        return self.besides + sum(part.iterations * part.step.alone for part in self.parts)
+        return self.beside(1)
+
+    def beside(self, together: int) -> float:
+        """Its share of the device's seconds with so many batches like it at once."""
+        return self.besides / together + sum(part.iterations * part.step.beside(together) for part in self.parts)
 
 
 def course(batch: Batch, costs: Costs, iterations: Iterations, device: str, to_the_limit: bool = False) -> Course:
@@ -77,7 +88,7 @@ def course(batch: Batch, costs: Costs, iterations: Iterations, device: str, to_t
     besides = START_SECONDS[device] + len(batch) * RECORD_SECONDS[device] + len(parts) * CAPTURE_SECONDS[device]
     besides += costs.evaluation(first, len(batch), final=True).alone
     if first.evaluate_every:
-        besides += max(each) / first.evaluate_every * costs.evaluation(first, len(batch), final=False).alone
+        besides += (1 + max(each) / first.evaluate_every) * costs.evaluation(first, len(batch), final=False).alone
     return Course(batch, tuple(parts), besides)
 
 

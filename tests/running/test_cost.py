@@ -40,6 +40,7 @@ def test_latencies_overlap_and_work_does_not(shape):
         ]
         capacity = Capacity(most=max(2, together), entries=1e12, bytes=1e18)
         assert B * 1000 * together / seconds_of(batches, capacity) == pytest.approx(rate, rel=0.08)
+        assert B / step.beside(together) == pytest.approx(rate, rel=0.08)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.sampled_from([1.0, 0.75, 0.5]))
@@ -133,7 +134,9 @@ def test_evaluations_on_the_way_take_time():
     )
     assert at_end < seldom < often
     once = costs.evaluation(PLAIN, 1, final=False).alone
-    assert often - at_end == pytest.approx(once * PLAIN.iterations / 10)
+    assert often - at_end == pytest.approx(once * (1 + PLAIN.iterations / 10))  # also before the first step
+    joint = costs.evaluation(replace(PLAIN, variant="joint"), 1, final=False)
+    assert joint == costs.evaluation(PLAIN, 1, final=False)
 
 
 def test_gradients_are_measured_one_cell_after_the_other():

@@ -8,7 +8,7 @@ from dlmexp.running.cost import Costs, Pace
 from dlmexp.running.cost import kind_of as cost_kind
 from dlmexp.running.forecast import Forecast, forecast_share
 from dlmexp.running.iterations import Curve, Iterations, kind_of
-from dlmexp.running.schedule import Capacity
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
 from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
@@ -165,8 +165,8 @@ def test_the_share_of_what_is_done_goes_by_cost(monkeypatch, clock):
     monkeypatch.setattr(module, "known_pace", lambda device: PACE)
     small, large = cells(1), tuple(replace(cell, n=4000) for cell in cells(1, dataset="large"))
     records = [done(small[0], 1000)]
-    share = forecast_share([small, large], records, "cpu")
+    share = forecast_share([small, large], records, "cpu", ONE_AT_A_TIME)
     assert 0 < share < 0.3
-    assert forecast_share([small], records, "cpu") == 1
-    assert forecast_share([large], [], "cpu") == 0
-    assert forecast_share([(PLAIN,)], [done(PLAIN, 5)], "cpu") == 1
+    assert forecast_share([small], records, "cpu", ONE_AT_A_TIME) == 1
+    assert forecast_share([large], [], "cpu", ONE_AT_A_TIME) == 0
+    assert forecast_share([(PLAIN,)], [done(PLAIN, 5)], "cpu", ONE_AT_A_TIME) == 1

@@ -1,5 +1,7 @@
 """How many iterations are expected of a fit."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from dlmexp.running.iterations import (
 from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 KIND = kind_of(ELBO)
 CURVE = Curve("banana", 100, 3000, [0.0, 2.0], [100.0, 300.0])
 
@@ -90,8 +93,8 @@ def test_what_is_shipped_is_made_of_the_published_results(monkeypatch, tmp_path)
     """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
     monkeypatch.setattr(module, "FILE", tmp_path / "iterations.json")
     shipped = module.FILE.parent / "shipped"
-    shipped.write_bytes((module.Path(module.__file__).with_suffix(".json")).read_bytes())
-    module._main(["results/paper"])
+    shipped.write_bytes(Path(module.__file__).with_suffix(".json").read_bytes())
+    module._main([str(REPOSITORY / "results" / "paper")])
     assert module.FILE.read_bytes() == shipped.read_bytes()
 
 
