@@ -159,7 +159,7 @@ class RunConfig:
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
     device: str = "auto"
-    dtype: str = "float64"
+    dtype: str = "float64"  # of the rows; float32 for GPUs that are slow in float64 (parameters stay float64)
     batch_cells: int | None = None  # cells trained at once; null: chosen for the device
     data_root: str | None = None
     results: str = "results"

@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"'{' '.join(args.what)}': give two results folders, or words as for `dlmexp run`")
         from dlmexp.records.results import load
 
-        return 0 if print_all(agreement(*(load(folder) for folder in args.what))) else 1
+        one, other = (load(folder) for folder in args.what)
+        return 0 if print_all(agreement(one, other)) else 1
     runs = [tuple(args.what)] if args.what else [(*words, *WITH_ALL) for words in STANDARD]
     with tempfile.TemporaryDirectory() as temporary:
         return 0 if print_all(trained(runs, ways(args.between), Path(args.keep or temporary))) else 1
@@ -179,7 +180,7 @@ def agreement(one: "Results", other: "Results", close: float = CLOSE) -> list[Me
     lines += _stopped(one, other)
     lines += _by(one, difference, close, lambda r: f"{r.cell.dataset}, {r.cell.variant} {r.cell.objective}")
     lines += _by(one, difference, close, lambda r: _range(r.cell.beta))
-    return lines + _selected(one, other)
+    return lines + _selected(one, other, close)
 
 
 def _failures(results: "Results") -> int:
@@ -222,9 +223,9 @@ def _range(beta: float | None) -> str:
     return "beta < 0.1" if beta < 0.1 else "beta >= 1" if beta >= 1 else "0.1 <= beta < 1"
 
 
-def _selected(one: "Results", other: "Results") -> list[Measurement]:
-    """How often validation selects the same beta."""
-    from dlmexp.records.selection import choices
+def _selected(one: "Results", other: "Results", close: float) -> list[Measurement]:
+    """How often validation selects the same beta, and how far the test NLL of what it selects is apart."""
+    from dlmexp.records.selection import choices, on_test
 
     asked = [group for group in dict.fromkeys([*one.asked, *other.asked]) if len(group.keys) > 1]
     selected = [
@@ -232,8 +233,14 @@ def _selected(one: "Results", other: "Results") -> list[Measurement]:
         for r in (one, other)
     ]
     pairs = [(ours, selected[1].get(which)) for which, ours in selected[0].items()]
-    same = [ours.key == theirs.key for ours, theirs in pairs if ours is not None and theirs is not None]
-    if not same:
+    both = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+    if not both:
         return []
-    share = 100 * sum(same) / len(same)
-    return [Measurement(f"same beta selected, of {len(same)} selections", share, "%", MIN_SHARE, at_least=True)]
+    same = 100 * sum(ours.key == theirs.key for ours, theirs in both) / len(both)
+    lines = [Measurement(f"same beta selected, of {len(both)} selections", same, "%", MIN_SHARE, at_least=True)]
+    apart = [abs(on_test(ours, "nll") - on_test(theirs, "nll")) for ours, theirs in both]
+    if found := [each for each in apart if each == each]:
+        share = 100 * sum(each <= close for each in found) / len(found)
+        lines.append(Measurement(f"test NLL of what is selected within {close:g}, of {len(found)}", share, "%"))
+        lines.append(Measurement("largest difference in test NLL of what is selected", max(found), "nats"))
+    return lines

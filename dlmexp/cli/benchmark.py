@@ -7,7 +7,8 @@ SUITES = {
     "core": "time of a training step compared with GPyTorch, uPS compared with bMC, memory of a step",
     "engine": "time of a sweep compared with GPyTorch, overhead besides training, planning, status",
     "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
-    "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, or two results folders",
+    "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, float32 and "
+    "float64, or two results folders",
     "data": "time to parse and load full-size files",
     "models": "time and memory of predictions, and of DLMRegressor, compared with GPyTorch",
     "figures": "time of claims, plot and report with the records of a results folder",

@@ -14,7 +14,7 @@ from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.precision import as_rows, hyper_as_rows
+from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
 from dlmexp.gp.products import symmetric_product, triangular_product
 
 
@@ -104,7 +104,7 @@ class _Marginals(torch.autograd.Function):
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
         Ah, r = _weighted(A, h, g)
-        P = symmetric_product(Ah, A)
+        P = symmetrised(symmetric_product(Ah, A))
         PL = P @ L
         d_Kuf = d_Kuu = None
         if ctx.needs_input_grad[0]:

@@ -53,3 +53,9 @@ def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
     whole = A.shape[-1] // rows * rows
     pieces, rest = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2), A[..., whole:]
     return (pieces @ pieces.mT).sum(-3, dtype=PARAMETERS) + rest @ rest.mT
+
+
+def symmetrised(P: Float[Tensor, "*B M M"]) -> Float[Tensor, "*B M M"]:
+    """P, which is symmetric but for rounding; of float32 rows without that. At the start, where q is the prior, the
+    gradient of the inducing inputs is a multiple of `P - P^T`: Adam would make a step of what float32 leaves of it."""
+    return P if P.dtype == PARAMETERS else 0.5 * (P + P.mT)

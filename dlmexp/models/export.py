@@ -21,6 +21,7 @@ import torch
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.student_t import NU
+from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedModel, lower_triangular
 from dlmexp.records.files import write_atomically
 
@@ -57,9 +58,9 @@ class Model(gpytorch.models.ApproximateGP):
 
 def load(path):
     saved = torch.load(path)
-    model = Model().to(torch.{dtype}).eval()
+    model = Model().double().eval()
     likelihood = {likelihood}
-    likelihood = likelihood.to(torch.{dtype}).eval()
+    likelihood = likelihood.double().eval()
     model.load_state_dict(saved["model"])
     likelihood.load_state_dict(saved["likelihood"])
     return model, likelihood, saved
@@ -120,11 +121,10 @@ def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
     source = _source(trained, file)  # all of it ours: names in it are checked, and text can't end a string
     module = types.ModuleType("dlmexp_exported")
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
-    dtype = getattr(torch, trained.cell.dtype)
-    hyper = {name: torch.as_tensor(np.array(value), dtype=dtype) for name, value in trained.hyper.items()}
-    model = module.Model().to(dtype)
+    hyper = {name: torch.as_tensor(np.array(value), dtype=PARAMETERS) for name, value in trained.hyper.items()}
+    model = module.Model().to(PARAMETERS)
     theirs = LIKELIHOODS[trained.cell.likelihood]
-    likelihood = eval(theirs.expression, module.__dict__).to(dtype)
+    likelihood = eval(theirs.expression, module.__dict__).to(PARAMETERS)
     theirs.set(likelihood, hyper)
     with torch.no_grad():
         model.mean_module.constant.copy_(hyper["mean"])
@@ -177,8 +177,6 @@ def import_gpytorch() -> None:
 
 def _source(trained: TrainedModel, file: str) -> str:
     cell, D = trained.cell, len(trained.schema.features)
-    if cell.dtype not in ("float64", "float32"):
-        raise UserError(f"the model of cell {cell.key} has numbers of type '{cell.dtype}', which no model of ours has")
     if cell.likelihood not in LIKELIHOODS:
         known = ", ".join(LIKELIHOODS)
         raise UserError(f"GPyTorch has no likelihood like '{cell.likelihood}': models with {known} can be exported")
@@ -190,7 +188,7 @@ def _source(trained: TrainedModel, file: str) -> str:
     about, file = (re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file))  # no text ends the docstring
     return SOURCE.format(
         mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, classes=theirs.classes,
-        jitter=_jitter(trained), kernel=kernel, likelihood=theirs.expression, dtype=cell.dtype,
+        jitter=_jitter(trained), kernel=kernel, likelihood=theirs.expression,
     )  # fmt: skip
 
 

@@ -66,9 +66,9 @@ def encoded(model: TrainedModel) -> bytes:
     return buffer.getvalue()
 
 
-def encoded_size(M: int, D: int, width: int = 8) -> int:
+def encoded_size(M: int, D: int) -> int:
     """About how many bytes a model's file has."""
-    return width * (M * (M + 1) // 2 + M + M * D) + 60 * D + 4000
+    return 8 * (M * (M + 1) // 2 + M + M * D) + 60 * D + 4000
 
 
 def decoded(content: bytes) -> TrainedModel:

@@ -13,6 +13,7 @@ from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
 from dlmexp.gp.posterior import positive
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows
 from dlmexp.models.file import TrainedModel
 from dlmexp.objectives import OBJECTIVES
 
@@ -42,17 +43,18 @@ class Member:
                 )
 
         def tensor(array: np.ndarray | float) -> Tensor:
-            return torch.tensor(np.asarray(array)[None], dtype=getattr(torch, cell.dtype), device=device)
+            return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
 
-        self.hyper = {name: tensor(value) for name, value in model.hyper.items()}
-        m, L, Z = tensor(model.m), tensor(model.L), self.hyper["Z"]
-        self.likelihood: Likelihood = kind.from_hyper(self.hyper)
-        Luu_inv = factorise(self.kernel(Z, Z, self.hyper), tensor(model.jitter)).inverse
+        hyper = {name: tensor(value) for name, value in model.hyper.items()}
+        m, L, Z = tensor(model.m), tensor(model.L), hyper["Z"]
+        Luu_inv = factorise(self.kernel(Z, Z, hyper), tensor(model.jitter)).inverse
         S = L @ L.mT
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
-        self.weights, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
-        self.P = Q.mT @ Luu_inv
-        self.m = (Q.mT @ m.unsqueeze(-1)).squeeze(-1)
+        weights, Q = torch.linalg.eigh(S)  # [1, M], [1, M, M]
+        rows = torch.empty(0, dtype=getattr(torch, cell.dtype))
+        self.weights, self.P, self.m = as_rows(rows, weights, Q.mT @ Luu_inv, (Q.mT @ m.unsqueeze(-1)).squeeze(-1))
+        self.hyper = hyper_as_rows(rows, hyper)
+        self.likelihood: Likelihood = kind.from_hyper(self.hyper)
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // cell.M)
 
     @torch.no_grad()

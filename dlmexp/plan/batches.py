@@ -96,8 +96,9 @@ def entries_of(batch: Sequence[Cell]) -> int:
 def bytes_of(batch: Sequence[Cell]) -> float:
     """Memory that a GPU needs to train this batch."""
     history = len(batch) * (batch[0].max_iterations or 0)
-    return _width(batch[0]) * (ARRAYS * entries_of(batch) + history)
+    return _width(batch[0]) * ARRAYS * entries_of(batch) + 8 * history
 
 
 def _width(cell: Cell) -> int:
+    """Bytes of a number that belongs to a row; all others are float64."""
     return 8 if cell.dtype == "float64" else 4

@@ -63,7 +63,7 @@ def announced_size(sweep: Sweep, plan: Plan) -> str | None:
         return None
     features = {name: data.X.shape[1] for name, (_, data) in sweep.datasets.items()}
     sizes = {
-        cell.key: encoded_size(cell.M, features[cell.dataset], 8 if cell.dtype == "float64" else 4)
+        cell.key: encoded_size(cell.M, features[cell.dataset])
         for batch in plan.batches
         for cell in batch
         if cell.kind == "fit"

@@ -44,9 +44,13 @@ def test_differences_and_selections_are_counted(tmp_path, capsys):
     assert found["largest difference in test NLL"] == pytest.approx(0.103)
     # beta = 0.3 has the lowest validation NLL everywhere but with the second seed of the other folder.
     assert found["same beta selected, of 2 selections"] == 50
+    assert found["test NLL of what is selected within 0.0001, of 2"] == 50
+    assert found["largest difference in test NLL of what is selected"] == pytest.approx(0.1)
+    assert found["failed, of all cells of the first"] == 0
+    assert found["failed, of all cells of the second"] == 1
     assert main([one, other]) == 1
     assert found["stopped by the rule, of 10 fits"] == 90, "the one that failed has not"
-    assert capsys.readouterr().out.count("NOT MET") == 3
+    assert capsys.readouterr().out.count("NOT MET") == 4
     assert main([one, one]) == 0
 
 
@@ -97,6 +101,32 @@ def test_cells_are_trained_here_in_batches_of_different_sizes(tmp_path, monkeypa
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["0-cpu", "1-cpu-3-cells-at-once"]
     for folder in (tmp_path / "kept").iterdir():
         assert len(load(folder).records) == 5
+
+
+def test_float32_is_compared_with_float64(tmp_path, monkeypatch, capsys):
+    """Keys differ, also those of the fits that fixed variants start from; each cell still finds its twin."""
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("method=[elbo,", "method=[elbo,fixed_log_dlm,") for word in WORDS]
+    code = main([*words, "device=cpu", "--keep", "kept", "--between", "dtypes"])
+    out = capsys.readouterr().out
+    assert "float64 | float32" in out
+    assert re.search(r"^cells in both +9 ", out, re.MULTILINE)
+    assert re.search(r"^test NLL within 0.01 +100 %", out, re.MULTILINE)
+    assert re.search(r"^test NLL identical in every bit +0 %", out, re.MULTILINE)
+    assert "ringnorm_drawn, fixed log_dlm: within 0.01, of 4" in out
+    assert "same beta selected, of 2 selections" in out
+    assert code == (1 if "NOT MET" in out else 0)
+    assert {r.cell.dtype for r in load(tmp_path / "kept" / "1-float32").records.values()} == {"float32"}
+
+
+def test_square_loss_is_compared_by_its_mse(tmp_path):
+    square = replace(cell("cadata"), objective="sq_dlm")
+    for name, mse in (("one", 0.3), ("other", 0.302)):
+        store = Store(tmp_path / name)
+        store.write(fit(CELLS[0], nll=0.5, error=0.1))
+        store.write(fit(square, mse=mse))
+    found = values(tmp_path / "one", tmp_path / "other")
+    assert found["largest difference in test MSE, of 1 without an NLL"] == pytest.approx(0.002)
 
 
 def test_without_a_gpu_devices_are_not_compared(monkeypatch, capsys):

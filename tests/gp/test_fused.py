@@ -9,11 +9,13 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
+from dlmexp.estimators import UPS
 from dlmexp.gp.fused import counts, marginals, small, stationary, triangular
 from dlmexp.gp.kernels import _Exponential, _factors, _Matern52
 from dlmexp.training import fused_update, step
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
+from tests.support.small_programs import in_float32, program
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPES = {"usual": (3, 37, 150, 5, 1), "ard": (2, 40, 70, 3, 3), "wide": (2, 33, 33, 20, 1), "one": (1, 1, 1, 1, 1)}
@@ -140,3 +142,35 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
         if name == "window":  # that of a stopped cell is not looked at any more
             found, tensor = found[plain.live], tensor[plain.live]
         torch.testing.assert_close(found, tensor, rtol=1e-12, atol=1e-13, equal_nan=True)
+
+
+STEPS = Settings(0.05, 3, None, epsilon=1e-6)
+PROGRAMS = {
+    "binary": ("joint", {}),
+    "unwhitened": ("joint", {"whitened": False}),
+    "counts, sampled": ("joint", {"likelihood": "poisson", "estimator": UPS(2)}),
+    "ard, matern52": ("joint", {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}),
+    "collapsed": ("collapsed", {"likelihood": "gaussian", "objective": "elbo"}),
+    "fixed": ("fixed", {}),
+}
+
+
+@pytest.mark.parametrize("rows", ["float64", "float32"])
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_whole_steps(kind, rows, monkeypatch):
+    """Float32 rows beside float64 parameters go through the kernels as through the plain functions."""
+    form, of_model = PROGRAMS[kind]
+    made = program(form, device=DEVICE, **of_model)
+    made = in_float32(made) if rows == "float32" else made
+    found = {}
+    for through_kernels in (False, True):
+        for module in ("gp.kernels", "gp.posterior", "gp.cholesky", "training.step"):
+            monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
+        state = State.fresh(made.initial(), STEPS)
+        for _ in range(STEPS.iterations):
+            step.step(made, state, STEPS)
+        found[through_kernels] = state._tensors()
+    tolerance = 1e-9 if rows == "float64" else 1e-4
+    for name, tensor in found[False].items():
+        assert found[True][name].dtype == tensor.dtype
+        torch.testing.assert_close(found[True][name], tensor, rtol=0, atol=tolerance, equal_nan=True)

@@ -1,6 +1,5 @@
 """The device of a run, and that torch is loaded only where it is needed."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,11 +18,3 @@ def test_no_gpu():
 
 def test_cpu():
     assert device_and_free_memory(compose(["dataset=banana", "device=cpu"])) == ("cpu", None)
-
-
-def test_tensors_are_copies_with_device_and_dtype():
-    array = np.ones(3)
-    tensor = select_target("cpu", "float32").tensor(array)
-    assert (tensor.dtype, tensor.device.type) == (torch.float32, "cpu")
-    tensor.zero_()
-    assert array.all()

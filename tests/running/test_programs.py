@@ -68,9 +68,16 @@ def test_the_program_has_copies_of_the_data():
     assert data.X_train.any()
 
 
-def test_float32():
-    made = program((replace(ELBO, dtype="float32"),), _prepared, _base, select_target("cpu", "float32"))
-    assert made.split.X.dtype == made.beta.dtype == torch.float32
+def test_float32_is_the_type_of_rows_alone():
+    made = None
+    for variant, base in (("joint", None), ("fixed", "0")):
+        cell = replace(ELBO, dtype="float32", variant=variant, base=base)
+        made = program((cell,), _prepared, _base, select_target("cpu", "float32"))
+        of_rows = [made.split.X, made.split.y, *(part for pair in made.split.parts.values() for part in pair)]
+        assert {tensor.dtype for tensor in of_rows} == {torch.float32}
+        assert {tensor.dtype for tensor in (made.beta, *made.initial().values())} == {torch.float64}
+    assert isinstance(made, Fixed)
+    assert {tensor.dtype for tensor in made.hyper.values()} == {torch.float64}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Small programs on synthetic data for the tests of training; no configuration, no files."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -84,6 +85,13 @@ def program(
     if kind == "fixed":
         return Fixed(shared, data, beta, held(len(data.seeds), device=device))
     return {"joint": Joint, "collapsed": Collapsed}[kind](shared, data, beta)
+
+
+def in_float32(made: Program) -> Program:
+    """The same program on the same rows, rounded to float32."""
+    s = made.split
+    parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
+    return replace(made, split=Split(s.X.float(), s.y.float(), parts, s.seeds, s.index))
 
 
 def trained(made: Program, settings: Settings) -> dict[int, Finished]:

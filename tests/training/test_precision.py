@@ -1,0 +1,141 @@
+"""Programs on float32 rows: what is float32 and what is not, and how far objective and gradient are from float64."""
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dlmexp.estimators import BMC, UPS, Quadrature, SmoothBMC
+from dlmexp.training.fixed import Fixed
+from dlmexp.training.program import Program
+from dlmexp.training.settings import Settings
+from dlmexp.training.solve import solve
+from dlmexp.training.state import State
+from dlmexp.training.step import step
+from tests.support.small_programs import in_float32, program, trained
+
+ROWS = 31  # no other dimension is as long
+KINDS = {
+    "binary": ("joint", {}),
+    "binary, unwhitened": ("joint", {"whitened": False}),
+    "binary, ELBO": ("joint", {"objective": "elbo"}),
+    "binary, uPS": ("joint", {"estimator": UPS(3)}),
+    "binary, bMC": ("joint", {"estimator": BMC(3)}),
+    "counts": ("joint", {"likelihood": "poisson"}),
+    "counts, unwhitened": ("joint", {"likelihood": "poisson", "whitened": False}),
+    "counts, ELBO": ("joint", {"likelihood": "poisson", "objective": "elbo"}),
+    "counts, uPS": ("joint", {"likelihood": "poisson", "estimator": UPS(3)}),
+    "counts, rejection": ("joint", {"likelihood": "poisson", "estimator": UPS(3, "rejection")}),
+    "counts, smooth bMC": ("joint", {"likelihood": "poisson", "estimator": SmoothBMC(3)}),
+    "counts, softplus": ("joint", {"likelihood": "poisson_softplus"}),
+    "regression": ("joint", {"likelihood": "gaussian"}),
+    "regression, ARD, Matern": ("joint", {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}),
+    "regression, Student's t": ("joint", {"likelihood": "student_t", "estimator": Quadrature(8)}),
+    "logistic": ("joint", {"likelihood": "logistic"}),
+    "collapsed ELBO": ("collapsed", {"likelihood": "gaussian", "objective": "elbo"}),
+    "collapsed square loss": ("collapsed", {"likelihood": "gaussian", "objective": "sq_dlm"}),
+    "FITC": ("collapsed", {"likelihood": "gaussian", "objective": "fitc"}),
+    "fixed": ("fixed", {}),
+    "fixed, unwhitened": ("fixed", {"whitened": False}),
+    "fixed, counts": ("fixed", {"likelihood": "poisson"}),
+}
+SETTINGS = Settings(lr=0.05, iterations=12, window=None, epsilon=1e-6)
+
+
+def both(kind: str, **changes) -> tuple[Program, Program]:
+    form, of_model = KINDS[kind]
+    made = program(form, n=ROWS, **of_model, **changes)
+    return made, in_float32(made)
+
+
+SPREAD_OUT = {"aten.expand.default", "aten.div.Scalar"}
+
+
+class Seen(TorchDispatchMode):
+    """Notes the operations that make a float64 tensor with an entry for every row. That the gradient of a mean over
+    rows is the same for all, spread out and divided by their number before it is cast, is all right."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide: set[str] = set()
+        self.narrow = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        for each in tree_leaves(found):
+            if isinstance(each, torch.Tensor) and ROWS in each.shape:
+                self.narrow += each.dtype == torch.float32
+                if each.dtype == torch.float64 and str(func) not in SPREAD_OUT:
+                    self.wide.add(str(func))
+        return found
+
+
+# The sampler of the truncated normal takes its quantiles in float64, a few numbers a row.
+SAMPLES_IN_FLOAT64 = {"binary, uPS"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_float32_and_all_else_is_float64(kind):
+    _, made = both(kind)
+    state = State.fresh(made.initial(), SETTINGS)
+    with Seen() as seen:
+        step(made, state, SETTINGS)
+    assert seen.narrow
+    assert not seen.wide or kind in SAMPLES_IN_FLOAT64
+    posterior = made.posterior(state.values, state.jitter)
+    small = (*state._tensors().values(), posterior.m, posterior.L, *posterior.hyper.values())
+    assert {tensor.dtype for tensor in small if tensor.is_floating_point()} == {torch.float64}
+
+
+@pytest.mark.parametrize("kind", ["binary", "counts", "regression"])
+def test_inducing_inputs_have_no_gradient_at_the_start(kind):
+    """Where q is the prior. Adam divides a gradient by its own size, and would make a step of rounding errors."""
+    _, made = both(kind)
+    leaves = {name: value.requires_grad_() for name, value in made.initial().items()}
+    value = made.objective(leaves, torch.full_like(made.beta, 1e-6), torch.tensor(0))
+    (gradient,) = torch.autograd.grad(value.objective.sum(), leaves["Z"])
+    assert not gradient.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_objective_and_gradient_are_those_of_float64(kind):
+    wide, narrow = both(kind)
+    state = State.fresh(wide.initial(), SETTINGS)
+    for _ in range(8):  # away from the start, where some gradients are zero
+        step(wide, state, SETTINGS)
+    values, gradients = [], []
+    for made in (wide, narrow):
+        leaves = {name: value.clone().requires_grad_() for name, value in state.values.items()}
+        value = made.objective(leaves, state.jitter, state.iteration)
+        assert value.ok.all()
+        values.append(value.objective.detach())
+        found = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
+        gradients.append(dict(zip(leaves, found, strict=True)))
+    torch.testing.assert_close(values[1], values[0], rtol=0, atol=2e-6)
+    for name, expected in gradients[0].items():
+        size = max(float(expected.abs().max()), 1e-3)
+        torch.testing.assert_close(gradients[1][name], expected, rtol=0, atol=1e-3 * size)
+
+
+@pytest.mark.parametrize("kind", ["binary", "counts, uPS", "regression", "collapsed ELBO", "FITC", "fixed, unwhitened"])
+def test_trained_cells_have_the_metrics_of_float64(kind):
+    wide, narrow = (trained(made, SETTINGS) for made in both(kind))
+    for i, expected in wide.items():
+        assert not narrow[i].failed
+        for part, metrics in expected.metrics.items():
+            assert narrow[i].metrics[part] == pytest.approx(metrics, rel=2e-3, abs=2e-3)
+
+
+def test_minibatches():
+    wide, narrow = (trained(made, SETTINGS) for made in both("binary", minibatch=10))
+    for i, expected in wide.items():
+        assert narrow[i].metrics["test"]["nll"] == pytest.approx(expected.metrics["test"]["nll"], abs=1e-4)
+
+
+def test_solutions_in_closed_form():
+    wide = program("fixed", likelihood="gaussian", objective="sq_dlm")
+    narrow = in_float32(wide)
+    assert isinstance(wide, Fixed)
+    assert isinstance(narrow, Fixed)
+    for one, other in zip(solve(wide), solve(narrow), strict=True):
+        assert other.metrics["test"]["mse"] == pytest.approx(one.metrics["test"]["mse"], rel=1e-4)
