@@ -1,6 +1,6 @@
 """Products of which a part is zero or known, strip by strip without it; and memory that they are written into."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._memory: dict[str, Tensor] = {}
+        self._made: dict[str, tuple[Tensor, Tensor]] = {}
 
     def array(self, name: str, like: Tensor, shape: Sequence[int]) -> Tensor:
         """An array of this shape with arbitrary contents: the one that was last asked for by this name, if it fits."""
@@ -24,6 +25,13 @@ class Workspace:
         if held is None or held.shape != torch.Size(shape) or held.dtype != like.dtype or held.device != like.device:
             held = self._memory[name] = like.new_empty(shape)
         return held
+
+    def made(self, name: str, of: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """`make(of)`, which is made once as long as it is asked for with the same tensor, whose values never change."""
+        held = self._made.get(name)
+        if held is None or held[0] is not of:
+            held = self._made[name] = of, make(of)
+        return held[1]
 
 
 def triangular_product(

@@ -30,7 +30,8 @@ def rbf_marginals(
     memory: Workspace,
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"], Bool[Tensor, "B"]]:
     """mu, v of q(f_i) at X, whitened, and which cells' Kuu factorised; differentiable in `hyper`, m and L. Gradients of
-    what an earlier call with the same `memory` returned can no longer be had."""
+    what an earlier call with the same `memory` returned can no longer be had; a tensor X that such a call had is the
+    same as it was."""
     s = hyper["outputscale"]
     fit, gain, ok = _Marginals.apply(hyper["Z"], hyper["lengthscale"], s, m, L, X, jitter, memory)  # pyright: ignore[reportGeneralTypeIssues]
     kff = s[..., None]
@@ -55,7 +56,7 @@ class _Marginals(torch.autograd.Function):
         S.diagonal(dim1=-2, dim2=-1).sub_(1)
         T = torch.bmm(R.mT, S)
         K, A, V, KV = (memory.array(name, Z, (B, M, N)) for name in ("K", "A", "V", "product"))
-        of_rows = _right(X, l)
+        of_rows = memory.made("rows", X, lambda X: _right(X, l))
         torch.bmm(left, of_rows.mT, out=K).exp_()
         triangular_product(R, K, out=A)
         torch.bmm(T, A, out=V)

@@ -40,3 +40,11 @@ def test_a_workspace_gives_the_same_memory_again_if_it_fits():
     assert memory.array("A", like, (2, 3)).data_ptr() != first.data_ptr()
     assert memory.array("K", like, (3, 3)).shape == (3, 3)
     assert memory.array("K", like.float(), (3, 3)).dtype == torch.float32
+
+
+def test_a_workspace_makes_a_thing_once_for_the_same_tensor():
+    memory, made = Workspace(), []
+    one, other = torch.zeros(2), torch.zeros(2)
+    for tensor in (one, one, other):
+        assert torch.equal(memory.made("rows", tensor, lambda x: made.append(x) or x + len(made)), tensor + len(made))
+    assert [each is tensor for each, tensor in zip(made, (one, other), strict=True)] == [True, True]

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dlmexp.plan.batches import ARRAYS, CPU_BYTES, GPU_SHARE, cells_at_once
+from dlmexp.plan.batches import ARRAYS, CPU_BYTES, CPU_CELLS, GPU_SHARE, cells_at_once
 from tests.support.cells import PLAIN
 
 CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
@@ -14,6 +14,11 @@ def test_a_cpu_gets_as_many_as_its_caches_hold():
     assert cells_at_once(replace(CELL, n=10**6), "cpu", None) == 1
     assert cells_at_once(replace(CELL, n=10**6, minibatch=1000), "cpu", None) == at_once
     assert cells_at_once(replace(CELL, dtype="float32"), "cpu", None) == 2 * at_once
+
+
+def test_several_cores_of_a_cpu_have_a_large_cell_each():
+    assert cells_at_once(replace(CELL, n=9000, M=206), "cpu", None) == CPU_CELLS
+    assert cells_at_once(replace(CELL, n=30_000, M=206), "cpu", None) == 2
 
 
 def test_a_gpu_gets_as_many_as_its_memory_holds():
