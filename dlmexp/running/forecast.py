@@ -93,7 +93,8 @@ class Forecast:
         pace = self.covered * TIMED_ERROR + (1 - self.covered) * MODEL_ERROR
         iterations = sum(ITERATION_ERROR[source] * share for source, share in self.sources().items())
         error = math.hypot(pace, iterations, BUSY_ERROR if self.load > BUSY else 0.0)
-        return Estimate(likely, likely * math.exp(-error), min(longest, likely * math.exp(error)), longest)
+        high = likely * math.exp(error)
+        return Estimate(likely, likely * math.exp(-error), high, max(longest, high))
 
     def sources(self) -> dict[str, float]:
         """Where the numbers of iterations come from, by their share of the expected time."""

@@ -55,7 +55,7 @@ def test_the_range_is_wider_where_less_is_known(clock):
 def test_epochs_are_always_run_to_the_end(clock):
     minibatched = tuple(replace(c, epochs=20, minibatch=100, max_iterations=None) for c in cells(3))
     found = forecast([minibatched]).estimate()
-    assert found.likely == found.longest
+    assert found.likely < found.high == found.longest
 
 
 def test_workers_share_the_time(clock):
