@@ -18,6 +18,8 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import torch
+
 from tests.support import made_up
 from tests.support.fuzz_targets import DIRECT, OWN, SOUND, TARGETS, first_checkpoint, quiet
 
@@ -68,6 +70,8 @@ def cases(target: str, seeds: range) -> list[str]:
         code = 1
         try:
             _limit_memory()
+            os.environ["OMP_NUM_THREADS"] = "1"  # threads of OpenMP wait for ever in a forked process
+            torch.set_num_threads(1)
             with tempfile.TemporaryDirectory() as top:
                 for seed in seeds:
                     folder = Path(top) / "case"
