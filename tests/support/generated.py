@@ -3,6 +3,8 @@
 A generated part begins with a comment that holds its command and ends with `<!-- end -->`. To write all of them anew:
 
     python -m tests.support.generated
+
+What a benchmark printed on some machine can't be generated again. It begins with `<!-- measured: COMMAND -->`.
 """
 
 import json
@@ -21,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "results" / "paper"
 READMES = (ROOT / "README.md", PAPER / "README.md")
 PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MEASURED = re.compile(r"<!-- measured: dlmexp [^\n]*? -->\n.*?<!-- end -->", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
 NUMBER = re.compile(r"(?<![\w./=-])(\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%))(?![\w/]|\.\d|-\d)")
 GROUPS = ["dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "protocol"]
@@ -40,8 +43,8 @@ def with_generated_parts(text: str) -> str:
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs, items of lists and rows of tables; commands and generated parts left out."""
-    prose = re.sub(r"<[^>]*>|`[^`]*`|\]\([^)]*\)", " ", PART.sub("", text))
+    """Paragraphs, items of lists and rows of tables; commands, generated and measured parts left out."""
+    prose = re.sub(r"<[^>]*>|`[^`]*`|\]\([^)]*\)", " ", MEASURED.sub("", PART.sub("", text)))
     for block in re.split(r"\n\s*\n|\n(?=- |\|)", prose):
         if not block.startswith("    "):
             yield " ".join(block.split())
