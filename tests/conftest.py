@@ -32,3 +32,12 @@ def data_root() -> Path:
 def own_cache(tmp_path_factory: pytest.TempPathFactory):
     """Parsed arrays go to a folder of this test session, never to the user's cache."""
     os.environ["DLMEXP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs and plans without an estimate of their time, for which steps would be timed."""
+    from dlmexp.running import run
+
+    monkeypatch.setattr(run, "is_short", lambda plan: True)
+    monkeypatch.setattr(run, "predicted", lambda *_: None)

@@ -42,6 +42,7 @@ def composed_once(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_trials")
 def test_settings(composed_once, tmp_path):
     rng = random.Random(0)
     found = {}
@@ -53,6 +54,7 @@ def test_settings(composed_once, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_trials")
 def test_groups(tmp_path):
     rng = random.Random(1)
     found = {}

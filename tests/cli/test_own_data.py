@@ -104,6 +104,7 @@ def advised(text: str) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_trials")
 def test_every_command_that_is_advised_works(here, folder, capsys):
     said = ""
     main([word.replace("[20,40]", "[30]").replace("seeds=[0]", "seeds=[0,1]") for word in RUN])  # leaves gaps

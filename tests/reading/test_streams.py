@@ -65,11 +65,10 @@ def test_a_gzipped_file_that_unfolds_without_end_stops_at_the_limit(frame, tmp_p
     path = write(pd.concat([frame] * 900), tmp_path / "a.csv.gz")
     monkeypatch.setattr(streams, "MAX_STREAM_BYTES", 3 << 20)
     monkeypatch.setattr(streams, "BLOCK_BYTES", 1 << 18)
-    _, pieces = csv_pieces(path, WANTED)
     found: list[pa.RecordBatch] = []
     with pytest.raises(Unreadable, match="decompresses to more than 3145728 bytes: refused"):
-        found.extend(pieces)
-    assert 0 < sum(piece.num_rows for piece in found) < 900 * ROWS
+        found.extend(csv_pieces(path, WANTED)[1])  # pyarrow reads ahead, and may stop before the first piece
+    assert sum(piece.num_rows for piece in found) < 900 * ROWS
 
 
 def test_rows_of_parquet_that_claim_too_much_are_not_unfolded(frame, tmp_path, monkeypatch):
