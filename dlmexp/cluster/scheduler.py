@@ -17,7 +17,8 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 TIMEOUT_SECONDS = 30
 
 # Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES), and what to do. All
-# others pass: with time (Priority, Resources, JobArrayTaskLimit, ...) or when a node or partition comes back.
+# others pass: with time (Priority, Resources, JobArrayTaskLimit, ...), when a node or partition comes back, or when
+# users release the jobs that they hold (JobHeldUser).
 _SMALLER = "ask for less with hydra.launcher.cpus_per_task=, mem_gb=, gpus_per_node= or timeout_min="
 _PARTITION = f"{_SMALLER}, or for another partition with hydra.launcher.partition="
 _RIGHTS = "choose another one with hydra.launcher.account=, qos= or partition="
@@ -35,7 +36,6 @@ NEVER_STARTS = {
     "AssociationTimeLimit": f"its time limit is above that of its account: {_SMALLER}",
     "ReservationDeleted": "the reservation that it asks for is gone",
     "DependencyNeverSatisfied": "the job that it depends on did not end as it must",
-    "JobHeldUser": _HELD,
     "JobHeldAdmin": "it is held by an administrator, who must release it",
     "JobHoldMaxRequeue": f"it was requeued too often; {_HELD}",
     "launch failed requeued held": f"it could not be launched on its node; {_HELD}",

@@ -54,7 +54,7 @@ def test_states_of_arrays_and_single_jobs(answers: Answers):
         ("PENDING||QOSMinGRES", "allows one job"),
         ("PENDING||InvalidAccount", "account="),
         ("PENDING||DependencyNeverSatisfied", "depends on"),
-        ("PENDING||(JobHeldUser)", "scontrol release"),
+        ("PENDING||(JobHeldUser)", ""),
         ("REQUEUE_HOLD||launch failed requeued held", "scontrol release"),
         ("PENDING||Resources", ""),
         ("PENDING||Priority", ""),

@@ -322,7 +322,7 @@ DIRECT = {
     "http",
 }  # no command, but what all commands read such files with
 IN_CI = {
-    "record": 80, "arrays": 30, "pack": 60, "manifest": 20, "processes": 60, "checkpoint": 20, "mat": 600, "npz": 400,
+    "record": 50, "arrays": 20, "pack": 40, "manifest": 20, "processes": 40, "checkpoint": 12, "mat": 600, "npz": 400,
     "csv": 200, "parquet": 100, "feather": 50, "archive": 300, "http": 150, "overrides": 20,
 }  # fmt: skip
 OWN = {

@@ -20,7 +20,7 @@ BLOCK = [
     "seeds=[0]", "method=joint_log_dlm", "beta=list", "beta.values=[1,0.1]", "training.binary.tolerance=0",
     "checkpoint_seconds=1", "device=cpu",
 ]  # fmt: skip
-ITERATIONS = 500
+ITERATIONS = 3000
 
 
 @dataclass
