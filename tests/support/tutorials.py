@@ -35,7 +35,7 @@ BLOCK = re.compile(
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES}/([^)]+)\)")
 PROGRESS = re.compile(r"^(\d+ cells in \d+ batch|batch \d+/|  \d+/\d+ cells,|  pace )")
-ESTIMATE = re.compile(r"(?<=batches\n)(?:[┏┃┡│└].*\n)+")  # the table of what an estimate is made of
+ESTIMATE = re.compile(r"┏.*\n┃.*ms/model-step.*\n(?:[┡│└].*\n)+")  # the table of what an estimate is made of
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 ABSOLUTE, RELATIVE = 0.03, 0.05  # what decimal numbers may differ by; whole ones may not
 
