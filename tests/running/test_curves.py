@@ -12,8 +12,9 @@ from dlmexp.cli import main
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.curves import running_curves
-from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.signals import Stop
 from tests.running.test_engine import Sweep
+from tests.support.stopping import Late
 
 pytestmark = pytest.mark.slow
 HANDBOOK = Path(__file__).resolve().parents[2] / "docs" / "CLUSTER.md"
@@ -23,17 +24,6 @@ WORDS = [
     "evaluate=2",
     "training.binary.max_iterations=60", "device=cpu",
 ]  # fmt: skip
-
-
-class Late(StopRequest):
-    """Asks to stop after a few looks."""
-
-    looks = 0
-
-    @property
-    def received(self):
-        self.looks += 1
-        return 15 if self.looks >= 5 else None
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from dlmexp.running.presence import Presence
 from dlmexp.running.progress import Progress
 from dlmexp.running.signals import StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
+from tests.support.stopping import Late
 
 pytestmark = pytest.mark.slow
 
@@ -389,14 +390,6 @@ def test_learning_curves_and_epochs(tmp_path):
 def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(sweep):
     """Leaving at once would leave without having saved."""
     from dlmexp.running.signals import Stop
-
-    class Late(StopRequest):
-        looks = 0
-
-        @property
-        def received(self):
-            self.looks += 1
-            return 15 if self.looks >= 5 else None
 
     sweep.engine.stop = Late()
     with pytest.raises(Stop):
