@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.support.hints import check_hints
+from tests.support.hints import calls, check_hints
 
 if not os.environ.get("NOHINTS"):
     check_hints()  # before anything of dlmexp is imported
@@ -32,6 +32,11 @@ def data_root() -> Path:
 def own_cache(tmp_path_factory: pytest.TempPathFactory):
     """Parsed arrays go to a folder of this test session, never to the user's cache."""
     os.environ["DLMEXP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def hints_are_checked_again() -> None:
+    calls.clear()
 
 
 @pytest.fixture

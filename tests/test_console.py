@@ -3,7 +3,7 @@
 import pytest
 from rich.table import Table
 
-from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, wide_console
+from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, speed, wide_console
 from dlmexp.errors import UserError
 
 
@@ -33,6 +33,13 @@ def test_counted(number, what, said):
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(0, "0 it/s"), (0.333, "0.33 it/s"), (8.51, "8.5 it/s"), (1204, "1204 it/s")]
+)
+def test_speed(rate, text):
+    assert speed(rate) == text
 
 
 @pytest.mark.parametrize(("budget", "expected"), [(None, None), ("90s", 90), ("25min", 1500), ("1.5h", 5400)])

@@ -4,10 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.support.launcher import Launcher
 
 RECIPES = Path(__file__).parent.parent / "CONTRIBUTING.md"
 BLOCK = re.compile(r"^```(?:python|yaml)\n# (my_package/\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -31,56 +35,65 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-def dlmexp(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dlmexp", *arguments]
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(RECIPES.parent), "PATH": "/usr/bin:/bin", **environment}
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+@pytest.fixture
+def dlmexp(workplace: Path, tmp_path: Path, launcher: Launcher) -> Callable[..., tuple[int, str]]:
+    """`dlmexp(*words, **environment)` runs a command in the workplace; its exit code, and what it said."""
+    numbers = count()
+    return lambda *words, **environment: launcher.run(
+        workplace, *words, log=tmp_path / f"log-{next(numbers)}", **environment
+    )
 
 
 def test_there_is_a_recipe_for_each_kind(workplace: Path):
     assert {path.stem for path in (workplace / "my_package").glob("*.py")} == {"__init__", *KINDS}
 
 
-def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path):
-    quick = ["training.binary.max_iterations=60", "device=cpu"]
-    ran = dlmexp(workplace, "run", "plugins=[my_package]", "experiment=waves", *quick)
-    assert ran.returncode == 0, ran.stderr
-    assert "18 of 18 cells done, 0 failed" in ran.stdout  # 2 sizes x 3 seeds x (1 ELBO + 2 betas)
-    assert re.search(r"waves +80 +8 +joint_tempered +antithetic-4", ran.stdout)
+def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, dlmexp: Callable[..., tuple[int, str]]):
+    words = ["run", "plugins=[my_package]", "experiment=waves", "training.binary.max_iterations=60", "device=cpu"]
+    code, said = dlmexp(*words)
+    assert code == 0, said
+    assert "18 of 18 cells done, 0 failed" in said  # 2 sizes x 3 seeds x (1 ELBO + 2 betas)
+    assert re.search(r"waves +80 +8 +joint_tempered +antithetic-4", said)
     record = json.loads(next((workplace / "results" / "records" / "waves").glob("*.json")).read_text())
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
     assert {"nll", "error", "brier", "ece"} == set(record["result"]["test"])
 
-    drawn = dlmexp(workplace, "--plugins", "my_package", "plot", "waves", "--format", "png")
-    assert drawn.returncode == 0, drawn.stderr
+    code, said = dlmexp("--plugins", "my_package", "plot", "waves", "--format", "png")
+    assert code == 0, said
     points = (workplace / "results" / "figures" / "waves.csv").read_text()
     assert "joint_tempered,antithetic,4" in points
-    assert "missing" not in drawn.stdout
+    assert "missing" not in said
 
-    judged = dlmexp(workplace, "claims", "--json", DLMEXP_PLUGINS="my_package")
-    claim = next(one for one in json.loads(judged.stdout) if one["number"] == 100)
+    _, said = dlmexp("claims", "--json", DLMEXP_PLUGINS="my_package")
+    claim = next(one for one in json.loads(said) if one["number"] == 100)
     ((setting, verdict),) = claim["verdicts"].items()
     assert setting == "paper, max_iterations=60, beta=10, 1", "not the protocol as it stands"
     assert verdict in ("holds", "fails", "mixed", "undecided")
 
-    again = dlmexp(workplace, "run", "plugins=[my_package]", "experiment=waves", *quick, "workers=2")
-    assert "18 of 18 cells done" in again.stdout
+    _, said = dlmexp(*words, "workers=2")
+    assert "18 of 18 cells done" in said
 
 
-def test_names_are_checked_and_completed_as_ours_are(workplace: Path):
-    wrong = dlmexp(workplace, "run", "plugins=[my_package]", "dataset=wavs")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "did you mean waves" in wrong.stderr
-    wrong = dlmexp(workplace, "run", "plugins=[my_package]", "dataset=waves", "dataset.waves.likelihood=cauchy")
-    assert "did you mean cauchit" in wrong.stderr
-    wrong = dlmexp(workplace, "run", "plugins=[my_package]", "experiment=waves", "estimator.antithetic.weight=x")
-    assert "estimator.antithetic.weight=x: give a number" in wrong.stderr
-    listed = dlmexp(workplace, "--plugins", "my_package", "data", "list")
-    assert "waves" in listed.stdout
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["dataset=wavs"], "did you mean waves"),
+        (["dataset=waves", "dataset.waves.likelihood=cauchy"], "did you mean cauchit"),
+        (["experiment=waves", "estimator.antithetic.weight=x"], "estimator.antithetic.weight=x: give a number"),
+    ],
+)
+def test_names_are_checked_as_ours_are(dlmexp: Callable[..., tuple[int, str]], words: list[str], sentence: str):
+    code, said = dlmexp("run", "plugins=[my_package]", *words)
+    assert code == 2
+    assert said.count("\n") == 1
+    assert sentence in said
+
+
+def test_names_are_listed_and_completed_as_ours_are(dlmexp: Callable[..., tuple[int, str]]):
+    assert "waves" in dlmexp("--plugins", "my_package", "data", "list")[1]
     line = "dlmexp run dataset=wav"
     query = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "DLMEXP_PLUGINS": "my_package"}
-    completed = dlmexp(workplace, "run", "-sc", "query=bash", **query)
-    assert "dataset=waves" in completed.stdout
+    assert "dataset=waves" in dlmexp("run", "-sc", "query=bash", **query)[1]
 
 
 def test_entry_points_need_no_words(workplace: Path):
@@ -92,13 +105,15 @@ def test_entry_points_need_no_words(workplace: Path):
     lines = [f"[dlmexp.{group}]\nmy_package = {module}\n" for group, module in groups.items()]
     (info / "entry_points.txt").write_text("\n".join(lines))
     (workplace / "my_package" / "__init__.py").write_text("")  # nothing is imported that is not asked for
-    where = {"PYTHONPATH": f"{RECIPES.parent}:{workplace}"}
+    variables = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "PYTHONPATH": f"{RECIPES.parent}:{workplace}"}
+
+    def printed(*words: str) -> str:
+        command = [sys.executable, "-m", "dlmexp", *words]
+        return subprocess.run(command, cwd=workplace, env=variables, capture_output=True, text=True, check=True).stdout
+
     settings = ["training.binary.max_iterations=20", "seeds=[5]", "device=cpu", "plugins=[]", "results=other"]
-    ran = dlmexp(workplace, "run", "experiment=waves", *settings, **where)
-    assert ran.returncode == 0, ran.stderr
-    assert "6 of 6 cells done" in ran.stdout
-    figures = dlmexp(workplace, "plot", "--list", "--results", "nowhere", **where)
-    assert "waves" in figures.stdout
+    assert "6 of 6 cells done" in printed("run", "experiment=waves", *settings)
+    assert "waves" in printed("plot", "--list", "--results", "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -110,11 +125,15 @@ def test_entry_points_need_no_words(workplace: Path):
         ("from dlmexp.objectives import *\nOBJECTIVES.add('elbo', 3)", "there are two objectives named 'elbo'"),
     ],
 )
-def test_a_plugin_that_is_broken_is_one_sentence(tmp_path: Path, content: str | None, sentence: str):
+def test_a_plugin_that_is_broken_is_one_sentence(
+    tmp_path: Path, launcher: Launcher, content: str | None, sentence: str
+):
+    folder = tmp_path / "folder"
+    folder.mkdir()
     if content is not None:
-        (tmp_path / "broken.py").write_text(content)
-    ran = dlmexp(tmp_path, "run", "plugins=[broken]", "dataset=ringnorm_drawn")
-    assert ran.returncode == 2
-    assert sentence in ran.stderr
-    assert "Traceback" not in ran.stderr
-    assert not (tmp_path / "results").exists()
+        (folder / "broken.py").write_text(content)
+    code, said = launcher.run(folder, "run", "plugins=[broken]", "dataset=ringnorm_drawn", log=tmp_path / "log")
+    assert code == 2
+    assert said.count("\n") == 1
+    assert sentence in said
+    assert not (folder / "results").exists()

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlmexp.cluster.status import Status, read_status
-from dlmexp.console import counted, duration, wide_console
+from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.records.pack import PATTERN
 
 
@@ -91,5 +91,5 @@ def _batch_progress(batch: dict[str, Any]) -> str:
     left = "" if left is None else f", at most {duration(left)} left"
     return (
         f"{batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
-        f"{batch['rate']:.3g} it/s{objective}{left}"
+        f"{speed(batch['rate'])}{objective}{left}"
     )

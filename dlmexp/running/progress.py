@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from dlmexp.console import counted, duration
+from dlmexp.console import counted, duration, speed
 from dlmexp.plan.cell import Cell
 from dlmexp.records.schema import Record
 from dlmexp.running.forecast import Forecast
@@ -118,12 +118,12 @@ class Progress(ABC):
 
     def tick(self, cells: tuple[Cell, ...], training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
-        moment = time.monotonic()
+        moment, iteration = time.monotonic(), training.iteration
         seen = self._training.get(id(training))
-        if seen is not None and moment - seen.moment < 0.25:
+        if seen is not None and (moment - seen.moment < 0.25 or iteration == seen.iteration):
             return
         what, limit = (seen.what, seen.limit) if seen else (described(cells), cells[0].iterations)
-        iteration, live = training.iteration, int(training.live().sum())
+        live = int(training.live().sum())
         start = seen.start if seen else (moment, iteration)
         rate = 0.0 if seen is None else (iteration - seen.iteration) / (moment - seen.moment)
         objective, measured = (seen.objective, seen.measured) if seen else (float("nan"), -float("inf"))
@@ -149,10 +149,10 @@ class Progress(ABC):
             return "starting"
         several = self._training.values()
         if len(several) > 1:
-            live, speed = sum(one.live for one in several), sum(one.live * one.rate for one in several)
-            return f"{len(several)} batches at once, {live} live, {speed:.0f} model-steps/s"
+            live, steps = sum(one.live for one in several), sum(one.live * one.rate for one in several)
+            return f"{len(several)} batches at once, {live} live, {steps:.0f} model-steps/s"
         (one,) = several
-        return f"it {one.iteration}, {one.live} live, {one.rate:.0f} it/s, objective {one.objective:.4f}"
+        return f"it {one.iteration}, {one.live} live, {speed(one.rate)}, objective {one.objective:.4f}"
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""

@@ -1,10 +1,7 @@
 """A thousand overrides: whatever is typed, `dlmexp run` answers with a plan or with one sentence and exit code 2, and
 writes nothing. `scripts/fuzz MINUTES overrides` tries more of them."""
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from omegaconf import DictConfig
 
 from dlmexp.plan import compose
 from tests.support import overrides
+from tests.support.launcher import Launcher
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +72,11 @@ REAL = (
 
 @pytest.mark.processes
 @pytest.mark.parametrize("words", REAL, ids=lambda words: words[-1][:40])
-def test_in_a_process_of_its_own(words, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "dlmexp", "run", *overrides.BASE, *words],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("dlmexp: ")
-    assert not list(tmp_path.iterdir())
+def test_in_a_process_of_its_own(words: list[str], tmp_path: Path, launcher: Launcher):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    code, said = launcher.run(folder, "run", *overrides.BASE, *words, log=tmp_path / "log")
+    assert code == 2
+    assert said.count("\n") == 1
+    assert said.startswith("dlmexp: ")
+    assert not list(folder.iterdir())

@@ -55,7 +55,7 @@ def test_progress_every_ten_seconds(monkeypatch, capsys):
         shown.tick((PLAIN,), training)
     said = capsys.readouterr().out
     assert said.count("\n") == 1
-    assert "0/4 cells, 0 failed; it 8, 2 live, 0 it/s, objective 1.2500" in said
+    assert "0/4 cells, 0 failed; it 8, 2 live, 0.33 it/s, objective 1.2500" in said
 
 
 def test_several_batches_at_once(monkeypatch):
@@ -71,7 +71,10 @@ def test_several_batches_at_once(monkeypatch):
     monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 4)
     first.state, first.iteration = _training(9).state, 9
     shown.tick((PLAIN,), first)
-    assert shown.numbers == "it 9, 2 live, 0 it/s, objective 1.2500"
+    assert shown.numbers == "it 9, 2 live, 0.5 it/s, objective 1.2500"
+    monkeypatch.setattr(module.time, "monotonic", lambda: shown.began + 5)
+    shown.tick((PLAIN,), first)
+    assert "0.5 it/s" in shown.numbers, "a look between two steps tells nothing of their speed"
 
 
 def test_what_others_are_told(monkeypatch):
@@ -98,10 +101,11 @@ def test_what_others_are_told(monkeypatch):
 def test_of_several_batches_the_objective_is_looked_at_every_few_seconds(monkeypatch):
     """It is a wait for the device."""
     shown, first, second = PlainProgress(9, 3), _training(1), _training(1)
-    for moment, value in ((0, 1.0), (4, 2.0), (5.5, 3.0)):
+    for iteration, (moment, value) in enumerate(((0, 1.0), (4, 2.0), (5.5, 3.0)), start=1):
         monkeypatch.setattr(module.time, "monotonic", lambda moment=moment: shown.began + moment)
         for training in (first, second):
-            training.state.history[:, 0] = value
+            training.iteration = iteration
+            training.state.history[:, iteration - 1] = value
             shown.tick((PLAIN,), training)
         expected = 3.0 if value == 3.0 else 1.0
         assert [one.objective for one in shown.so_far().batches] == [expected, expected]

@@ -2,7 +2,9 @@
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Self
 
 import jaxtyping
@@ -11,6 +13,9 @@ from beartype import BeartypeConf, beartype
 PACKAGES = ["data", "estimators", "gp", "mlls", "objectives", "training"]  # where hints have shapes
 CONFIGURATION = BeartypeConf(is_pep484_tower=True)  # an int may be given where a hint says float
 SHAPED = re.compile(r"\b(Float|Int|Bool)\[")
+CALLS = 20  # of a function are checked in each test: what a training step calls, it calls a thousand times alike
+
+calls: Counter[Callable[..., Any]] = Counter()  # in the present test
 
 _jaxtyped = jaxtyping.jaxtyped
 
@@ -18,7 +23,8 @@ _jaxtyped = jaxtyping.jaxtyped
 def check_hints() -> None:
     """Every function with shapes and every class of these packages that is imported from now on is checked in use.
 
-    A check takes some 40 us. Functions without shapes are left alone, or training would take half as long again."""
+    A check takes some 40 us. Functions without shapes and all but the first calls of a test are left alone, or training
+    would take twice as long."""
     jaxtyping.jaxtyped = _where_shaped  # which the hook puts on all functions
     jaxtyping.install_import_hook([f"dlmexp.{package}" for package in PACKAGES], f"{__name__}.checked")
 
@@ -34,6 +40,18 @@ def _where_shaped(*, typechecker: Any) -> Callable[[Any], Any]:
     def decorate(decorated: Any) -> Any:
         if inspect.isfunction(decorated) and not SHAPED.search(str(decorated.__annotations__)):
             return decorated
-        return _jaxtyped(decorated, typechecker=typechecker)
+        always = _jaxtyped(decorated, typechecker=typechecker)
+        return _at_first(always, decorated) if inspect.isfunction(decorated) else always
 
     return decorate
+
+
+def _at_first(checked: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The checked function for the first calls of a test, then the plain one."""
+
+    @wraps(plain)
+    def function(*arguments: Any, **options: Any) -> Any:
+        calls[plain] += 1
+        return (checked if calls[plain] <= CALLS else plain)(*arguments, **options)
+
+    return function

@@ -29,6 +29,7 @@ for line in sys.stdin:
             os.dup2(log, descriptor)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(order["folder"])
+        os.environ.update(order["environment"])
         if order["largest_file"]:
             import resource
             resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
@@ -66,9 +67,11 @@ class Launcher:
         self._server.wait()
         self._server.stdout.close()
 
-    def start(self, folder: Path, *words: str, log: str = "log", largest_file: int = 0) -> "Process":
+    def start(
+        self, folder: Path, *words: str, log: str | Path = "log", largest_file: int = 0, **environment: str
+    ) -> "Process":
         order = {"folder": str(folder), "words": words, "log": str(folder / log), "largest_file": largest_file}
-        pid = int(self._ask(order))
+        pid = int(self._ask(order | {"environment": environment}))
         assert pid > 1
         return Process(self, pid, folder / log)
 

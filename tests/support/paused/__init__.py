@@ -1,0 +1,24 @@
+"""A plugin for tests that wait for training: it takes about the same time on an idle and on a busy machine."""
+
+import time
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dlmexp.estimators import ESTIMATORS, Estimator
+from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.gp.likelihoods import Likelihood
+
+
+@ESTIMATORS.register("paused")
+@dataclass(frozen=True)
+class Paused(Estimator):
+    """The log loss itself, after a pause."""
+
+    seconds: float
+
+    def __call__(
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
+        time.sleep(self.seconds)
+        return likelihood.log_loss(mu, v, y)
