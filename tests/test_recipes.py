@@ -40,7 +40,7 @@ def dlmexp(workplace: Path, tmp_path: Path, launcher: Launcher) -> Callable[...,
     """`dlmexp(*words, **environment)` runs a command in the workplace; its exit code, and what it said."""
     numbers = count()
     return lambda *words, **environment: launcher.run(
-        workplace, *words, log=tmp_path / f"log-{next(numbers)}", **environment
+        workplace, *words, log=tmp_path / f"log-{next(numbers)}", DLMEXP_DATA="data", **environment
     )
 
 

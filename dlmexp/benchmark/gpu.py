@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import perf_counter
 
 from dlmexp.benchmark.measure import Measurement, print_all, print_device, synchronise
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="time for each shape (default: 5)")
     parser.add_argument("--minutes", type=float, default=5.0, help="bound of the part `paper` (default: 5)")
     parser.add_argument("--cold", action="store_true", help="the paper with an empty cache of compiled kernels")
+    parser.add_argument("--results", type=Path, help="a new folder in which the results of the paper are kept")
     parser.add_argument(
         "--dataset", default="ringnorm", help="dataset of the block, e.g. ringnorm_drawn (default: ringnorm)"
     )
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "paper" in parts:
         from dlmexp.benchmark.whole_paper import AIM_SECONDS, run_paper
 
-        ran = run_paper(device, args.minutes, args.cold)
+        ran = run_paper(device, args.minutes, args.cold, args.results)
         print("\n".join(ran.lines()), flush=True)
         met &= ran.whole <= AIM_SECONDS
     return 0 if met else 1

@@ -53,10 +53,15 @@ class Ran:
         ]
 
 
-def run_paper(device: str, minutes: float, cold: bool = False, words: Sequence[str] = PAPER) -> Ran:
-    """Run it in a process of its own, bounded by a budget. `cold`: with an empty cache of compiled kernels."""
+def run_paper(
+    device: str, minutes: float, cold: bool = False, kept: Path | None = None, words: Sequence[str] = PAPER
+) -> Ran:
+    """Run it in a process of its own, bounded by a budget. `cold`: with an empty cache of compiled kernels; `kept`: a
+    new folder for the results, which are thrown away otherwise."""
+    if kept is not None and kept.exists() and any(kept.iterdir()):
+        raise UserError(f"--results {kept}: what is there would not be trained and timed; name a folder that is empty")
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results"
+        results = kept or Path(folder) / "results"
         environment = os.environ | ({"TRITON_CACHE_DIR": str(Path(folder) / "triton")} if cold else {})
         command = [sys.executable, "-m", "dlmexp", "run", *words, f"device={device}", f"results={results}"]
         began = perf_counter()
@@ -84,7 +89,8 @@ def _counted(words: Sequence[str], device: str, results: Path, seconds: float, w
     cfg = compose(spelled_out([*words, f"device={device}", f"results={results}"]))
     sweep, store = prepare_sweep(cfg), Store(results, read_only=True)
     _, free = device_and_free_memory(cfg)
-    everything = plan_sweep(sweep, Store(results.parent / "nothing", read_only=True), device, free)
+    with tempfile.TemporaryDirectory() as empty:
+        everything = plan_sweep(sweep, Store(empty, read_only=True), device, free)
     records = [record for record in store.all() if record.key in {cell.key for cell in sweep.cells}]
     done = sum(record.done for record in records)
     share = forecast_share(everything.batches, records, device, capacity(torch.device(device)))

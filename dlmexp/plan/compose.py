@@ -9,7 +9,7 @@ from hydra import initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.catalogue import datasets, limits_given_up
@@ -53,6 +53,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
     overrides = with_room(overrides)
     composed = _composed(overrides)
+    _keep_selected_estimators(composed, overrides)
     _check_table(composed)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
@@ -90,6 +91,21 @@ def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> 
     typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
     if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
         raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
+
+
+def _keep_selected_estimators(composed: DictConfig, overrides: Sequence[str]) -> None:
+    """Of the estimators that an experiment has options for, those that the user selects with `estimator=` or by options
+    of their own."""
+    selections = [one.value() for one in parsed(overrides) if one.key_or_group == "estimator"]
+    if not selections:
+        return
+    selected = selections[-1] if isinstance(selections[-1], list) else [selections[-1]]
+    named = {str(name) for name in selected} | {
+        _key(one).split(".")[1] for one in overrides if _key(one).startswith("estimator.")
+    }
+    with open_dict(composed):
+        for name in composed.estimator.keys() - named:
+            del composed.estimator[name]
 
 
 def _check_table(composed: DictConfig) -> None:

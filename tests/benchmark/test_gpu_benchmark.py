@@ -97,13 +97,16 @@ def test_an_extrapolation_is_labelled_as_one():
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_bounded_run_is_counted():
+def test_a_bounded_run_is_counted(tmp_path):
     words = ["dataset=ringnorm_drawn", "sizes=[20,30]", "seeds=[0]", "beta=[0.1,1]", "method=[elbo,joint_log_dlm]",
              "training.binary.max_iterations=3"]  # fmt: skip
-    ran = run_paper("cpu", 5, words=words)
+    ran = run_paper("cpu", 5, kept=tmp_path / "results", words=words)
     assert (ran.done, ran.failed, ran.cells) == (6, 0, 6)
     assert ran.complete
     assert ran.share == 1
+    assert len(list((tmp_path / "results" / "records").glob("*/*.json"))) == 6
+    with pytest.raises(UserError, match="name a folder that is empty"):
+        run_paper("cpu", 5, kept=tmp_path / "results", words=words)
     with pytest.raises(UserError, match="exit code 2"):
         run_paper("cpu", 5, words=["experiment=papper"])
 

@@ -105,9 +105,11 @@ def advised(text: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_trials")
-def test_every_command_that_is_advised_works(here, folder, capsys):
+def test_every_command_that_is_advised_works(here, folder, monkeypatch, capsys):
     said = ""
-    main([word.replace("[20,40]", "[30]").replace("seeds=[0]", "seeds=[0,1]") for word in RUN])  # leaves gaps
+    gaps = [word.replace("[20,40]", "[30]").replace("seeds=[0]", "seeds=[0,1]") for word in RUN]
+    monkeypatch.setattr(sys, "argv", ["dlmexp", *gaps])
+    main(gaps)
     for words in (
         ["plot"], ["plot", "count-log", "--by", "dataset=mall"], ["plot", "count-mre", "--by", "dataset=mall"],
         ["claims", "--details"], ["status"], ["status", "--missing"], ["status", "--failed"], ["report"],

@@ -53,6 +53,21 @@ def test_what_is_typed_holds_for_all_parts():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ([], {"bmc": [1, 10, 100], "ups": [1, 10, 100]}),
+        (["estimator=[bmc]"], {"bmc": [1, 10, 100]}),
+        (["estimator=ups"], {"ups": [1, 10, 100]}),
+        (["~estimator.bmc"], {"ups": [1, 10, 100]}),
+        (["estimator=[bmc]", "estimator.ups.samples=[5]"], {"bmc": [1, 10, 100], "ups": [5]}),
+    ],
+)
+def test_an_experiments_options_select_no_estimator_that_the_user_left_out(typed: list[str], expected: dict):
+    found = compose(["experiment=count-learning", *typed]).estimator
+    assert {name: options["samples"] for name, options in found.items()} == expected
+
+
 def test_a_part_keeps_what_it_says_itself():
     found = parts(compose(["experiment=selection", "sizes=[33]"]))
     assert ["5%"] in [part.sizes for part in found]
