@@ -178,7 +178,8 @@ class RunConfig:
     plugins: list[str] = field(default_factory=list)  # modules of users that register objectives, kernels, figures, ...
     wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
-    workers: int = 1  # processes that share the batches of this run; on GPUs at most one for each
+    workers: int | None = None  # processes that share the batches of this run; on GPUs at most one for each.
+    # Default: one; for `dlmexp run` on a CPU as many as pay
     plan: bool = False
     retry_failed: bool = False
     keep: str = "selected"  # trained models: selected (those that the methods select) | all | none

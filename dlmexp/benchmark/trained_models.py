@@ -115,7 +115,7 @@ def _gpytorch_steps(X: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> C
 
 def _cpu_seconds(cases: dict[str, Callable[[], object]], device: str, rounds: int = 3) -> dict[str, float]:
     """The least time of each case, taken in turns: of the processor's cores, or of the clock for a GPU."""
-    clock = time.perf_counter if device == "cuda" else time.process_time
+    clock = time.perf_counter
     best = dict.fromkeys(cases, float("inf"))
     for _ in range(rounds):
         for name, case in cases.items():

@@ -40,7 +40,8 @@ common settings (all settings: --cfg job):
   keep=selected|all|none   trained models to keep, for 'dlmexp predict' and 'dlmexp export': those at the betas that are
                            selected (default), at every beta, or none
   refit=true               train cells again that are done and have no model, but should by keep=
-  workers=4                number of processes: on a CPU they share its cores, on GPUs there is one for each GPU
+  workers=4                number of processes: on a CPU they share its cores (default: as many as pay), on GPUs there
+                           is one for each GPU (default: one)
   wait=false               exit once the jobs are in the cluster's queue
   budget=25min             stop after this time, with everything saved and exit code 3
 
@@ -101,7 +102,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
 
     cfg = compose(overrides)
     check_table_is_used(args.overrides, [cfg])
-    return execute(cfg, arguments)
+    return execute(cfg, arguments, choose_workers=True)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

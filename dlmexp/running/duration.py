@@ -27,7 +27,7 @@ class Prediction:
     """The forecast of a plan, and the pace that it is made with."""
 
     def __init__(self, plan: Plan, sweep: Sweep, store: Store, device: str, workers: int):
-        self.plan = plan
+        self.plan, self.workers = plan, workers
         iterations = Iterations(_records(plan, store))
         rows = {name: _rows(sweep, name) for name in sweep.datasets}
 
@@ -46,6 +46,7 @@ class Prediction:
         """How long it will take."""
         likely, low, high, longest = self.estimate
         what = f"{counted(self.plan.pending, 'cell')} in {counted(len(self.plan.batches), 'batch')}"
+        what += f", {self.workers} processes" if self.workers > 1 else ""
         busy = (
             f", on a machine that others slow down {self.measured.load:.1f} times" if self.measured.load > BUSY else ""
         )

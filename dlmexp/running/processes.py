@@ -6,15 +6,35 @@ once, and further ones would take turns with it."""
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from dlmexp.plan.batches import Plan
+from dlmexp.running.cost import is_short
+from dlmexp.running.threads import GIVEN
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
 
 
+MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory
+
+
+def processes_that_pay(plan: Plan, device: str, environment: Mapping[str, str] = os.environ) -> int:
+    """One, but on a CPU one for every two batches and at most one per core: the threads of a process wait for one
+    another in small steps. Whoever sets the number of threads has chosen how many cores this run takes."""
+    if device != "cpu" or is_short(plan) or any(environment.get(name) for name in GIVEN):
+        return 1
+    return max(1, min(_cores(), (len(plan.batches) + 1) // 2, MOST_PROCESSES))
+
+
 def cores_each(workers: int) -> int:
     """Threads for each of `workers` processes, so that together they use every core once."""
-    return max(1, (os.cpu_count() or 1) // workers)
+    return max(1, _cores() // workers)
+
+
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus(count: int) -> list[str]:

@@ -21,7 +21,7 @@ from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
-from dlmexp.running.processes import EXTRA_PROCESS, cores_each
+from dlmexp.running.processes import EXTRA_PROCESS, cores_each, processes_that_pay
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
 
@@ -29,21 +29,26 @@ NO_MEMORY = "there is not enough memory left for this run; what is finished is s
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
-def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
-    """Run a composed config and return the exit code. Extra processes (`workers=`) are started as
-    `dlmexp run *restart_arguments`."""
+def execute(cfg: RunConfig, restart_arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
+    """Run a composed config and return the exit code. Extra processes (`workers=`, or with `choose_workers` as many as
+    pay) are started as `dlmexp run *restart_arguments`."""
     sweep = prepare_sweep(cfg)
     if not os.environ.get(EXTRA_PROCESS):
         for line in [*what_was_read(sweep), *sweep.notes]:
             print(line, flush=True)
     device, free = device_and_free_memory(cfg)
-    check_workers(cfg.workers, device)
+    check_workers(cfg.workers or 1, device)
+
+    def workers(plan: Plan) -> int:
+        return cfg.workers or (processes_that_pay(plan, device) if choose_workers else 1)
+
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
         show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
-        with _threads(plan, device, cfg.workers) if not is_short(plan) else nullcontext():  # no torch for a short plan
-            prediction = predicted(plan, sweep, store, device, cfg.workers)
+        number = workers(plan)
+        with _threads(plan, device, number) if not is_short(plan) else nullcontext():  # no torch for a short plan
+            prediction = predicted(plan, sweep, store, device, number)
         if prediction is not None:
             prediction.show()
             print(f"{prediction.sentence}\n  {prediction.basis}")
@@ -61,8 +66,8 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = ()) -> int:
         again = frozenset(to_refit(sweep, store))
         plan = plan_sweep(sweep, store, device, free, again)
         if plan.batches:
-            with _threads(plan, device, cfg.workers):
-                return _train(sweep, plan, store, restart_arguments, again)
+            with _threads(plan, device, number := workers(plan)):
+                return _train(sweep, plan, store, number, restart_arguments, again)
         checkpoint.discard_finished(store)
         if kept := keeper(sweep, store):  # of a run that was stopped between its last record and this
             kept.drop_unselected()
@@ -102,8 +107,10 @@ def prepare_results_folder(root: Path) -> None:
         ) from None
 
 
-def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[str], again: frozenset[str]) -> int:
-    """Train the batches of a plan, with extra processes if `workers=` asks for them; print the summary."""
+def _train(
+    sweep: Sweep, plan: Plan, store: Store, workers: int, restart_arguments: Sequence[str], again: frozenset[str]
+) -> int:
+    """Train the batches of a plan with so many processes, of which this is one; print the summary."""
     import torch
 
     from dlmexp.running.engine import Engine
@@ -114,7 +121,7 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
 
     cfg = sweep.cfg
     target = select_target(cfg.device, cfg.dtype)
-    prediction = predicted(plan, sweep, store, target.device.type, cfg.workers)
+    prediction = predicted(plan, sweep, store, target.device.type, workers)
     for message in filter(None, (prediction and prediction.sentence, announced_size(sweep, plan))):
         print(message, flush=True)
     gpus = visible_gpus(torch.cuda.device_count()) if target.device.type == "cuda" else []
@@ -124,7 +131,7 @@ def _train(sweep: Sweep, plan: Plan, store: Store, restart_arguments: Sequence[s
         with (
             stop,
             Presence(store.root) as presence,
-            ExtraProcesses(cfg.workers - 1, restart_arguments, store.root, gpus),
+            ExtraProcesses(workers - 1, restart_arguments, store.root, gpus),
             progress,
             prediction.compared() if prediction is not None else nullcontext(),
         ):

@@ -4,8 +4,13 @@ import sys
 
 import pytest
 
+from dlmexp.cli import main
+from dlmexp.plan.batches import Plan
+from dlmexp.plan.compose import compose
 from dlmexp.running import processes
-from dlmexp.running.processes import ExtraProcesses
+from dlmexp.running.processes import ExtraProcesses, processes_that_pay
+from dlmexp.running.run import execute
+from dlmexp.running.threads import GIVEN
 
 
 class Recorded:
@@ -26,7 +31,7 @@ class Recorded:
 
 def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(processes.subprocess, "Popen", Recorded)
-    monkeypatch.setattr(processes.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(processes, "_cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     (tmp_path / "running").mkdir()
     with ExtraProcesses(2, ["dataset=banana", "workers=3"], tmp_path):
@@ -36,6 +41,32 @@ def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, 
     assert len({log for _, log, _ in Recorded.started}) == 2
     assert {threads for _, _, threads in Recorded.started} == {"2"}
     assert Recorded.told == ["wait", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "batches", "expected"), [(1, 9, 1), (2, 1, 1), (2, 2, 1), (2, 3, 2), (2, 9, 2), (8, 6, 3), (64, 99, 8)]
+)
+def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
+    monkeypatch.setattr(processes, "_cores", lambda: cores)
+    monkeypatch.setattr(processes, "is_short", lambda plan: False)
+    plan = Plan((), ((),) * batches, frozenset(), frozenset())
+    assert processes_that_pay(plan, "cpu", {}) == expected
+    assert processes_that_pay(plan, "cuda", {}) == 1
+    assert processes_that_pay(plan, "cpu", {"OMP_NUM_THREADS": "2"}) == 1
+    monkeypatch.setattr(processes, "is_short", lambda plan: True)
+    assert processes_that_pay(plan, "cpu", {}) == 1
+
+
+def test_a_command_chooses_and_a_call_does_not(monkeypatch, here, capsys):
+    monkeypatch.setattr(processes, "_cores", lambda: 4)
+    for name in GIVEN:
+        monkeypatch.delenv(name, raising=False)
+    words = ["dataset=ringnorm_drawn", "sizes=[100,200,300]", "method=[elbo,joint_log_dlm]", "seeds=[0]", "device=cpu"]
+    for extra, expected in (([], ", 3 processes: about"), (["workers=2"], ", 2 processes: about")):
+        assert main(["run", *words, *extra, "plan=true"]) == 0
+        assert expected in capsys.readouterr().out
+    assert execute(compose([*words, "plan=true"]), words) == 0
+    assert "processes: about" not in capsys.readouterr().out
 
 
 def test_alone_is_alone(tmp_path, monkeypatch):
