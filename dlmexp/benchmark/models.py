@@ -1,6 +1,5 @@
 """Speed of trained models: predictions compared with the GPyTorch model exported from the same file, their memory, and
-`DLMRegressor` over a grid of betas compared with GPyTorch models one after another. CPU times, which other programs on
-the machine change little."""
+`DLMRegressor` over a grid of betas compared with GPyTorch models one after another."""
 
 import argparse
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ def predict(args: argparse.Namespace) -> list[Measurement]:
                 y = noise(gp(rows.to(args.device)))
                 _ = y.mean.cpu(), y.stddev.cpu()
 
-        times = _cpu_seconds({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, args.device)
+        times = _seconds({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, args.device)
         about = f"{likelihood}, {args.rows} rows, M = {M}"
         found += [
             Measurement(f"predict, {about}", times["ours"], "s"),
@@ -83,7 +83,7 @@ def grid(args: argparse.Namespace) -> list[Measurement]:
         betas=betas, n_inducing=GRID_M, max_iter=args.iterations, tol=0.0, random_state=0, device=args.device
     )
     steps = _gpytorch_steps(X[: int(0.9 * GRID_ROWS)], y[: int(0.9 * GRID_ROWS)], args)
-    times = _cpu_seconds({"ours": lambda: ours.fit(X, y), "theirs": steps}, args.device, rounds=1)
+    times = _seconds({"ours": lambda: ours.fit(X, y), "theirs": steps}, args.device, rounds=2)
     theirs = times["theirs"] * BETAS
     return [
         Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s"),
@@ -113,15 +113,14 @@ def _gpytorch_steps(X: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> C
     return train
 
 
-def _cpu_seconds(cases: dict[str, Callable[[], object]], device: str, rounds: int = 3) -> dict[str, float]:
-    """The least time of each case, taken in turns: of the processor's cores, or of the clock for a GPU."""
-    clock = time.perf_counter
+def _seconds(cases: dict[str, Callable[[], object]], device: str, rounds: int = 3) -> dict[str, float]:
+    """The least time of each case, taken in turns."""
     best = dict.fromkeys(cases, float("inf"))
     for _ in range(rounds):
         for name, case in cases.items():
             synchronise(device)
-            began = clock()
+            began = time.perf_counter()
             case()
             synchronise(device)
-            best[name] = min(best[name], clock() - began)
+            best[name] = min(best[name], time.perf_counter() - began)
     return best

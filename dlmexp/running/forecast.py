@@ -12,13 +12,14 @@ from dlmexp.records.schema import Record
 from dlmexp.running.cost import RECORD_SECONDS, Costs, kind_of
 from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
 from dlmexp.running.pace import known_pace
-from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of, seconds_of_processes
+from dlmexp.running.threads import core_seconds
 
 Batch = tuple[Cell, ...]
 
 # Relative errors, as standard deviations of the logarithm, that make the range of an estimate.
 TIMED_ERROR, MODEL_ERROR = 0.1, 0.3  # of steps of a kind that was timed, and of others
-BUSY, BUSY_ERROR = 1.3, 0.3  # a load from which on that of the next hour is not that of the moment
+BUSY, BUSY_ERROR = 1.5, 0.3  # a load from which on that of the next hour is not that of the moment
 ITERATION_ERROR = {RULE: 0.02, HERE: 0.08, SAME: 0.1, OTHER: 0.35, ASSUMED: 0.6}
 PRIOR_CELLS = 10  # cells of each kind that are taken to have needed what was expected, beside those that are done
 OVERDUE = 0.5  # a cell that has outlived its expected iterations will take this share of them more
@@ -59,7 +60,7 @@ class Forecast:
     load: float = 1.0  # of the machine, which the costs include
     _done: float = 0.0  # expected seconds of what is done
     _modelled: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of steps made, by their kind
-    _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of this thread, likewise
+    _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of our cores, likewise
     _fits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _training: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
     _looked: tuple[float, float] | None = None
@@ -80,9 +81,11 @@ class Forecast:
 
     def start(self) -> None:
         """The run begins now."""
-        self.began, self._own = time.monotonic(), time.thread_time()
+        self.began, self._own = time.monotonic(), core_seconds()
 
     def _together(self, courses: Sequence[Course]) -> float:
+        if self.workers > 1 and self.capacity.most == 1:
+            return seconds_of_processes(courses, self.workers)
         return seconds_of(courses, self.capacity) / self.workers
 
     def estimate(self) -> Estimate:
@@ -130,8 +133,8 @@ class Forecast:
         self._made(one.cell, self._share * (evaluation + RECORD_SECONDS[self.device]))
 
     def _made(self, cell: Cell, modelled: float) -> None:
-        """What this thread did since the last event was for such steps, of so many seconds by the model."""
-        kind, now = kind_of(cell), time.thread_time()
+        """What this process did since the last event was for such steps, of so many seconds by the model."""
+        kind, now = kind_of(cell), core_seconds()
         self._modelled[kind] += modelled
         self._spent[kind] += now - self._own
         self._own = now
@@ -163,9 +166,10 @@ class Forecast:
 
     def lessons(self) -> dict[str, tuple[float, float]]:
         """For each kind of step that was done, the seconds it took on the device and those expected. Where batches
-        share a device, or processes a machine, they share the difference too."""
-        if self.capacity.most == 1 and self.workers == 1:
-            return {kind: (self._spent[kind], some / self.load) for kind, some in self._modelled.items()}
+        share a device, they share the difference too."""
+        if self.capacity.most == 1:
+            alone = self._share * self.load  # what makes the expected time that of this process among others
+            return {kind: (self._spent[kind], some / alone) for kind, some in self._modelled.items()}
         elapsed, modelled = time.monotonic() - self.began, sum(self._modelled.values())
         return {kind: (elapsed * some / modelled, some) for kind, some in self._modelled.items() if some > 0}
 

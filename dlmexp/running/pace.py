@@ -1,13 +1,13 @@
 """The pace of this device: measured in a few seconds, remembered in the user's cache folder, checked at every start.
 
-Seconds are those that the device itself takes. On a CPU that is the time of the computing thread; how much longer it
-takes by the clock, because other programs want the cores too, is the `load` of the moment, and is not remembered."""
+Seconds are those that the device itself takes. On a CPU that is what each core computes; how much longer it takes
+by the clock, because other programs want the cores too, is the `load` of the moment, and is not remembered."""
 
 import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
 from dlmexp.running.cost import Costs, Pace, Rows, kind_of, rows_of, shape_of, units_of
+from dlmexp.running.threads import core_seconds
 
 Batch = tuple[Cell, ...]
 
@@ -138,12 +139,12 @@ def timed(step: Callable[[], object], device: str, seconds: float = SHAPE_SECOND
     if device == "cuda":
         return Timed(_on_gpu(step, seconds))
     step()
-    spent, began, own = [], perf_counter(), thread_time()
+    spent, began, own = [], perf_counter(), core_seconds()
     while len(spent) < 2 or perf_counter() - began < seconds:
-        before = thread_time()
+        before = core_seconds()
         step()
-        spent.append(thread_time() - before)
-    load = (perf_counter() - began) / max(thread_time() - own, 1e-9)
+        spent.append(core_seconds() - before)
+    load = (perf_counter() - began) / max(core_seconds() - own, 1e-9)
     return Timed(max(sorted(spent)[len(spent) // 2], 1e-9), max(1.0, load))
 
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapreplace
 from typing import NamedTuple
 
 from dlmexp.plan.batches import bytes_of, entries_of
@@ -21,6 +22,7 @@ from dlmexp.training.train import COMPACT_AT, LARGE_STEP
 
 Batch = tuple[Cell, ...]
 
+PROCESS_SECONDS = 4.0  # until an extra process trains
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of one cell, which are not computed in a batch
 SCATTER = (1.0, 0.8, 1.2, 0.9, 1.1)  # iterations of cells relative to their mean, so that not all stop at once
 
@@ -129,6 +131,14 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
                 running.remove(one)
                 missing -= {cell.key for cell in one.course.batch}
     return max(moment, sum(one.besides for one in courses))  # one thread does all that is not steps
+
+
+def seconds_of_processes(courses: Sequence[Course], workers: int) -> float:
+    """The time of all batches with several processes on a CPU: whichever has nothing to do takes the next."""
+    free = [0.0] + [PROCESS_SECONDS] * (workers - 1)
+    for one in courses:
+        heapreplace(free, free[0] + one.alone)
+    return max(free)
 
 
 class _Running:

@@ -4,7 +4,7 @@ for one another can take many times as long as one alone."""
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from time import perf_counter
+from time import perf_counter, process_time
 
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
@@ -15,6 +15,14 @@ GAIN = 1.2  # twice the threads must be so many times as fast: on a machine that
 TRIAL_SECONDS = 0.25
 TRIAL_STEPS = 3
 LARGEST_TRIAL = (16, 2000)  # cells and rows
+
+
+def core_seconds() -> float:
+    """Seconds that this process has computed on each of its cores. Unlike a clock it stands still while other programs
+    have them."""
+    import torch
+
+    return process_time() / torch.get_num_threads()
 
 
 @contextmanager

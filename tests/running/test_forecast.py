@@ -8,7 +8,7 @@ from dlmexp.running.cost import Costs, Pace
 from dlmexp.running.cost import kind_of as cost_kind
 from dlmexp.running.forecast import Forecast, forecast_share
 from dlmexp.running.iterations import Curve, Iterations, kind_of
-from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
+from dlmexp.running.schedule import ONE_AT_A_TIME, PROCESS_SECONDS, Capacity
 from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
@@ -20,7 +20,7 @@ SHIPPED = {kind_of(ELBO): [Curve("banana", 100, 3000, [0.0], [1000.0])]}
 def clock(monkeypatch):
     moment = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: moment[0])
-    monkeypatch.setattr(module.time, "thread_time", lambda: moment[0] / 2)  # the machine is busy
+    monkeypatch.setattr(module, "core_seconds", lambda: moment[0] / 2)  # the machine is busy
     return moment
 
 
@@ -59,9 +59,15 @@ def test_epochs_are_always_run_to_the_end(clock):
 
 
 def test_workers_share_the_time(clock):
-    batches = [cells(3), cells(3, dataset="other")]
-    one, two = (forecast(batches, workers=workers).estimate().likely for workers in (1, 2))
-    assert two == pytest.approx(one / 2)
+    """The second starts a little later; with three batches one of them waits for the first."""
+    batches = [cells(50, dataset=name) for name in "abc"]
+    one = forecast(batches[:1]).estimate().likely
+    assert one > 2 * PROCESS_SECONDS
+    assert forecast(batches[:2], workers=2).estimate().likely == pytest.approx(one + PROCESS_SECONDS)
+    assert forecast(batches, workers=2).estimate().likely == pytest.approx(2 * one)
+    gpus = Capacity(4, 1e12, 1e12)
+    together, halved = (forecast(batches, workers=n, capacity=gpus).estimate().likely for n in (1, 2))
+    assert halved == pytest.approx(together / 2)
 
 
 def test_before_anything_is_done_the_estimate_is_left(clock):
