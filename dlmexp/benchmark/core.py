@@ -37,7 +37,7 @@ def per_model(device: str, seconds: float) -> list[Measurement]:
     from dlmexp.benchmark.measure import fastest
     from dlmexp.training.trial import joint_step, synthetic_data
 
-    sizes = (90,) if device == "cuda" else (1, 18, 90)  # 90: 18 betas x 5 seeds, a batch of the paper's figures
+    sizes = (90,) if device == "cuda" else (1, 18, 90)  # 90: 18 betas x 5 seeds, as in the paper's figures
     X, y = synthetic_data(1, N, D, "probit", device)
     cases = {f"{o} GPyTorch": gpytorch_step(X[0], y[0], M, o) for o in ("log_dlm", "elbo")}
     for objective in ("log_dlm", "elbo"):

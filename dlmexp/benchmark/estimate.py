@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from time import monotonic, thread_time
+from time import monotonic, process_time
 
 from dlmexp.benchmark.measure import Measurement, print_all, print_device
 
@@ -57,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def compared(name: str, words: Sequence[str], device: str, cold: bool = False) -> Iterator[Measurement]:
     """Run it from an empty folder. The time is that of training, as is the estimate's: not of loading the program."""
+    import torch
+
     import dlmexp.running.run as run
     from dlmexp.plan.compose import compose
     from dlmexp.plan.shorthand import spelled_out
@@ -70,16 +72,18 @@ def compared(name: str, words: Sequence[str], device: str, cold: bool = False) -
         seen["trial"] = monotonic() - began
         if found is not None:
             seen.update(found.estimate._asdict(), load=found.measured.load, remembered=found.measured.remembered)
-        seen["began"], seen["own"] = monotonic(), thread_time()
+        seen["threads"] = torch.get_num_threads()
+        seen["began"], seen["own"] = monotonic(), process_time()
         return found
 
     with tempfile.TemporaryDirectory() as folder, _cache(cold):
         run.predicted = noted
         try:
-            code = run.execute(compose(spelled_out([*words, f"device={device}", f"results={folder}/results"])))
+            arguments = spelled_out([*words, f"device={device}", f"results={folder}/results"])
+            code = run.execute(compose(arguments), arguments, choose_workers=True)
         finally:
             run.predicted = predicted
-        took, own = monotonic() - seen["began"], thread_time() - seen["own"]
+        took, own = monotonic() - seen["began"], (process_time() - seen["own"]) / seen["threads"]
     if code > 1:
         raise SystemExit(code)
     if "likely" not in seen:

@@ -134,10 +134,13 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
 
 
 def seconds_of_processes(courses: Sequence[Course], workers: int) -> float:
-    """The time of all batches with several processes on a CPU: whichever has nothing to do takes the next."""
-    free = [0.0] + [PROCESS_SECONDS] * (workers - 1)
+    """The time of all batches with several processes on a CPU: whichever has nothing to do takes the next, and waits
+    for the fits that its cells start from."""
+    free, ends = [0.0] + [PROCESS_SECONDS] * (workers - 1), dict[str | None, float]()
     for one in courses:
-        heapreplace(free, free[0] + one.alone)
+        end = max([free[0], *(ends.get(cell.base, 0.0) for cell in one.batch)]) + one.alone
+        heapreplace(free, end)
+        ends |= dict.fromkeys((cell.key for cell in one.batch), end)
     return max(free)
 
 

@@ -65,6 +65,9 @@ def test_workers_share_the_time(clock):
     assert one > 2 * PROCESS_SECONDS
     assert forecast(batches[:2], workers=2).estimate().likely == pytest.approx(one + PROCESS_SECONDS)
     assert forecast(batches, workers=2).estimate().likely == pytest.approx(2 * one)
+    waiting = tuple(replace(cell, variant="fixed", base=batches[0][0].key) for cell in batches[1])
+    alone = forecast([waiting]).estimate().likely
+    assert forecast([batches[0], waiting], workers=2).estimate().likely == pytest.approx(one + alone)
     gpus = Capacity(4, 1e12, 1e12)
     together, halved = (forecast(batches, workers=n, capacity=gpus).estimate().likely for n in (1, 2))
     assert halved == pytest.approx(together / 2)
