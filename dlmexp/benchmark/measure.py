@@ -46,17 +46,20 @@ def print_device(requested: str | None) -> str:
     return device
 
 
-def fastest(cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu") -> dict[str, float]:
+def fastest(
+    cases: Mapping[str, Callable[[], object]], seconds: float, device: str = "cpu", repeats: int = 3
+) -> dict[str, float]:
     """Seconds of the fastest run of each case, in about `seconds` in total. The minimum, because other programs on the
-    machine can only slow a run down. Cases take turns, so that a slow phase of the machine affects all of them."""
+    machine can only slow a run down. Cases take turns of `repeats` runs, so that a slow phase of the machine affects
+    all of them; the first turn is not timed."""
     best = dict.fromkeys(cases, float("inf"))
     for f in cases.values():
-        for _ in range(3):
+        for _ in range(repeats):
             f()
     end = perf_counter() + seconds
     while True:
         for name, f in cases.items():
-            for _ in range(3):
+            for _ in range(repeats):
                 synchronise(device)
                 start = perf_counter()
                 f()

@@ -1,14 +1,13 @@
 """What `dlmexp benchmark models` measures."""
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from dlmexp.benchmark.measure import Measurement, peak_bytes, synchronise
+from dlmexp.benchmark.measure import Measurement, fastest, peak_bytes
 from dlmexp.data.schema import plain_schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.models.export import import_gpytorch, to_gpytorch
@@ -53,7 +52,7 @@ def predict(args: argparse.Namespace) -> list[Measurement]:
                 y = noise(gp(rows.to(args.device)))
                 _ = y.mean.cpu(), y.stddev.cpu()
 
-        times = _seconds({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, args.device)
+        times = fastest({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, 0.0, args.device)
         about = f"{likelihood}, {args.rows} rows, M = {M}"
         found += [
             Measurement(f"predict, {about}", times["ours"], "s"),
@@ -83,7 +82,7 @@ def grid(args: argparse.Namespace) -> list[Measurement]:
         betas=betas, n_inducing=GRID_M, max_iter=args.iterations, tol=0.0, random_state=0, device=args.device
     )
     steps = _gpytorch_steps(X[: int(0.9 * GRID_ROWS)], y[: int(0.9 * GRID_ROWS)], args)
-    times = _seconds({"ours": lambda: ours.fit(X, y), "theirs": steps}, args.device, rounds=2)
+    times = fastest({"ours": lambda: ours.fit(X, y), "theirs": steps}, 0.0, args.device, repeats=1)
     theirs = times["theirs"] * BETAS
     return [
         Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s"),
@@ -111,16 +110,3 @@ def _gpytorch_steps(X: np.ndarray, y: np.ndarray, args: argparse.Namespace) -> C
             adam.step()
 
     return train
-
-
-def _seconds(cases: dict[str, Callable[[], object]], device: str, rounds: int = 3) -> dict[str, float]:
-    """The least time of each case, taken in turns."""
-    best = dict.fromkeys(cases, float("inf"))
-    for _ in range(rounds):
-        for name, case in cases.items():
-            synchronise(device)
-            began = time.perf_counter()
-            case()
-            synchronise(device)
-            best[name] = min(best[name], time.perf_counter() - began)
-    return best

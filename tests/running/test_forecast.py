@@ -157,6 +157,19 @@ def test_lessons_are_in_the_time_of_the_device(clock):
     assert expected == pytest.approx(700 * step / 2.0)
 
 
+def test_lessons_are_the_same_with_several_processes(clock):
+    some = cells(50)
+    lessons = []
+    for workers in (1, 2):
+        clock[0] = 0.0
+        one = forecast([some, cells(50, dataset="other"), cells(50, dataset="third")], workers=workers)
+        one.seen(some, 50, 0)
+        clock[0] = 30.0
+        one.seen(some, 50, 700)
+        lessons += one.lessons().values()
+    assert lessons[0] == pytest.approx(lessons[1])
+
+
 def test_batches_that_share_a_device_share_the_difference(clock):
     some, other = cells(2), cells(2, parameterisation="unwhitened")
     one = forecast([some, other], capacity=Capacity(4, 1e12, 1e15))

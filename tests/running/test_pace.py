@@ -1,4 +1,7 @@
-"""The pace of a device: measured, remembered, checked, learned. Times are made up; only the last test takes one."""
+"""The pace of a device: measured, remembered, checked, learned. Times are made up; only the last tests take some."""
+
+from concurrent.futures import ThreadPoolExecutor
+from time import thread_time
 
 import pytest
 from msgspec.structs import replace
@@ -6,6 +9,7 @@ from msgspec.structs import replace
 from dlmexp.running import pace as module
 from dlmexp.running.cost import Costs, Pace, Rows, kind_of, shape_of
 from dlmexp.running.pace import Timed, learn, measured_pace, remember, remembered, timed, trial_of
+from dlmexp.running.threads import some_threads
 from tests.support.cells import ELBO, PLAIN
 
 BASE = Pace(1e-3, 1e-10)
@@ -150,3 +154,13 @@ def test_real_steps_take_time(monkeypatch):
     pace = module.base_pace("cpu")
     assert 0 < pace.latency < 10
     assert 0 < pace.per_unit < 1e-6
+
+
+def test_what_other_threads_of_a_step_compute_is_counted():
+    def busy() -> None:
+        end = thread_time() + 0.005
+        while thread_time() < end:
+            pass
+
+    with ThreadPoolExecutor(1) as pool, some_threads(1):
+        assert timed(lambda: pool.submit(busy).result(), "cpu", 0.05).seconds >= 0.005
