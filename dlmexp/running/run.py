@@ -145,7 +145,10 @@ def _train(
             if kept is not None:  # what other processes of this run left undecided
                 kept.drop_unselected()
     except Stop as request:
-        left = counted(plan.pending - progress.settled, "cell")
+        pending = [cell for batch in plan.batches for cell in batch if cell.key not in again]
+        recorded = sum(store.find(cell.dataset, cell.key) is not None for cell in pending)
+        by_others = max(0, recorded - progress.done - progress.skipped_cells)
+        left = counted(plan.pending - progress.settled - by_others, "cell")
         print(f"\nstopped by {request}: everything is saved, {left} to do; the same command goes on from here")
         print_incomplete(sweep.candidates, store)
         return request.code
