@@ -27,7 +27,7 @@ LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "w
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
         "regression": {
-            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs",
+            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "epochs",
             "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "mean", "max_iterations": 5000,
             "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "first",
             "parameterisation": ["whitened"], "by_method": {},
