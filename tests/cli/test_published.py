@@ -8,7 +8,9 @@ import pytest
 
 from dlmexp.catalogue import beta_rule
 from dlmexp.cli import main
+from dlmexp.records.pack import PATTERN
 from dlmexp.records.results import read_results
+from dlmexp.records.settings import experiment_of
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 
@@ -24,7 +26,8 @@ def test_claims(option: str, file: str, capsys) -> None:
 
 
 def test_tables(tmp_path: Path, capsys) -> None:
-    shutil.copy(PAPER / "records.tar.xz", tmp_path)
+    for pack in PAPER.glob(PATTERN):
+        shutil.copy(pack, tmp_path)
     assert main(["collect", "--results", str(tmp_path)]) == 0
     assert (tmp_path / "table.csv").read_bytes() == (PAPER / "table.csv").read_bytes()
     pd.testing.assert_frame_equal(
@@ -41,9 +44,28 @@ def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
         betas = [record.cell.beta or 0.0 for record in one.records]
         assert len({record.cell.identity for record in one.records}) == 1
         assert betas == sorted(betas, reverse=True)
-        if one.betas == beta_rule("paper"):
-            assert betas[0] == one.cell.n
-            assert betas[-1] >= 0.01 > betas[-1] / 2
+        if one.records[0].part == "fits" and one.betas == beta_rule("", one.protocol):
+            assert betas == grid(one.protocol, one.cell.n)
+
+
+def grid(protocol: str, n: int) -> list[float]:
+    """The betas of docs/SPEC.md, section 6."""
+    following, found = float(n if protocol != "released" else n / 2), []
+    while following >= 0.01:
+        found.append(following)
+        following /= 4 if protocol == "released" and following > 500 else 2
+    return found + ([0.0] if protocol == "converged" else [])
+
+
+def test_every_record_is_of_a_protocol_that_its_file_names() -> None:
+    """Or of what an experiment's file changes in it: records of other settings do not belong here."""
+    others = {
+        setting.label
+        for at_hand in read_results(PAPER).at_hand.values()
+        for setting, several in at_hand.items()
+        if experiment_of(setting, several[0]) is None
+    }
+    assert not others
 
 
 @pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
