@@ -150,9 +150,10 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
         if zero is not None and (points["x"] == 0).any():
             # No place on a log axis: apart from the others, and not joined to them.
             apart = points["x"] == 0
+            points_only: dict[str, Any] = {**line_style(look), "linestyle": "none"}
             ax.errorbar(
                 [zero], points["mean"][apart], yerr=points[error][apart].fillna(0.0), elinewidth=0.7,
-                label=f"_{look.label}, β = 0", **line_style(look) | {"linestyle": "none"},
+                label=f"_{look.label}, β = 0", **points_only,
             )  # fmt: skip
             points = points.assign(x=points["x"].mask(apart, zero))
         joined = points[points["x"] != zero]

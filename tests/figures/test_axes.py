@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.figures import style
@@ -133,7 +134,7 @@ def test_beta_zero_stands_apart_on_the_left() -> None:
     line = Line("joint_log_dlm")
     panel = Panel("betas", "cadata", "nll", (line,), "reg-log", n="5%")
     (ax,) = axes_of(panel, table({0.0: 0.9, 0.01: 0.8, 1.0: 0.5, 100.0: 0.7})).figure.axes
-    apart, joined, *_ = [container.lines[0] for container in ax.containers]
+    apart, joined, *_ = [one.lines[0] for one in ax.containers if isinstance(one, ErrorbarContainer)]
     assert list(joined.get_xdata()) == [0.01, 1.0, 100.0], "the line does not go to zero"
     ((place,), (value,)) = apart.get_data()
     assert 0 < place < 0.01
@@ -149,4 +150,4 @@ def test_a_remark_goes_where_nothing_is_drawn() -> None:
     ax.set(xlim=(0, 1), ylim=(0, 1))
     write_beside(ax, "not run: FITC")
     (text,) = ax.texts
-    assert (text.get_ha(), text.get_va()) == ("right", "bottom")
+    assert (text.get_horizontalalignment(), text.get_verticalalignment()) == ("right", "bottom")

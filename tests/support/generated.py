@@ -53,7 +53,7 @@ class Known:
 
     def __init__(self, folder: Path) -> None:
         table = pd.read_csv(folder / "table.csv", low_memory=False)
-        metrics = [name for name in table if name.startswith("test_")]
+        metrics = [name for name in map(str, table) if name.startswith("test_")]
         self.datasets: dict[str, set[float]] = {}
         groups = table.groupby([name for name in GROUPS if name in table], dropna=False)[metrics].mean()
         for dataset, some in groups.groupby(level="dataset"):
