@@ -135,8 +135,8 @@ def test_beta_zero_stands_apart_on_the_left() -> None:
     panel = Panel("betas", "cadata", "nll", (line,), "reg-log", n="5%")
     (ax,) = axes_of(panel, table({0.0: 0.9, 0.01: 0.8, 1.0: 0.5, 100.0: 0.7})).figure.axes
     apart, joined, *_ = [one.lines[0] for one in ax.containers if isinstance(one, ErrorbarContainer)]
-    assert list(joined.get_xdata()) == [0.01, 1.0, 100.0], "the line does not go to zero"
-    ((place,), (value,)) = apart.get_data()
+    assert np.asarray(joined.get_xdata()).tolist() == [0.01, 1.0, 100.0], "the line does not go to zero"
+    place, value = (float(np.asarray(values, dtype=float).item()) for values in apart.get_data())
     assert 0 < place < 0.01
     assert value == pytest.approx(0.9)
     ticks = dict(zip(ax.get_xticks(), (label.get_text() for label in ax.get_xticklabels()), strict=True))

@@ -52,7 +52,7 @@ def test_everything_is_there(html: str) -> None:
     outline = Outline(html)
     ids = {attributes.get("id") for _, attributes in outline.tags}
     assert {"claims", "figures", "results", "failures", "made", "reproduce", "figure-class-log"} <= ids
-    assert html.count("data:image/svg+xml;base64,") == len(re.findall(r"<figure ", html)) >= 2
+    assert len(re.findall(r"data:image/(?:svg.xml|png);base64,", html)) == len(re.findall(r"<figure ", html)) >= 2
     for text in ("22 claims:", "dlmexp run experiment=class-log dataset=ringnorm", "made-up", "dlmexp plot class-log"):
         assert text in outline.text
 
