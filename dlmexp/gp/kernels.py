@@ -48,8 +48,8 @@ class RBF(Stationary):
     """`s exp(-|x - x'|^2 / 2 l^2)`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
-        if fused(X1) and (X1 is X2 or not X2.requires_grad):
-            return _Fused.apply(X1, None if X1 is X2 else X2, hyper["lengthscale"], hyper["outputscale"], False)  # pyright: ignore[reportReturnType]
+        if has_fused(self, X1, X2):
+            return _fused(X1, X2, hyper, matern=False)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with the others.
         s = torch.nn.functional.pad(hyper["outputscale"].log()[..., None, None], (left.shape[-1] - 1, 0))
@@ -60,10 +60,15 @@ class Matern52(Stationary):
     """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
-        if fused(X1) and (X1 is X2 or not X2.requires_grad):
-            return _Fused.apply(X1, None if X1 is X2 else X2, hyper["lengthscale"], hyper["outputscale"], True)  # pyright: ignore[reportReturnType]
+        if has_fused(self, X1, X2):
+            return _fused(X1, X2, hyper, matern=True)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         return _Matern52.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
+
+
+def has_fused(kernel: Kernel, Z: Tensor, X: Tensor) -> bool:
+    """Whether the GPU kernels of `fused.stationary` compute this kernel between Z and X, and its gradients in Z."""
+    return type(kernel) in (RBF, Matern52) and fused(Z) and (Z is X or not X.requires_grad)
 
 
 rbf = KERNELS.add("rbf", RBF("rbf"))
@@ -80,6 +85,10 @@ def _factors(X1: Tensor, X2: Tensor, lengthscale: Tensor) -> tuple[Tensor, Tenso
     if lengthscale.shape[-1] == 1:
         square = square.sum(-1, keepdim=True)
     return left, torch.cat([X2, square, torch.ones_like(X2[..., :1])], -1)
+
+
+def _fused(Z: Tensor, X: Tensor, hyper: Hyper, matern: bool) -> Float[Tensor, "B M N"]:
+    return _Fused.apply(Z, None if Z is X else X, hyper["lengthscale"], hyper["outputscale"], matern)  # pyright: ignore[reportReturnType]
 
 
 class _Fused(torch.autograd.Function):

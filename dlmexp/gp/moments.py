@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import factorise, pullback
+from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.kernels import Kernel, has_fused
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
 from dlmexp.gp.products import triangular_product
 from dlmexp.gp.rows import sum_over_rows
@@ -51,7 +52,12 @@ def moments(
     y = y - of_rows["mean"][..., None]
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), *small, y)  # pyright: ignore[reportGeneralTypeIssues]
+        if has_fused(kernel, of_rows["Z"], X):
+            from dlmexp.gp.fused.projected import moments_of_stationary
+
+            AA, Ay = moments_of_stationary(kernel, of_rows, X, *small, y)
+        else:
+            AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), *small, y)  # pyright: ignore[reportGeneralTypeIssues]
         return AA, Ay.to(PARAMETERS)
 
     AA, Ay = sum_over_rows(piece, X, y, rows_at_once)
@@ -68,23 +74,36 @@ class _Moments(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        A = triangular_product(Luu_inv, Kuf)
-        AA = row_gram(A)
-        Ay = (A @ y.unsqueeze(-1)).squeeze(-1)
+        A, AA, Ay = moments_of_rows(Kuf, Luu_inv, y)
         ctx.save_for_backward(Luu_inv, y, A, AA, Ay)
         return AA, Ay
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None]:
         Luu_inv, y, A, AA, Ay = ctx.saved_tensors
-        G, AA = as_rows(A, grads[0] + grads[0].mT, AA)
-        g = grads[1].unsqueeze(-1)
-        d_Kuf = d_Kuu = d_y = None
-        if ctx.needs_input_grad[0]:
-            d_Kuf = ((Luu_inv.mT @ G) @ A).addcmul_(Luu_inv.mT @ g, y.unsqueeze(-2))
-        if ctx.needs_input_grad[1]:
-            d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
-        if ctx.needs_input_grad[3]:
-            d_y = (g.mT @ A).squeeze(-2)
-        return d_Kuf, d_Kuu, None, d_y
+        V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, *grads)
+        d_y = (grads[1].unsqueeze(-2) @ A).squeeze(-2) if ctx.needs_input_grad[3] else None
+        return V.addcmul_(w.unsqueeze(-1), y.unsqueeze(-2)), d_Kuu, None, d_y
+
+
+def moments_of_rows(
+    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], y: Float[Tensor, "B N"]
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
+    """A, A A^T and A y."""
+    A = triangular_product(Luu_inv, Kuf)
+    if fused(A) and A.dtype == PARAMETERS:
+        from dlmexp.gp.fused.marginals import weighted_gram
+
+        return A, *weighted_gram(A, None, y)
+    return A, row_gram(A), (A @ y.unsqueeze(-1)).squeeze(-1)
+
+
+def moment_gradients(
+    Luu_inv: Tensor, A: Tensor, AA: Tensor, Ay: Tensor, d_AA: Tensor, d_Ay: Tensor
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu."""
+    G, AA = as_rows(A, d_AA + d_AA.mT, AA)
+    g = d_Ay.unsqueeze(-1)
+    d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
+    return (Luu_inv.mT @ G) @ A, (Luu_inv.mT @ g).squeeze(-1), d_Kuu

@@ -13,16 +13,17 @@ from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
+from dlmexp.gp.kernels import Kernel, has_fused
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, symmetrised
 from dlmexp.gp.products import symmetric_product, triangular_product
 
 
 class Projection(NamedTuple):
-    """What the marginals at inputs X need of the kernel and the inducing inputs."""
+    """What the marginals at inputs X need of the kernel and the inducing inputs; `hyper` is of the rows' type."""
 
-    Kuf: Float[Tensor, "B M N"]
-    kff: Float[Tensor, "B N"]
+    kernel: Kernel
+    hyper: Hyper
+    X: Float[Tensor, "B N D"]
     Kuu: Factor
 
     @property
@@ -31,29 +32,39 @@ class Projection(NamedTuple):
         return self.Kuu.ok
 
     @property
+    def Kuf(self) -> Float[Tensor, "B M N"]:
+        return self.kernel(self.hyper["Z"], self.X, self.hyper)
+
+    @property
+    def kff(self) -> Float[Tensor, "B N"]:
+        """The diagonal of Kff."""
+        return self.kernel.diagonal(self.X, self.hyper)
+
+    @property
     def A(self) -> Float[Tensor, "B M N"]:
         """`Luu^-1 Kuf`, for those who compute it once (the fixed variants)."""
-        return as_rows(self.Kuf, self.Kuu.inverse)[0] @ self.Kuf
+        return as_rows(self.X, self.Kuu.inverse)[0] @ self.Kuf
 
 
 def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
-    """Kuf, the diagonal of Kff, and the factor of Kuu with a relative jitter."""
+    """With the factor of Kuu with a relative jitter."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
-    return projected(kernel, hyper_as_rows(X, hyper), X, Kuu)
-
-
-def projected(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], Kuu: Factor) -> Projection:
-    """The same with a known factor; `hyper` of the rows' type."""
-    return Projection(kernel(hyper["Z"], X, hyper), kernel.diagonal(X, hyper), Kuu)
+    return Projection(kernel, hyper_as_rows(X, hyper), X, Kuu)
 
 
 def marginals(
     p: Projection, mean: Float[Tensor, "B"], m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
     """mu, v of q(f_i) at the projected inputs, differentiable in all. L may be any square root of q's covariance."""
-    mean, *small = as_rows(p.Kuf, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
-    fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
-    return mean[..., None] + fit, positive(p.kff + gain, p.kff)
+    mean, *small = as_rows(p.X, mean, p.Kuu.K, p.Kuu.inverse.detach(), m, L)
+    if has_fused(p.kernel, p.hyper["Z"], p.X):
+        from dlmexp.gp.fused.projected import marginals_of_stationary
+
+        fit, gain = marginals_of_stationary(p.kernel, p.hyper, p.X, *small)
+    else:
+        fit, gain = _Marginals.apply(p.Kuf, *small)  # pyright: ignore[reportGeneralTypeIssues]
+    kff = p.kff
+    return mean[..., None] + fit, positive(kff + gain, kff)
 
 
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
@@ -87,32 +98,41 @@ class _Marginals(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-        S = L @ L.mT
-        S.diagonal(dim1=-2, dim2=-1).sub_(1)
-        A = triangular_product(Luu_inv, Kuf)
-        V = (Luu_inv.mT @ S) @ A
+        A, V = products(Kuf, Luu_inv, L)
         ctx.save_for_backward(Luu_inv, m, L, A, V)
-        if fused(A):
-            from dlmexp.gp.fused.marginals import column_sums
-
-            return column_sums(m, A, Kuf.contiguous(), V)
         return (m.unsqueeze(-2) @ A).squeeze(-2), _column_sums(Kuf * V)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, None, Tensor, Tensor]:
         Luu_inv, m, L, A, V = ctx.saved_tensors
         g, h = grads
-        Ah, r = _weighted(A, h, g)
-        P = symmetrised(symmetric_product(Ah, A))
-        PL = P @ L
-        d_Kuf = d_Kuu = None
+        d_Kuf = None
         if ctx.needs_input_grad[0]:
-            d_Kuf = _with_outer(V, h, (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1), g)
-        if ctx.needs_input_grad[1]:
-            SP = L @ PL.mT - P
-            d_Kuu = -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2))
-        return d_Kuf, d_Kuu, None, r, 2 * PL
+            w = Luu_inv.mT @ m.unsqueeze(-1)
+            d_Kuf = (V * (2 * h).unsqueeze(-2)).addcmul_(w, g.unsqueeze(-2))
+        d_Kuu, d_m, d_L = small_gradients(Luu_inv, m, L, A, g, h)
+        return d_Kuf, d_Kuu, None, d_m, d_L
+
+
+def products(
+    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
+    """A and V of `_Marginals`."""
+    S = L @ L.mT
+    S.diagonal(dim1=-2, dim2=-1).sub_(1)
+    A = triangular_product(Luu_inv, Kuf)
+    return A, (Luu_inv.mT @ S) @ A
+
+
+def small_gradients(
+    Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """Those in Kuu, m and L of `_Marginals`."""
+    P, r = _weighted_gram(A, h, g)
+    PL = P @ L
+    SP = L @ PL.mT - P
+    return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
 
 
 class _KL(torch.autograd.Function):
@@ -141,22 +161,13 @@ class _KL(torch.autograd.Function):
         return m * grads[0][..., None], d_L
 
 
-def _weighted(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """`A diag(h)` and `A g`."""
-    if not fused(A):
-        return A * h.unsqueeze(-2), (A @ g.unsqueeze(-1)).squeeze(-1)
-    from dlmexp.gp.fused.marginals import weighted
+def _weighted_gram(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """`A diag(h) A^T` and `A g`."""
+    if fused(A) and A.dtype == PARAMETERS:
+        from dlmexp.gp.fused.marginals import weighted_gram
 
-    return weighted(A, h, g)
-
-
-def _with_outer(V: Tensor, h: Tensor, w: Tensor, g: Tensor) -> Tensor:
-    """`2 V diag(h) + w g^T`."""
-    if not fused(V):
-        return (V * (2 * h).unsqueeze(-2)).addcmul_(w.unsqueeze(-1), g.unsqueeze(-2))
-    from dlmexp.gp.fused.marginals import with_outer
-
-    return with_outer(V, h, w, g)
+        return weighted_gram(A, h, g)
+    return symmetrised(symmetric_product(A * h.unsqueeze(-2), A)), (A @ g.unsqueeze(-1)).squeeze(-1)
 
 
 def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel
-from dlmexp.gp.posterior import marginals, projected
+from dlmexp.gp.posterior import Projection, marginals
 from dlmexp.gp.precision import hyper_as_rows
 
 
@@ -28,7 +28,7 @@ def predict(
     of_rows = hyper_as_rows(X, hyper)
     mu, v = [], []
     for rows in X.split(rows_at_once or max(1, X.shape[-2]), dim=-2):
-        mu_rows, v_rows = marginals(projected(kernel, of_rows, rows, Kuu), hyper["mean"], m, L)
+        mu_rows, v_rows = marginals(Projection(kernel, of_rows, rows, Kuu), hyper["mean"], m, L)
         mu.append(mu_rows)
         v.append(v_rows)
     return torch.cat(mu, -1), torch.cat(v, -1)

@@ -53,16 +53,41 @@ def test_kernel_matrix_and_its_gradients(dtype, shape, matern, gram, random):
 
 def test_passes_over_the_projection(random):
     A, K, V = random(2, 45, 130), random(2, 45, 130), random(2, 45, 130)
-    m, h, g = random(2, 45), random(2, 130), random(2, 130)
+    m = random(2, 45)
     fit, gain = marginals.column_sums(m, A, K, V)
     torch.testing.assert_close(fit, (m[:, None] @ A)[:, 0])
     torch.testing.assert_close(gain, (K * V).sum(1))
-    Ah, r = marginals.weighted(A, h, g)
-    torch.testing.assert_close(Ah, A * h[:, None])
-    torch.testing.assert_close(r, (A @ g[..., None])[..., 0])
     torch.testing.assert_close(marginals.squares(A), A.square().sum(1))
-    outer = marginals.with_outer(V, h, m, g)
-    torch.testing.assert_close(outer, 2 * V * h[:, None] + m[..., None] * g[:, None])
+
+
+@pytest.mark.parametrize("weights", [True, False], ids=["weighted", "plain"])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31)])
+def test_gram_matrix(M, N, weights, random):
+    A, h, g = random(2, M, N), random(2, N), random(2, N)
+    P, r = marginals.weighted_gram(A, h if weights else None, g)
+    torch.testing.assert_close(P, (A * h[:, None] if weights else A) @ A.mT)
+    torch.testing.assert_close(P, P.mT, rtol=0, atol=1e-13)  # tiles on the diagonal are symmetric but for rounding
+    torch.testing.assert_close(r, (A @ g[..., None])[..., 0])
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "plain"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradient_that_is_made_on_the_way(shape, scaled, random):
+    B, M, N, D, P = SHAPES[shape]
+    Z, X, V = random(B, M, D), random(B, N, D), random(B, M, N)
+    l, s, h, w, g = 1 + random(B, P).abs(), 0.5 + random(B).abs(), random(B, N), random(B, M), random(B, N)
+    K = stationary.covariance(Z, X, l, s, False)
+    d_K = (V * h[:, None] if scaled else V) + w[..., None] * g[:, None]
+    found = stationary.pull(V, K, Z, X, l, s, False, outer=stationary.Outer(h if scaled else None, w, g))
+    for one, other in zip(found, stationary.pull(d_K, K, Z, X, l, s, False), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
+    Z, X = random(1, 3, 2), random(1, 4, 2)
+    Z[0, 1, 0] = torch.nan
+    K = stationary.covariance(Z, X, random(1, 1).abs(), random(1).abs(), False)
+    assert K[0].isnan().all(-1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("M", [1, 5, 32, 37, 74, 206])
@@ -165,7 +190,7 @@ def test_whole_steps(kind, rows, monkeypatch):
     made = in_float32(made) if rows == "float32" else made
     found = {}
     for through_kernels in (False, True):
-        for module in ("gp.kernels", "gp.posterior", "gp.cholesky", "training.step"):
+        for module in ("gp.kernels", "gp.posterior", "gp.moments", "gp.cholesky", "training.step"):
             monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
         state = State.fresh(made.initial(), STEPS)
         for _ in range(STEPS.iterations):

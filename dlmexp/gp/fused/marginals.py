@@ -1,7 +1,6 @@
 """What the sparse posterior does with arrays of [B, M, N] beside matrix products, each in one pass."""
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
@@ -10,6 +9,7 @@ from torch import Tensor
 from dlmexp.gp.fused.launch import chunks_of_rows
 
 TM, TN = 32, 64
+TG = 32  # tiles of a Gram matrix
 
 
 def column_sums(
@@ -23,28 +23,17 @@ def column_sums(
     return fit, gain
 
 
-def weighted(
-    A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"], g: Float[Tensor, "B N"]
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"]]:
-    """`A diag(h)` and `A g`."""
-    h, g = h.contiguous(), g.contiguous()
+def weighted_gram(
+    A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None, g: Float[Tensor, "B N"]
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
+    """`A diag(h) A^T` (h None: `A A^T`) and `A g`. Tiles below the diagonal are computed, and written above it too."""
+    h, g = None if h is None else h.contiguous(), g.contiguous()
     B, M, N = A.shape
-    tiles = triton.cdiv(M, TM)
-    chunks, rows = chunks_of_rows(N, TN, B * tiles, A.device)
-    Ah, r = torch.empty_like(A), A.new_empty(chunks, B, M)
-    _weighted[(chunks, tiles, B)](A, h, g, Ah, r, B, M, N, rows, TM, TN)
-    return Ah, r.sum(0) if chunks > 1 else r[0]
-
-
-def with_outer(
-    V: Float[Tensor, "B M N"], h: Float[Tensor, "B N"], w: Float[Tensor, "B M"], g: Float[Tensor, "B N"]
-) -> Float[Tensor, "B M N"]:
-    """`2 V diag(h) + w g^T`."""
-    h, w, g = h.contiguous(), w.contiguous(), g.contiguous()
-    B, M, N = V.shape
-    out = torch.empty_like(V)
-    _with_outer[(triton.cdiv(N, TN), triton.cdiv(M, TM), B)](V, h, w, g, out, M, N, TM, TN)
-    return out
+    tiles = triton.cdiv(M, TG)
+    chunks, rows = chunks_of_rows(N, TG, B * tiles * (tiles + 1) // 2, A.device)
+    P, r = A.new_empty(chunks, B, M, M), A.new_empty(chunks, B, M)
+    _weighted_gram[(chunks, tiles * tiles, B)](A, h, g, P, r, B, M, N, rows, tiles, h is not None, TG)
+    return (P.sum(0), r.sum(0)) if chunks > 1 else (P[0], r[0])
 
 
 def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
@@ -86,32 +75,34 @@ def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.conste
     tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)
 
 
-@triton.jit(do_not_specialize=["B", "M", "N", "rows"])
-def _weighted(A, h, g, Ah, r, B, M, N, rows, TM: tl.constexpr, TN: tl.constexpr):
+@triton.jit(do_not_specialize=["B", "M", "N", "rows", "tiles"])
+def _weighted_gram(A, h, g, P, r, B, M, N, rows, tiles, WEIGHTED: tl.constexpr, T: tl.constexpr):
     b = tl.program_id(2).to(tl.int64)
-    m = tl.program_id(1) * TM + tl.arange(0, TM)
-    first = tl.program_id(0) * rows
-    last = tl.minimum(first + rows, N)
-    total = tl.zeros([TM, TN], A.dtype.element_ty)
-    for start in range(first, last, TN):
-        n = start + tl.arange(0, TN)
-        inside = (m[:, None] < M) & (n[None, :] < last)
-        at = (b * M + m[:, None]) * N + n[None, :]
-        a = tl.load(A + at, mask=inside, other=0)
-        tl.store(Ah + at, a * tl.load(h + b * N + n, mask=n < last, other=0)[None, :], mask=inside)
-        total += a * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
-    tl.store(r + (tl.program_id(0) * B + b) * M + m, tl.sum(total, 1), mask=m < M)
-
-
-@triton.jit(do_not_specialize=["M", "N"])
-def _with_outer(V, h, w, g, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
-    b = tl.program_id(2).to(tl.int64)
-    m = tl.program_id(1) * TM + tl.arange(0, TM)
-    n = tl.program_id(0) * TN + tl.arange(0, TN)
-    inside = (m[:, None] < M) & (n[None, :] < N)
-    at = (b * M + m[:, None]) * N + n[None, :]
-    h_n = tl.load(h + b * N + n, mask=n < N, other=0)
-    g_n = tl.load(g + b * N + n, mask=n < N, other=0)
-    w_m = tl.load(w + b * M + m, mask=m < M, other=0)
-    value = 2 * tl.load(V + at, mask=inside, other=0) * h_n[None, :] + w_m[:, None] * g_n[None, :]
-    tl.store(out + at, value, mask=inside)
+    row = tl.program_id(1) // tiles
+    column = tl.program_id(1) % tiles
+    if column <= row:
+        i = row * T + tl.arange(0, T)
+        j = column * T + tl.arange(0, T)
+        first = tl.program_id(0) * rows
+        last = tl.minimum(first + rows, N)
+        dtype: tl.constexpr = A.dtype.element_ty
+        total = tl.zeros([T, T], dtype)
+        Ag = tl.zeros([T, T], dtype)
+        for start in range(first, last, T):
+            n = start + tl.arange(0, T)
+            left = tl.load(
+                A + (b * M + i[:, None]) * N + n[None, :], mask=(i[:, None] < M) & (n[None, :] < last), other=0
+            )
+            right = tl.load(
+                A + (b * M + j[None, :]) * N + n[:, None], mask=(j[None, :] < M) & (n[:, None] < last), other=0
+            )
+            Ag += left * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
+            if WEIGHTED:
+                left = left * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
+            total = tl.dot(left, right, total, out_dtype=dtype)
+        of_chunk = (tl.program_id(0) * B + b) * M
+        tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=(i[:, None] < M) & (j[None, :] < M))
+        if column == row:
+            tl.store(r + of_chunk + i, tl.sum(Ag, 1), mask=i < M)
+        else:
+            tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=(i[:, None] < M) & (j[None, :] < M))

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 T = 1024
+PIECE = 4096  # entries of a matrix that one program sums
 
 
 def added_to_diagonal(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Float[Tensor, "B M M"]:
@@ -24,9 +25,10 @@ def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]
     """KL(N(m, L L^T) || N(0, I)), L triangular."""
     m, L = m.contiguous(), L.contiguous()
     B, M = m.shape
-    out = m.new_empty(B)
-    _kl[(B,)](m, L, out, M, triton.next_power_of_2(M), T)
-    return out
+    pieces = triton.cdiv(M * M, PIECE)
+    out = m.new_empty(pieces, B)
+    _kl[(pieces, B)](m, L, out, M, B, triton.next_power_of_2(M), T, PIECE)
+    return out.sum(0)
 
 
 def kl_gradients(
@@ -51,19 +53,22 @@ def _added_to_diagonal(K, jitter, out, M, MP: tl.constexpr, T: tl.constexpr):
     tl.store(out + b * M * M + i, tl.where(i % (M + 1) == 0, value + added, value), mask=i < M * M)
 
 
-@triton.jit(do_not_specialize=["M"])
-def _kl(m, L, out, M, MP: tl.constexpr, T: tl.constexpr):
-    b = tl.program_id(0).to(tl.int64)
-    j = tl.arange(0, MP)
-    mean = tl.load(m + b * M + j, mask=j < M, other=0)
-    diagonal = tl.load(L + b * M * M + j * (M + 1), mask=j < M, other=1)
+@triton.jit(do_not_specialize=["M", "B"])
+def _kl(m, L, out, M, B, MP: tl.constexpr, T: tl.constexpr, PIECE: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0) * PIECE
     squares = tl.zeros([T], m.dtype.element_ty)
-    for start in range(0, M * M, T):
+    for start in range(first, first + PIECE, T):
         i = start + tl.arange(0, T)
         value = tl.load(L + b * M * M + i, mask=i < M * M, other=0)
         squares += value * value
-    total = 0.5 * (tl.sum(mean * mean, 0) + tl.sum(squares, 0) - M) - tl.sum(tl.log(tl.abs(diagonal)), 0)
-    tl.store(out + b, total)
+    total = 0.5 * tl.sum(squares, 0)
+    if tl.program_id(0) == 0:
+        j = tl.arange(0, MP)
+        mean = tl.load(m + b * M + j, mask=j < M, other=0)
+        diagonal = tl.load(L + b * M * M + j * (M + 1), mask=j < M, other=1)
+        total += 0.5 * (tl.sum(mean * mean, 0) - M) - tl.sum(tl.log(tl.abs(diagonal)), 0)
+    tl.store(out + tl.program_id(0) * B + b, total)
 
 
 @triton.jit(do_not_specialize=["M"])

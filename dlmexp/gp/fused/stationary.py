@@ -1,7 +1,8 @@
 """Matrices of a stationary kernel from inputs and lengthscales in one pass, and its gradients in one pass more."""
 # pyright: reportMissingImports=false, reportIndexIssue=false
 
-import torch
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 from jaxtyping import Float
@@ -9,7 +10,16 @@ from torch import Tensor
 
 from dlmexp.gp.fused.launch import chunks_of_rows, tile
 
-TM, TN = 32, 64
+TM, TN = 32, 64  # of a matrix
+TR = 32  # rows at a time in its gradients
+
+
+class Outer(NamedTuple):
+    """What makes the gradient `V diag(h) + w g^T` (h None: `V + w g^T`) of V."""
+
+    h: Float[Tensor, "B N"] | None
+    w: Float[Tensor, "B M"]
+    g: Float[Tensor, "B N"]
 
 
 def covariance(
@@ -20,53 +30,68 @@ def covariance(
     (B, M, D), N = Z.shape, X.shape[1]
     K = Z.new_empty(B, M, N)
     grid = (triton.cdiv(N, TN), triton.cdiv(M, TM), B)
-    _covariance[grid](Z, X, l, s, K, *X.stride(), M, N, D, l.shape[1] > 1, matern, TM, TN)
+    _covariance[grid](Z, X, l, s, K, *X.stride(), M, N, D, l.shape[1] > 1, matern, tile(D), TM, TN)
     return K
 
 
 def pull(
-    d_K: Float[Tensor, "B M N"],
+    V: Float[Tensor, "B M N"],
     K: Float[Tensor, "B M N"],
     Z: Float[Tensor, "B M D"],
     X: Float[Tensor, "B N D"],
     l: Float[Tensor, "B P"],
     s: Float[Tensor, "B"],
     matern: bool,
-    gram: bool,
+    gram: bool = False,
+    outer: Outer | None = None,
 ) -> tuple[Float[Tensor, "B M D"], Float[Tensor, "B P"], Float[Tensor, "B"]]:
-    """Gradients in Z, l and s from that in K; `gram`: X is Z, which then gets the gradients of both sides.
+    """Gradients in Z, l and s from that in K, which is V or what `outer` makes of it; `gram`: X is Z, which then gets
+    the gradients of both sides.
 
-    With `G = d_K dK/dE`, E = -r^2 / 2, all of them are sums over rows of G times 1, x and x^2. One pass makes G and
-    the sums of single numbers; those of x are a matrix product."""
-    d_K, Z, l, s = (t.contiguous() for t in (d_K, Z, l, s))
+    With `G = d_K dK/dE`, E = -r^2 / 2, all of them are sums over rows of G times 1, x and x^2: a matrix product of G,
+    tile by tile, without writing G."""
+    V, Z, l, s = (t.contiguous() for t in (V + V.mT if gram else V, Z, l, s))
     (B, M, D), N = Z.shape, X.shape[1]
-    ard, tiles = l.shape[1] > 1, triton.cdiv(M, TM)
-    chunks, rows = chunks_of_rows(N, TN, B * tiles, Z.device)
-    G, sums = torch.empty_like(K), Z.new_empty(chunks, B, M, 3)
-    _weighted[(chunks, tiles, B)](
-        d_K, K, Z, X, l, s, G, sums, *X.stride(), B, M, N, D, rows, ard, matern, gram, TM, TN
+    ard, tiles, DP = l.shape[1] > 1, triton.cdiv(M, TM), tile(D + 3)
+    chunks, rows = chunks_of_rows(N, TR, B * tiles, Z.device)
+    sums = Z.new_empty(chunks, B, M, DP)
+    squares = Z.new_empty(chunks, B, M, DP) if ard else sums
+    h, w, g = (None if part is None else part.contiguous() for part in outer or (None, None, None))
+    _pull[(chunks, tiles, B)](
+        V, h, w, g, K, Z, X, l, s, sums, squares, *X.stride(), B, M, N, D, rows,
+        h is not None, outer is not None, ard, matern, DP, TM, TR,
     )  # fmt: skip
-    Gx = G @ X
-    Gxx = G @ X.square() if ard else Gx
-    d_Z, d_l, d_s = torch.empty_like(Z), torch.empty_like(l), torch.empty_like(s)
-    _gradients[(B,)](Gx, Gxx, sums, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D, ard, gram, tile(D), TM)
+    d_Z, d_l, d_s = Z.new_empty(B, M, D), l.new_empty(l.shape), s.new_empty(B)
+    _gradients[(B,)](sums, squares, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D, ard, matern, gram, DP, TM)
     return d_Z, d_l, d_s
 
 
 @triton.jit
 def _scaled_square_distance(
     Z, X, l, b, m, n, XB, XN, XD, M, N, D,
-    ARD: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, dtype: tl.constexpr,
+    ARD: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, dtype: tl.constexpr,
 ):  # fmt: skip
-    r2 = tl.zeros([TM, TN], dtype)
-    for d in range(D):
-        z = tl.load(Z + (b * M + m) * D + d, mask=m < M, other=0)
-        x = tl.load(X + b * XB + n * XN + d * XD, mask=n < N, other=0)
+    """In float64 `|z|^2 - 2 z x + |x|^2`, which tensor cores compute; in float32 that would lose small distances."""
+    if dtype == tl.float64:
+        d = tl.arange(0, DP)
+        z = tl.load(Z + (b * M + m[:, None]) * D + d[None, :], mask=(m[:, None] < M) & (d[None, :] < D), other=0)
+        at = b * XB + n[None, :].to(tl.int64) * XN + d[:, None] * XD
+        x = tl.load(X + at, mask=(n[None, :] < N) & (d[:, None] < D), other=0)
         if ARD:
-            scale = 1 / tl.load(l + b * D + d)
-            z, x = z * scale, x * scale
-        difference = z[:, None] - x[None, :]
-        r2 += difference * difference
+            scale = 1 / tl.load(l + b * D + d, mask=d < D, other=1)
+            z, x = z * scale[None, :], x * scale[:, None]
+        r2 = tl.sum(z * z, 1)[:, None] + tl.sum(x * x, 0)[None, :] - 2 * tl.dot(z, x, out_dtype=dtype)
+        r2 = tl.where(r2 < 0, 0, r2)  # by rounding; what is not a number stays that
+    else:
+        r2 = tl.zeros([TM, TN], dtype)
+        for i in range(D):
+            z = tl.load(Z + (b * M + m) * D + i, mask=m < M, other=0)
+            x = tl.load(X + b * XB + n.to(tl.int64) * XN + i * XD, mask=n < N, other=0)
+            if ARD:
+                scale = 1 / tl.load(l + b * D + i)
+                z, x = z * scale, x * scale
+            difference = z[:, None] - x[None, :]
+            r2 += difference * difference
     if not ARD:
         scale = 1 / tl.load(l + b)
         r2 = r2 * (scale * scale)
@@ -76,12 +101,12 @@ def _scaled_square_distance(
 @triton.jit(do_not_specialize=["XB", "XN", "XD", "M", "N", "D"])
 def _covariance(
     Z, X, l, s, K, XB, XN, XD, M, N, D,
-    ARD: tl.constexpr, MATERN: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+    ARD: tl.constexpr, MATERN: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
-    r2 = _scaled_square_distance(Z, X, l, b, m, n, XB, XN, XD, M, N, D, ARD, TM, TN, K.dtype.element_ty)
+    r2 = _scaled_square_distance(Z, X, l, b, m, n, XB, XN, XD, M, N, D, ARD, DP, TM, TN, K.dtype.element_ty)
     scale = tl.load(s + b)
     if MATERN:
         u = tl.sqrt(5 * r2)
@@ -93,50 +118,58 @@ def _covariance(
 
 
 @triton.jit(do_not_specialize=["XB", "XN", "XD", "B", "M", "N", "D", "rows"])
-def _weighted(
-    d_K, K, Z, X, l, s, G, sums, XB, XN, XD, B, M, N, D, rows,
-    ARD: tl.constexpr, MATERN: tl.constexpr, GRAM: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+def _pull(
+    V, h, w, g, K, Z, X, l, s, sums, squares, XB, XN, XD, B, M, N, D, rows,
+    SCALED: tl.constexpr, OUTER: tl.constexpr, ARD: tl.constexpr, MATERN: tl.constexpr,
+    DP: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
-    """G, and over the rows of a chunk the sums of G, G |x|^2 and d_K K."""
+    """Over the rows of a chunk the sums of G x, and in columns D to D + 2 those of G, G |x|^2 and d_K K; with ARD, in
+    `squares`, of G x^2."""
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
+    d = tl.arange(0, DP)
     first = tl.program_id(0) * rows
     last = tl.minimum(first + rows, N)
     dtype: tl.constexpr = K.dtype.element_ty
-    G1 = tl.zeros([TM, TN], dtype)
-    Gx2 = tl.zeros([TM, TN], dtype)
+    total = tl.zeros([TM, DP], dtype)
+    total_squares = tl.zeros([TM, DP], dtype)
     dK1 = tl.zeros([TM, TN], dtype)
+    if OUTER:
+        w_m = tl.load(w + b * M + m, mask=m < M, other=0)
     for start in range(first, last, TN):
         n = start + tl.arange(0, TN)
         inside = (m[:, None] < M) & (n[None, :] < last)
         at = (b * M + m[:, None]) * N + n[None, :]
-        g = tl.load(d_K + at, mask=inside, other=0)
-        if GRAM:
-            g += tl.load(d_K + (b * M + n[None, :]) * N + m[:, None], mask=inside, other=0)
-        value = g * tl.load(K + at, mask=inside, other=0)
+        d_K = tl.load(V + at, mask=inside, other=0)
+        if SCALED:
+            d_K = d_K * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
+        if OUTER:
+            d_K += w_m[:, None] * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
+        G = d_K * tl.load(K + at, mask=inside, other=0)
         if MATERN:
-            dK1 += value
-            r2 = _scaled_square_distance(Z, X, l, b, m, n, XB, XN, XD, M, N, D, ARD, TM, TN, dtype)
-            u = tl.sqrt(5 * r2)
-            value = g * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
-        tl.store(G + at, value, mask=inside)
-        G1 += value
-        if not ARD:
-            x2 = tl.zeros([TN], dtype)
-            for d in range(D):
-                x = tl.load(X + b * XB + n * XN + d * XD, mask=n < last, other=0)
-                x2 += x * x
-            Gx2 += value * x2[None, :]
-    row = sums + ((tl.program_id(0) * B + b) * M + m) * 3
-    tl.store(row, tl.sum(G1, 1), mask=m < M)
-    tl.store(row + 1, tl.sum(Gx2, 1), mask=m < M)
-    tl.store(row + 2, tl.sum(dK1 if MATERN else G1, 1), mask=m < M)
+            dK1 += G
+            u = tl.sqrt(5 * _scaled_square_distance(Z, X, l, b, m, n, XB, XN, XD, M, N, D, ARD, DP, TM, TN, dtype))
+            G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
+        at = b * XB + n[:, None].to(tl.int64) * XN + d[None, :] * XD
+        x = tl.load(X + at, mask=(n[:, None] < last) & (d[None, :] < D), other=0)
+        if ARD:
+            total_squares = tl.dot(G, x * x, total_squares, input_precision="ieee", out_dtype=dtype)
+        else:
+            x = tl.where(d[None, :] == D + 1, tl.sum(x * x, 1)[:, None], x)
+        x = tl.where(d[None, :] == D, 1.0, x).to(dtype)
+        total = tl.dot(G, x, total, input_precision="ieee", out_dtype=dtype)
+    if MATERN:
+        total = tl.where(d[None, :] == D + 2, tl.sum(dK1, 1)[:, None], total)
+    at = ((tl.program_id(0) * B + b) * M + m[:, None]) * DP + d[None, :]
+    tl.store(sums + at, total, mask=m[:, None] < M)
+    if ARD:
+        tl.store(squares + at, total_squares, mask=m[:, None] < M)
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
 def _gradients(
-    Gx_, Gxx_, sums, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
-    ARD: tl.constexpr, GRAM: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr,
+    sums, squares, Z, l, s, d_Z, d_l, d_s, chunks, B, M, D,
+    ARD: tl.constexpr, MATERN: tl.constexpr, GRAM: tl.constexpr, DP: tl.constexpr, TM: tl.constexpr,
 ):  # fmt: skip
     """d_z = sum G (x - z) / l^2, d_l = sum G (x - z)^2 / l^3, d_s = sum d_K K / s."""
     b = tl.program_id(0).to(tl.int64)
@@ -144,31 +177,29 @@ def _gradients(
     dtype: tl.constexpr = Z.dtype.element_ty
     lengths = tl.load(l + (b * D + d if ARD else b + d * 0), mask=d < D, other=1)
     total_l = tl.zeros([DP], dtype)
-    total_s = tl.zeros([TM], dtype)
+    total_s = tl.zeros([TM, DP], dtype)
     for start in range(0, M, TM):
         m = start + tl.arange(0, TM)
+        Gx = tl.zeros([TM, DP], dtype)
+        Gx2 = tl.zeros([TM, DP], dtype)
+        for chunk in range(chunks):
+            at = ((chunk * B + b) * M + m[:, None]) * DP + d[None, :]
+            Gx += tl.load(sums + at, mask=m[:, None] < M, other=0)
+            if ARD:
+                Gx2 += tl.load(squares + at, mask=m[:, None] < M, other=0)
+        G1 = tl.sum(tl.where(d[None, :] == D, Gx, 0), 1)[:, None]
+        total_s += tl.where(d[None, :] == (D + 2 if MATERN else D), Gx, 0)
+        if not ARD:
+            Gx2 = tl.where(d[None, :] == 0, tl.sum(tl.where(d[None, :] == D + 1, Gx, 0), 1)[:, None], 0)
         there = (m[:, None] < M) & (d[None, :] < D)
         at = (b * M + m[:, None]) * D + d[None, :]
-        G1 = tl.zeros([TM], dtype)
-        Gx2 = tl.zeros([TM], dtype)
-        for chunk in range(chunks):
-            row = sums + ((chunk * B + b) * M + m) * 3
-            G1 += tl.load(row, mask=m < M, other=0)
-            Gx2 += tl.load(row + 1, mask=m < M, other=0)
-            total_s += tl.load(row + 2, mask=m < M, other=0)
-        Gx = tl.load(Gx_ + at, mask=there, other=0)
         z = tl.load(Z + at, mask=there, other=0)
-        tl.store(d_Z + at, (Gx - z * G1[:, None]) / (lengths * lengths)[None, :], mask=there)
-        squares = z * z * G1[:, None] - 2 * z * Gx
-        if ARD:
-            squares += tl.load(Gxx_ + at, mask=there, other=0)
-        else:
-            squares += tl.where(d[None, :] == 0, Gx2[:, None], 0)
-        total_l += tl.sum(squares, 0)
+        tl.store(d_Z + at, (Gx - z * G1) / (lengths * lengths)[None, :], mask=there)
+        total_l += tl.sum(tl.where(there, z * z * G1 - 2 * z * Gx + Gx2, 0), 0)
     half = 0.5 if GRAM else 1.0
     total_l = total_l * half / (lengths * lengths * lengths)
     if ARD:
         tl.store(d_l + b * D + d, total_l, mask=d < D)
     else:
-        tl.store(d_l + b, tl.sum(tl.where(d < D, total_l, 0), 0))
-    tl.store(d_s + b, tl.sum(total_s, 0) * half / tl.load(s + b))
+        tl.store(d_l + b, tl.sum(total_l, 0))
+    tl.store(d_s + b, tl.sum(tl.sum(total_s, 1), 0) * half / tl.load(s + b))

@@ -1,0 +1,89 @@
+"""Marginals and moments of stationary kernels as functions of Z, lengthscale and outputscale: Kuf's gradient goes from
+the tiles in which it is computed straight into theirs, and is never written."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.fused.marginals import column_sums
+from dlmexp.gp.fused.stationary import Outer, covariance, pull
+from dlmexp.gp.hyperparameters import Hyper
+from dlmexp.gp.kernels import Kernel, Matern52
+from dlmexp.gp.moments import moment_gradients, moments_of_rows
+from dlmexp.gp.posterior import products, small_gradients
+
+
+def marginals_of_stationary(
+    kernel: Kernel,
+    hyper: Hyper,
+    X: Float[Tensor, "B N D"],
+    Kuu: Float[Tensor, "B M M"],
+    Luu_inv: Float[Tensor, "B M M"],
+    m: Float[Tensor, "B M"],
+    L: Float[Tensor, "B M M"],
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """A^T m and `A_i^T S A_i`, as `posterior._Marginals` has them."""
+    return _Marginals.apply(*_parameters(hyper), X, isinstance(kernel, Matern52), Kuu, Luu_inv, m, L)  # pyright: ignore[reportReturnType]
+
+
+def moments_of_stationary(
+    kernel: Kernel,
+    hyper: Hyper,
+    X: Float[Tensor, "B N D"],
+    Kuu: Float[Tensor, "B M M"],
+    Luu_inv: Float[Tensor, "B M M"],
+    y: Float[Tensor, "B N"],
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
+    """A A^T and A y, as `moments._Moments` has them."""
+    return _Moments.apply(*_parameters(hyper), X, isinstance(kernel, Matern52), Kuu, Luu_inv, y)  # pyright: ignore[reportReturnType]
+
+
+def _parameters(hyper: Hyper) -> tuple[Tensor, Tensor, Tensor]:
+    return hyper["Z"], hyper["lengthscale"], hyper["outputscale"]
+
+
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool,
+        Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        K = covariance(Z, X, l, s, matern)
+        A, V = products(K, Luu_inv, L)
+        ctx.save_for_backward(Z, l, s, X, Luu_inv, m, L, K, A, V)
+        ctx.matern = matern
+        return column_sums(m, A, K, V)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        Z, l, s, X, Luu_inv, m, L, K, A, V = ctx.saved_tensors
+        g, h = grads
+        w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
+        d_Z, d_l, d_s = pull(V, K, Z, X, l, s, ctx.matern, outer=Outer(2 * h, w, g))
+        d_Kuu, d_m, d_L = small_gradients(Luu_inv, m, L, A, g, h)
+        return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
+
+
+class _Moments(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool, Kuu: Tensor, Luu_inv: Tensor, y: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        K = covariance(Z, X, l, s, matern)
+        A, AA, Ay = moments_of_rows(K, Luu_inv, y)
+        ctx.save_for_backward(Z, l, s, X, Luu_inv, y, K, A, AA, Ay)
+        ctx.matern = matern
+        return AA, Ay
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        Z, l, s, X, Luu_inv, y, K, A, AA, Ay = ctx.saved_tensors
+        V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, *grads)
+        d_y = (grads[1].unsqueeze(-2) @ A).squeeze(-2) if ctx.needs_input_grad[7] else None
+        d_Z, d_l, d_s = pull(V, K, Z, X, l, s, ctx.matern, outer=Outer(None, w, y))
+        return d_Z, d_l, d_s, None, None, d_Kuu, None, d_y
