@@ -98,11 +98,12 @@ class _Fused(torch.autograd.Function):
     def forward(
         ctx: Any, Z: Tensor, X: Tensor | None, lengthscale: Tensor, outputscale: Tensor, matern: bool
     ) -> Tensor:
-        from dlmexp.gp.fused.stationary import covariance
+        from dlmexp.gp.fused.stationary import covariance, right_factor
 
-        K = covariance(Z, Z if X is None else X, lengthscale, outputscale, matern)
-        ctx.save_for_backward(Z, X, lengthscale, outputscale, K)
-        ctx.matern = matern
+        right = right_factor(Z if X is None else X, lengthscale)
+        K = covariance(Z, right, lengthscale, outputscale, matern)
+        ctx.save_for_backward(Z, right, lengthscale, outputscale, K)
+        ctx.matern, ctx.gram = matern, X is None
         return K
 
     @staticmethod
@@ -110,8 +111,8 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
         from dlmexp.gp.fused.stationary import pull
 
-        Z, X, l, s, K = ctx.saved_tensors
-        d_Z, d_l, d_s = pull(grads[0], K, Z, Z if X is None else X, l, s, ctx.matern, gram=X is None)
+        Z, right, l, s, K = ctx.saved_tensors
+        d_Z, d_l, d_s = pull(grads[0], K, Z, right, l, s, ctx.matern, ctx.gram)
         return d_Z, None, d_l, d_s, None
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import factorise, pullback
-from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, has_fused
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
@@ -48,16 +47,16 @@ def moments(
 ) -> Moments:
     """The moments of all N rows, differentiable; with `rows_at_once`, memory is that of so many rows in both passes."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
-    of_rows, small = hyper_as_rows(X, hyper), as_rows(X, Kuu.K, Kuu.inverse.detach())
+    of_rows, (K, inverse) = hyper_as_rows(X, hyper), as_rows(X, Kuu.K, Kuu.inverse.detach())
     y = y - of_rows["mean"][..., None]
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         if has_fused(kernel, of_rows["Z"], X):
             from dlmexp.gp.fused.projected import moments_of_stationary
 
-            AA, Ay = moments_of_stationary(kernel, of_rows, X, *small, y)
+            AA, Ay = moments_of_stationary(kernel, of_rows, X, K, inverse, y)
         else:
-            AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), *small, y)  # pyright: ignore[reportGeneralTypeIssues]
+            AA, Ay = _Moments.apply(kernel(of_rows["Z"], X, of_rows), K, inverse, y)  # pyright: ignore[reportGeneralTypeIssues]
         return AA, Ay.to(PARAMETERS)
 
     AA, Ay = sum_over_rows(piece, X, y, rows_at_once)
@@ -92,10 +91,6 @@ def moments_of_rows(
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
     """A, A A^T and A y."""
     A = triangular_product(Luu_inv, Kuf)
-    if fused(A) and A.dtype == PARAMETERS:
-        from dlmexp.gp.fused.marginals import weighted_gram
-
-        return A, *weighted_gram(A, None, y)
     return A, row_gram(A), (A @ y.unsqueeze(-1)).squeeze(-1)
 
 

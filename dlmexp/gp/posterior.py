@@ -14,8 +14,8 @@ from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, has_fused
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, symmetrised
-from dlmexp.gp.products import symmetric_product, triangular_product
+from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
+from dlmexp.gp.products import gram, triangular_product
 
 
 class Projection(NamedTuple):
@@ -129,7 +129,7 @@ def small_gradients(
     Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
     """Those in Kuu, m and L of `_Marginals`."""
-    P, r = _weighted_gram(A, h, g)
+    P, r = symmetrised(gram(A, h)), (A @ g.unsqueeze(-1)).squeeze(-1)
     PL = P @ L
     SP = L @ PL.mT - P
     return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
@@ -159,15 +159,6 @@ class _KL(torch.autograd.Function):
         d_L = L * grads[0][..., None, None]
         d_L.diagonal(dim1=-2, dim2=-1).sub_(grads[0][..., None] / L.diagonal(dim1=-2, dim2=-1))
         return m * grads[0][..., None], d_L
-
-
-def _weighted_gram(A: Tensor, h: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """`A diag(h) A^T` and `A g`."""
-    if fused(A) and A.dtype == PARAMETERS:
-        from dlmexp.gp.fused.marginals import weighted_gram
-
-        return weighted_gram(A, h, g)
-    return symmetrised(symmetric_product(A * h.unsqueeze(-2), A)), (A @ g.unsqueeze(-1)).squeeze(-1)
 
 
 def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.products import symmetric_product
+from dlmexp.gp.products import gram
 
 PARAMETERS = torch.float64
 """The type of everything without an entry for every row."""
@@ -48,7 +48,7 @@ def row_gram(A: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
     a small t (a small beta or noise) was wrong by 1e-4 a row, in pieces by 2e-6 (cadata, n = 691). A piece has at least
     M / 2 rows, so that all of their products take no more than twice the memory of A."""
     if A.dtype == PARAMETERS:
-        return symmetric_product(A, A)
+        return gram(A)
     rows = max(ROWS_OF_A_PIECE, A.shape[-2] // 2)
     whole = A.shape[-1] // rows * rows
     pieces, rest = A[..., :whole].unflatten(-1, (-1, rows)).transpose(-3, -2), A[..., whole:]

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.gp.fused import fused
+
 LARGE_PRODUCT = 20_000_000  # entries of [B, M, N] from which two strips pay on a GPU
 TILE = 64  # of its products: a cut elsewhere wastes a part of one
 WIDTH = 45  # of a strip on a CPU; measured with M from 74 to 206
@@ -46,6 +48,15 @@ def triangular_product(
     for rows in strips:
         torch.bmm(R[:, rows, : rows.stop], K[:, : rows.stop], out=out[:, rows])
     return out
+
+
+def gram(A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None = None) -> Float[Tensor, "B M M"]:
+    """`A diag(h) A^T`, or `A A^T`."""
+    if fused(A) and A.dtype == torch.float64 and not (torch.is_grad_enabled() and A.requires_grad):
+        from dlmexp.gp.fused.marginals import weighted_gram
+
+        return weighted_gram(A, h)
+    return symmetric_product(A if h is None else A * h.unsqueeze(-2), A)
 
 
 def symmetric_product(left: Float[Tensor, "B M N"], right: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:

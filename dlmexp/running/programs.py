@@ -79,8 +79,8 @@ def program(
         X=data["X"],
         y=data["y"],
         parts={name: (data[f"X {name}"], data[f"y {name}"]) for name in PARTS if data[f"y {name}"].shape[1]},
-        seeds=torch.tensor(seeds, device=target.device),
-        index=torch.tensor([seeds.index(cell.seed) for cell in cells], device=target.device),
+        seed_of=seeds,
+        repetition_of=[seeds.index(cell.seed) for cell in cells],
     )
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)

@@ -40,15 +40,12 @@ def program_like(batch: tuple[Cell, ...], features: int, target: Target) -> Prog
     rows = min(first.n, MINIBATCHES * first.minibatch) if first.minibatch else first.n
     data = synthetic_data(len(seeds), rows, features, first.likelihood, target.device.type)
     X, y = (part.to(target.dtype) for part in data)
-    split = Split(
-        X, y, {}, torch.tensor(seeds, device=X.device),
-        torch.tensor([seeds.index(cell.seed) for cell in batch], device=X.device),
-    )  # fmt: skip
+    split = Split(X, y, {}, seeds, [seeds.index(cell.seed) for cell in batch])
     beta = torch.tensor([1.0 if cell.beta is None else cell.beta for cell in batch], dtype=X.dtype, device=X.device)
     shared = model(first)
     if first.variant != "fixed":
         return (Collapsed if first.form == "collapsed" else Joint)(shared, split, beta)
-    each = Split(X, y, {}, split.seeds, torch.arange(len(seeds), device=X.device))
+    each = Split(X, y, {}, seeds, list(range(len(seeds))))
     start = Joint(shared, each, torch.ones(len(seeds), dtype=X.dtype, device=X.device))
     values = start.initial_hyperparameters()
     hyper = constrain(values, start.positive, start.floors)

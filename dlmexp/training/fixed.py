@@ -1,8 +1,8 @@
 """Hyperparameters and inducing inputs fixed at those of another fit; only q is learned."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,7 +23,7 @@ class Fixed(Program):
         super().__post_init__()
         Z = self.hyper["Z"]
         self.jitter, self._ok = escalate(self.model.kernel(Z, Z, self.hyper), Z.new_full((len(Z),), FIRST_JITTER))
-        self._counts = torch.bincount(self.split.index, minlength=len(self.split.seeds)).tolist()
+        self._counts = [self.split.repetition_of.count(i) for i in range(len(Z))]
         self._Kuu = self._projected(self.split.X[:, :0]).Kuu
         self._whole = None if self.minibatched else self._shared(self.split.X)
 
@@ -45,10 +45,10 @@ class Fixed(Program):
     def hyperparameters(self, values: Tensors) -> Tensors:
         return self._per_cell()
 
-    def keep(self, cells: Int[Tensor, "K"]) -> "Fixed":
-        used = torch.unique(self.split.index[cells])
+    def keep(self, cells: Sequence[int]) -> "Fixed":
+        used = self.split.used_by(cells)
         hyper = {name: value[used] for name, value in self.hyper.items()}
-        return Fixed(self.model, self.split.keep(cells), self.beta[cells], hyper)
+        return Fixed(self.model, self.split.keep(cells), self.beta[list(cells)], hyper)
 
     def _per_cell(self) -> Tensors:
         return {name: value[self.split.index] for name, value in self.hyper.items()}

@@ -23,7 +23,7 @@ def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict
     """For each cell, straight after initialisation: 100 gradients g in the mean parameters against the true G, taken
     from 10 000 bMC samples as the paper does, and from quadrature beside it (suffix `_quadrature`)."""
     for i in range(len(program.beta)):
-        one = program.keep(torch.tensor([i], device=program.beta.device))
+        one = program.keep([i])
         g = torch.stack([_gradient(one, one.model.estimator, draw) for draw in range(DRAWS)])
         truths = {"": _gradient(one, BMC(TRUTH_SAMPLES), TRUTH_ITERATION), "_quadrature": _gradient(one, Exact(), 0)}
         result: dict[str, Any] = {"draws": DRAWS}

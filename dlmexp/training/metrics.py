@@ -35,8 +35,25 @@ class Final(NamedTuple):
     reliability: dict[str, np.ndarray]
 
 
+class Evaluation(NamedTuple):
+    """Metrics of every cell by part and name, and its bins on test rows: on the device, which may still be at work."""
+
+    cells: int
+    means: dict[str, dict[str, Float[Tensor, "B"]]]
+    bins: Reliability | None
+
+    def read(self) -> list[Final]:
+        """The same cell by cell; waits for the device."""
+        by_part = {part: metrics_of_cells(means) for part, means in self.means.items()}
+        arrays = self.bins.arrays() if self.bins else {}
+        return [
+            Final({part: cells[i] for part, cells in by_part.items()}, {name: bins[i] for name, bins in arrays.items()})
+            for i in range(self.cells)
+        ]
+
+
 @torch.no_grad()
-def evaluate(program: Program, posterior: Posterior, part: str) -> list[Metrics]:
+def evaluate(program: Program, posterior: Posterior, part: str) -> dict[str, Float[Tensor, "B"]]:
     """Mean metrics of every cell on one part of its split, without those of calibration: for learning curves."""
     sums: dict[str, Tensor] = {}
     for rows in _predictions(program, posterior, part):
@@ -45,37 +62,32 @@ def evaluate(program: Program, posterior: Posterior, part: str) -> list[Metrics]
 
 
 @torch.no_grad()
-def evaluate_finally(program: Program, posterior: Posterior) -> list[Final]:
+def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
     """Everything that is recorded of every cell: on all parts, with calibration where the objective predicts a
     variance."""
-    found = [Final({}, {}) for _ in program.beta]
+    means: dict[str, dict[str, Tensor]] = {}
+    bins: dict[str, Reliability] = {}
     for part in program.split.parts:
-        metrics, bins = _with_calibration(program, posterior, part)
-        for i, cell in enumerate(found):
-            cell.metrics[part] = metrics[i]
-            if bins is not None and part == "test":
-                cell.reliability.update(bins.arrays(i))
-    return found
+        sums: dict[str, Tensor] = {}
+        probabilities = []
+        has_distribution = program.model.objective.predicts_variance
+        for rows in _predictions(program, posterior, part):
+            _add(sums, rowwise(program, *rows))
+            if has_distribution:
+                _add(sums, rows.likelihood.calibration(rows.mu, rows.v, rows.y))
+                if program.model.likelihood.task == "binary":
+                    probabilities.append(rows.likelihood.mean(rows.mu, rows.v))
+        means[part] = _means(sums, program, part)
+        if probabilities:
+            bins[part] = reliability(torch.cat(probabilities, -1), program.split.parts[part][1][program.split.index])
+            means[part]["ece"] = bins[part].ece()
+    return Evaluation(len(program.beta), means, bins.get("test"))
 
 
-def _with_calibration(program: Program, posterior: Posterior, part: str) -> tuple[list[Metrics], Reliability | None]:
-    sums: dict[str, Tensor] = {}
-    probabilities = []
-    has_distribution = program.model.objective.predicts_variance
-    binary = has_distribution and program.model.likelihood.task == "binary"
-    for rows in _predictions(program, posterior, part):
-        _add(sums, rowwise(program, *rows))
-        if has_distribution:
-            _add(sums, rows.likelihood.calibration(rows.mu, rows.v, rows.y))
-        if binary:
-            probabilities.append(rows.likelihood.mean(rows.mu, rows.v))
-    metrics = _means(sums, program, part)
-    if not binary:
-        return metrics, None
-    bins = reliability(torch.cat(probabilities, -1), program.split.parts[part][1][program.split.index])
-    for cell, ece in zip(metrics, bins.ece().tolist(), strict=True):
-        cell["ece"] = ece
-    return metrics, bins
+def metrics_of_cells(means: dict[str, Float[Tensor, "B"]]) -> list[Metrics]:
+    """Metrics by name, of each cell; waits for the device."""
+    numbers = {name: values.tolist() for name, values in means.items()}
+    return [dict(zip(numbers, each, strict=True)) for each in zip(*numbers.values(), strict=True)]
 
 
 def _predictions(program: Program, posterior: Posterior, part: str) -> Iterator[Predictions]:
@@ -110,7 +122,6 @@ def _add(sums: dict[str, Tensor], rows: dict[str, Float[Tensor, "B N"]]) -> None
         sums[name] = sums[name] + total if name in sums else total
 
 
-def _means(sums: dict[str, Tensor], program: Program, part: str) -> list[Metrics]:
+def _means(sums: dict[str, Tensor], program: Program, part: str) -> dict[str, Tensor]:
     rows = program.split.parts[part][0].shape[1]
-    means = {name: (total / rows).tolist() for name, total in sums.items()}
-    return [{name: values[i] for name, values in means.items()} for i in range(len(program.beta))]
+    return {name: total / rows for name, total in sums.items()}

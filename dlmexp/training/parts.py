@@ -26,8 +26,7 @@ def divided(program: Program, state: State) -> list[tuple[Program, State]]:
     if count < 2:
         return [(program, state)]
     ends = [B * i // count for i in range(count + 1)]
-    cells = [torch.arange(a, b) for a, b in pairwise(ends)]
-    return [(program.keep(some), state.part(int(some[0]), int(some[-1]) + 1)) for some in cells]
+    return [(program.keep(range(a, b)), state.part(a, b)) for a, b in pairwise(ends)]
 
 
 def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Callable[[], None]:

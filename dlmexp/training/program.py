@@ -1,7 +1,7 @@
 """What a batch of cells computes: the objective of given parameters, and the posterior that results from them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -40,6 +40,10 @@ class Posterior(NamedTuple):
         one = slice(i, i + 1)
         hyper = {name: value[one] for name, value in self.hyper.items()}
         return Posterior(hyper, self.m[one], self.L[one], self.jitter[one])
+
+    def cpu(self) -> "Posterior":
+        hyper = {name: value.cpu() for name, value in self.hyper.items()}
+        return Posterior(hyper, self.m.cpu(), self.L.cpu(), self.jitter.cpu())
 
 
 @dataclass
@@ -129,9 +133,9 @@ class Program(ABC):
         found.setdefault("mean", torch.zeros_like(self.beta))
         return found
 
-    def keep(self, cells: Int[Tensor, "K"]) -> Self:
+    def keep(self, cells: Sequence[int]) -> Self:
         """The same for some of the cells."""
-        return replace(self, split=self.split.keep(cells), beta=self.beta[cells])
+        return replace(self, split=self.split.keep(cells), beta=self.beta[list(cells)])
 
     def load_minibatch(self, iteration: int) -> None:
         """Choose the rows of this iteration, for `objective` to read (all of them: nothing to do)."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
 BINS = 15
@@ -23,12 +23,9 @@ class Reliability:
         gaps = (self.p - self.y).abs() * self.rows
         return torch.where(self.rows > 0, gaps, 0.0).sum(-1) / self.rows.sum(-1)
 
-    def arrays(self, cell: int) -> dict[str, np.ndarray]:
-        """The bins of one cell as they are stored beside its record."""
-        return {
-            f"reliability_{field.name}": getattr(self, field.name)[cell].cpu().numpy().astype(np.float32)
-            for field in fields(self)
-        }
+    def arrays(self) -> dict[str, Float32[np.ndarray, "B bins"]]:
+        """As they are stored beside the record of each cell."""
+        return {f"reliability_{field.name}": getattr(self, field.name).float().cpu().numpy() for field in fields(self)}
 
 
 def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability:

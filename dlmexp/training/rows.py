@@ -16,8 +16,16 @@ class Split:
     X: Float[Tensor, "S N D"]
     y: Float[Tensor, "S N"]
     parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]  # "validation" and "test"
-    seeds: Int[Tensor, "S"]
-    index: Int[Tensor, "B"]
+    seed_of: list[int]  # each repetition
+    repetition_of: list[int]  # each cell
+    seeds: Int[Tensor, "S"] = field(init=False)  # the two on the device
+    index: Int[Tensor, "B"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seeds, self.index = (
+            torch.tensor(numbers, dtype=torch.int64, device=self.X.device)
+            for numbers in (self.seed_of, self.repetition_of)
+        )
 
     def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
         """Training inputs of every cell. On a GPU they lie feature by feature, as the kernel matrices read them."""
@@ -25,13 +33,18 @@ class Split:
             return self.X[self.index]
         return self.X.mT[self.index].contiguous().mT
 
-    def keep(self, cells: Int[Tensor, "K"]) -> "Split":
+    def used_by(self, cells: Sequence[int]) -> list[int]:
+        """The repetitions that these cells belong to."""
+        return sorted({self.repetition_of[cell] for cell in cells})
+
+    def keep(self, cells: Sequence[int]) -> "Split":
         """The same for some of the cells; repetitions that no cell needs any more are dropped."""
-        used, index = torch.unique(self.index[cells], return_inverse=True)
-        if len(used) == len(self.seeds):
-            return Split(self.X, self.y, self.parts, self.seeds, index)
+        used = self.used_by(cells)
+        of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
+        if len(used) == len(self.seed_of):
+            return Split(self.X, self.y, self.parts, self.seed_of, of_cells)
         parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
-        return Split(self.X[used], self.y[used], parts, self.seeds[used], index)
+        return Split(self.X[used], self.y[used], parts, [self.seed_of[i] for i in used], of_cells)
 
 
 def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu") -> Int[Tensor, "S n"]:
@@ -51,12 +64,8 @@ class Minibatches:
     split: Split
     size: int
     afresh: bool = False
-    _seeds: list[int] = field(init=False)
     _epoch: int = field(default=-1, init=False)
     _order: Tensor | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self._seeds = self.split.seeds.tolist()  # once: on a GPU it waits for all that is under way
 
     @property
     def per_epoch(self) -> int:
@@ -66,6 +75,6 @@ class Minibatches:
         """Row numbers of this iteration, one line per repetition."""
         epoch, step = divmod(iteration, self.per_epoch)
         if self._order is None or epoch != self._epoch:
-            self._order = shuffled(self._seeds, epoch, self.split.X.shape[1], self.split.X.device)
+            self._order = shuffled(self.split.seed_of, epoch, self.split.X.shape[1], self.split.X.device)
             self._epoch = epoch
         return self._order[:, step * self.size : (step + 1) * self.size]

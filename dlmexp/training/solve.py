@@ -20,7 +20,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
     began = perf_counter()
     m, L, loss = _at_all_betas(program) if program.model.objective.path else _cell_by_cell(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
-    measured = evaluate_finally(program, posterior)
+    measured, posterior = evaluate_finally(program, posterior).read(), posterior.cpu()
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     seconds = (perf_counter() - began) / len(program.beta)
     for i in range(len(program.beta)):

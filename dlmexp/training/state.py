@@ -1,6 +1,6 @@
 """All that changes while a batch trains: parameters, Adam's moments, who is still live, what was seen on the way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,9 +65,10 @@ class State:
             iteration=torch.zeros((), **whole),
         )
 
-    def keep(self, cells: Int[Tensor, "K"]) -> "State":
+    def keep(self, cells: Sequence[int]) -> "State":
         """The state of some of the cells."""
-        return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[cells])
+        index = torch.tensor(cells, device=self.outcome.device)
+        return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[index])
 
     def part(self, first: int, end: int) -> "State":
         """The state of consecutive cells: views of this one, but for the number of the iteration. They may change while

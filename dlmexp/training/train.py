@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from dlmexp.training.graph import stepper
-from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally
+from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.program import Posterior, Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
@@ -19,6 +19,7 @@ from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
 # only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
 COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
+FINISHED_TOGETHER = 0.1  # on a GPU, the share of a batch that has stopped when it is evaluated: one by one takes long
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Finished:
     hyperparameters: dict[str, np.ndarray]
     curve: Curve
     state: dict[str, np.ndarray]  # of a failed cell: its last good parameters
-    posterior: Posterior  # of this cell alone, on the device it was trained on
+    posterior: Posterior  # of this cell alone, on the CPU
 
 
 @dataclass
@@ -101,8 +102,7 @@ class Training:
         """Program and state of some of the cells."""
         if len(indices) == len(self.cells):
             return self.program, self.state
-        chosen = torch.tensor(indices, dtype=torch.int64, device=self.state.outcome.device)
-        return self.program.keep(chosen), self.state.keep(chosen)
+        return self.program.keep(indices), self.state.keep(indices)
 
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the cells."""
@@ -134,7 +134,7 @@ def train(
         live = training.live()  # not all of `unreported` where a checkpoint was written within a stretch
         iteration = training.iteration
         if settings.evaluate_every and iteration == 0:
-            _extend(training)
+            yield from _extend(training)
         stretch = min(_until(iteration, settings.check_every), settings.iterations - iteration)
         if settings.evaluate_every:
             stretch = min(stretch, _until(iteration, settings.evaluate_every))
@@ -156,11 +156,13 @@ def train(
         stopped = np.flatnonzero(unreported & ~now).tolist()
         if settings.evaluate_every:
             at_boundary = training.iteration % settings.evaluate_every == 0
-            _extend(training, None if at_boundary else stopped)
-        if stopped:
+            yield from _extend(training, None if at_boundary else stopped)
+        compact = now.any() and now.sum() <= compact_at * len(now)
+        wait = device == "cuda" and not settings.evaluate_every and len(stopped) < FINISHED_TOGETHER * len(now)
+        if stopped and (compact or not now.any() or not wait):
             yield from _finish(training, stopped)
             training.report(stopped)
-            if now.any() and now.sum() <= compact_at * len(now):
+            if compact:
                 training.keep(np.flatnonzero(now).tolist())
                 advance = stepper(training.program, training.state, settings, pool)
         between(training)
@@ -170,27 +172,30 @@ def _until(iteration: int, every: int) -> int:
     return every - iteration % every
 
 
-def _extend(training: Training, indices: list[int] | None = None) -> None:
+def _extend(training: Training, indices: list[int] | None = None) -> Iterator[None]:
     """Add an entry to the curves of all unreported cells (or of some), at the iteration their parameters are from."""
     outcome, stopped_at = training.state.outcome.tolist(), training.state.stopped_at.tolist()
     chosen = [i for i in range(len(outcome)) if outcome[i] != REPORTED] if indices is None else indices
     if not chosen:
         return
-    index = torch.tensor(chosen, dtype=torch.int64, device=training.state.outcome.device)
-    program, state = training.program.keep(index), training.state.keep(index)
-    for i, metrics in zip(
-        chosen, evaluate(program, program.posterior(state.values, state.jitter), "test"), strict=True
-    ):
+    program, state = training.program.keep(chosen), training.state.keep(chosen)
+    means = evaluate(program, program.posterior(state.values, state.jitter), "test")
+    if state.outcome.is_cuda:
+        yield None
+    for i, metrics in zip(chosen, metrics_of_cells(means), strict=True):
         curve = training.curves[i]
         if not curve.iterations or curve.iterations[-1] < stopped_at[i]:
             curve.iterations.append(stopped_at[i])
             curve.metrics.append(metrics)
 
 
-def _finish(training: Training, indices: list[int]) -> Iterator[Finished]:
+def _finish(training: Training, indices: list[int]) -> Iterator[Finished | None]:
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
-    measured = evaluate_finally(program, posterior)
+    evaluation = evaluate_finally(program, posterior)
+    if state.outcome.is_cuda:
+        yield None
+    measured, posterior = evaluation.read(), posterior.cpu()
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
     outcomes, stopped_at, accepted = (t.tolist() for t in (state.outcome, state.stopped_at, state.acceptance))

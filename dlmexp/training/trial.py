@@ -34,8 +34,7 @@ def joint_step(
 ) -> Callable[[], None]:
     """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
     X, y = synthetic_data(1, n, D, likelihood, device)
-    zero = torch.zeros(1, dtype=torch.int64, device=device)
-    split = Split(X, y, {}, zero, zero.expand(B).clone())
+    split = Split(X, y, {}, [0], [0] * B)
     kind = LIKELIHOODS[likelihood]
     model = Model(
         rbf, kind, kind.task == "binary", False, True, M, OBJECTIVES[objective], estimator or Exact(), minibatch=None

@@ -103,8 +103,7 @@ def test_it_trains_and_is_measured(objective, estimator):
     g = torch.Generator().manual_seed(0)
     X = torch.randn(1, 30, 2, generator=g, dtype=torch.float64)
     y = torch.poisson(X[..., 0].exp(), generator=g)
-    zero = torch.zeros(1, dtype=torch.int64)
-    split = Split(X, y, {"test": (X, y)}, zero, zero)
+    split = Split(X, y, {"test": (X, y)}, [0], [0])
     kind = LIKELIHOODS["negative_binomial"]
     model = Model(rbf, kind, False, False, True, 5, OBJECTIVES[objective], estimator, None, initial={"dispersion": 0.7})
     made = Joint(model, split, torch.ones(1, dtype=torch.float64))

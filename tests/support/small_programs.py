@@ -40,7 +40,7 @@ def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: 
         y = [targets(x, likelihood, g) for x, g in zip(X, generators, strict=True)]
         found[name] = (torch.stack(X).to(device), torch.stack(y).to(device))
     X, y = found.pop("train")
-    return Split(X, y, found, torch.arange(10, 10 + S, device=device), torch.tensor(list(index), device=device))
+    return Split(X, y, found, list(range(10, 10 + S)), list(index))
 
 
 def model(
@@ -91,7 +91,7 @@ def in_float32(made: Program) -> Program:
     """The same program on the same rows, rounded to float32."""
     s = made.split
     parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
-    return replace(made, split=Split(s.X.float(), s.y.float(), parts, s.seeds, s.index))
+    return replace(made, split=Split(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of))
 
 
 def trained(made: Program, settings: Settings) -> dict[int, Finished]:

@@ -43,7 +43,7 @@ def test_only_q_is_learned():
 
 def test_keeping_cells_keeps_their_values():
     fixed, _, q, _ = _pair()
-    jitter, chosen = torch.full((5,), FIRST_JITTER, dtype=torch.float64), torch.tensor([2, 4])
+    jitter, chosen = torch.full((5,), FIRST_JITTER, dtype=torch.float64), [2, 4]
     whole = fixed.objective(q, jitter, torch.tensor(0)).objective
     part = fixed.keep(chosen)
     assert isinstance(part, Fixed)

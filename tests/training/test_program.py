@@ -23,18 +23,18 @@ def test_minibatch_objectives_average_to_the_whole_one(kind):
 
 def test_keeping_cells_drops_repetitions_nobody_needs():
     made = program(index=(0, 1, 1))
-    part = made.keep(torch.tensor([1, 2]))
+    part = made.keep([1, 2])
     assert part.split.X.shape[0] == 1
     assert part.split.seeds.tolist() == [11]
     assert part.beta.tolist() == [1.0, 0.1]
     assert torch.equal(part.split.X[0], made.split.X[1])
-    assert made.keep(torch.tensor([0, 2])).split.seeds.tolist() == [10, 11]
+    assert made.keep([0, 2]).split.seeds.tolist() == [10, 11]
 
 
 def test_draws_follow_seed_and_iteration_alone():
     made = program(index=(0, 1, 1))
     here = made.draws(torch.tensor(5)).normal(2, N)
-    alone = made.keep(torch.tensor([2])).draws(torch.tensor(5)).normal(2, N)
+    alone = made.keep([2]).draws(torch.tensor(5)).normal(2, N)
     assert torch.equal(here[2:], alone)
     assert torch.equal(here[1], here[2])
     assert not torch.equal(here[0], here[1])

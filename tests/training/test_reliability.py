@@ -44,6 +44,6 @@ def test_ties_share_their_classes_so_that_order_does_not_matter():
 
 
 def test_what_is_stored_is_small():
-    arrays = reliability(torch.rand(2, 50), torch.ones(2, 50)).arrays(1)
+    arrays = reliability(torch.rand(2, 50), torch.ones(2, 50)).arrays()
     assert list(arrays) == ["reliability_p", "reliability_y", "reliability_rows"]
-    assert all(array.shape == (BINS,) and array.dtype == np.float32 for array in arrays.values())
+    assert all(array.shape == (2, BINS) and array.dtype == np.float32 for array in arrays.values())

@@ -50,7 +50,7 @@ def test_fresh_does_not_share_the_values_it_is_given():
 
 def test_parts():
     state = _state()
-    part = state.keep(torch.tensor([2, 0]))
+    part = state.keep([2, 0])
     assert torch.equal(part.values["Z"], state.values["Z"][[2, 0]])
     assert torch.equal(part.history.nan_to_num(), state.history[[2, 0]].nan_to_num())
     assert torch.equal(part.iteration, state.iteration)

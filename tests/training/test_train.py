@@ -27,7 +27,7 @@ KINDS = {
 
 def _alone(how, cell):
     whole = program(**how, **SIX)
-    return whole.keep(torch.tensor([cell]))
+    return whole.keep([cell])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +108,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
     assert saved
     again = program(**KINDS[kind], **SIX)
     if len(saved["cells"]) < 6:
-        again = again.keep(torch.tensor(saved["cells"]))
+        again = again.keep(saved["cells"])
     state = State.from_arrays(saved["arrays"], torch.device("cpu"))
     resumed = Training(again, state, saved["cells"], [0.0] * len(saved["cells"]), saved["curves"])
     found |= {f.cell: f for f in stopped_cells(resumed, settings)}

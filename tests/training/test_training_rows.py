@@ -53,5 +53,5 @@ def test_any_iteration_can_be_asked_for_at_once():
 
 def test_a_seed_has_the_same_rows_whoever_shares_the_batch():
     both = split((0, 0, 1))
-    alone = both.keep(torch.tensor([2]))
+    alone = both.keep([2])
     assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(alone, 7).rows(5))

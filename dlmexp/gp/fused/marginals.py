@@ -23,17 +23,15 @@ def column_sums(
     return fit, gain
 
 
-def weighted_gram(
-    A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None, g: Float[Tensor, "B N"]
-) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
-    """`A diag(h) A^T` (h None: `A A^T`) and `A g`. Tiles below the diagonal are computed, and written above it too."""
-    h, g = None if h is None else h.contiguous(), g.contiguous()
+def weighted_gram(A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None) -> Float[Tensor, "B M M"]:
+    """`A diag(h) A^T` (h None: `A A^T`). Tiles below the diagonal are computed, and written above it too."""
+    h = None if h is None else h.contiguous()
     B, M, N = A.shape
     tiles = triton.cdiv(M, TG)
     chunks, rows = chunks_of_rows(N, TG, B * tiles * (tiles + 1) // 2, A.device)
-    P, r = A.new_empty(chunks, B, M, M), A.new_empty(chunks, B, M)
-    _weighted_gram[(chunks, tiles * tiles, B)](A, h, g, P, r, B, M, N, rows, tiles, h is not None, TG)
-    return (P.sum(0), r.sum(0)) if chunks > 1 else (P[0], r[0])
+    P = A.new_empty(chunks, B, M, M)
+    _weighted_gram[(chunks, tiles * tiles, B)](A, h, P, B, M, N, rows, tiles, h is not None, TG)
+    return P.sum(0) if chunks > 1 else P[0]
 
 
 def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
@@ -76,33 +74,25 @@ def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.conste
 
 
 @triton.jit(do_not_specialize=["B", "M", "N", "rows", "tiles"])
-def _weighted_gram(A, h, g, P, r, B, M, N, rows, tiles, WEIGHTED: tl.constexpr, T: tl.constexpr):
-    b = tl.program_id(2).to(tl.int64)
+def _weighted_gram(A, h, P, B, M, N, rows, tiles, WEIGHTED: tl.constexpr, T: tl.constexpr):
     row = tl.program_id(1) // tiles
     column = tl.program_id(1) % tiles
-    if column <= row:
-        i = row * T + tl.arange(0, T)
-        j = column * T + tl.arange(0, T)
-        first = tl.program_id(0) * rows
-        last = tl.minimum(first + rows, N)
-        dtype: tl.constexpr = A.dtype.element_ty
-        total = tl.zeros([T, T], dtype)
-        Ag = tl.zeros([T, T], dtype)
-        for start in range(first, last, T):
-            n = start + tl.arange(0, T)
-            left = tl.load(
-                A + (b * M + i[:, None]) * N + n[None, :], mask=(i[:, None] < M) & (n[None, :] < last), other=0
-            )
-            right = tl.load(
-                A + (b * M + j[None, :]) * N + n[:, None], mask=(j[None, :] < M) & (n[:, None] < last), other=0
-            )
-            Ag += left * tl.load(g + b * N + n, mask=n < last, other=0)[None, :]
-            if WEIGHTED:
-                left = left * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
-            total = tl.dot(left, right, total, out_dtype=dtype)
-        of_chunk = (tl.program_id(0) * B + b) * M
-        tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=(i[:, None] < M) & (j[None, :] < M))
-        if column == row:
-            tl.store(r + of_chunk + i, tl.sum(Ag, 1), mask=i < M)
-        else:
-            tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=(i[:, None] < M) & (j[None, :] < M))
+    if column > row:
+        return
+    b = tl.program_id(2).to(tl.int64)
+    i = row * T + tl.arange(0, T)
+    j = column * T + tl.arange(0, T)
+    first = tl.program_id(0) * rows
+    last = tl.minimum(first + rows, N)
+    total = tl.zeros([T, T], A.dtype.element_ty)
+    for start in range(first, last, T):  # a further use of the tiles in here would make it four times slower
+        n = start + tl.arange(0, T)
+        left = tl.load(A + (b * M + i[:, None]) * N + n[None, :], mask=(i[:, None] < M) & (n[None, :] < last), other=0)
+        right = tl.load(A + (b * M + j[None, :]) * N + n[:, None], mask=(j[None, :] < M) & (n[:, None] < last), other=0)
+        if WEIGHTED:
+            left = left * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
+        total = tl.dot(left, right, total, out_dtype=A.dtype.element_ty)
+    inside = (i[:, None] < M) & (j[None, :] < M)
+    of_chunk = (tl.program_id(0) * B + b) * M
+    tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=inside)
+    tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=inside & (column < row))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.fused.marginals import column_sums
-from dlmexp.gp.fused.stationary import Outer, covariance, pull
+from dlmexp.gp.fused.stationary import Outer, covariance, pull, right_factor
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, Matern52
 from dlmexp.gp.moments import moment_gradients, moments_of_rows
@@ -51,19 +51,20 @@ class _Marginals(torch.autograd.Function):
         ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool,
         Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        K = covariance(Z, X, l, s, matern)
+        right = right_factor(X, l)
+        K = covariance(Z, right, l, s, matern)
         A, V = products(K, Luu_inv, L)
-        ctx.save_for_backward(Z, l, s, X, Luu_inv, m, L, K, A, V)
+        ctx.save_for_backward(Z, l, s, right, Luu_inv, m, L, K, A, V)
         ctx.matern = matern
         return column_sums(m, A, K, V)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, s, X, Luu_inv, m, L, K, A, V = ctx.saved_tensors
+        Z, l, s, right, Luu_inv, m, L, K, A, V = ctx.saved_tensors
         g, h = grads
         w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
-        d_Z, d_l, d_s = pull(V, K, Z, X, l, s, ctx.matern, outer=Outer(2 * h, w, g))
+        d_Z, d_l, d_s = pull(V, K, Z, right, l, s, ctx.matern, outer=Outer(2 * h, w, g))
         d_Kuu, d_m, d_L = small_gradients(Luu_inv, m, L, A, g, h)
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
 
@@ -73,17 +74,18 @@ class _Moments(torch.autograd.Function):
     def forward(
         ctx: Any, Z: Tensor, l: Tensor, s: Tensor, X: Tensor, matern: bool, Kuu: Tensor, Luu_inv: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
-        K = covariance(Z, X, l, s, matern)
+        right = right_factor(X, l)
+        K = covariance(Z, right, l, s, matern)
         A, AA, Ay = moments_of_rows(K, Luu_inv, y)
-        ctx.save_for_backward(Z, l, s, X, Luu_inv, y, K, A, AA, Ay)
+        ctx.save_for_backward(Z, l, s, right, Luu_inv, y, K, A, AA, Ay)
         ctx.matern = matern
         return AA, Ay
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, s, X, Luu_inv, y, K, A, AA, Ay = ctx.saved_tensors
+        Z, l, s, right, Luu_inv, y, K, A, AA, Ay = ctx.saved_tensors
         V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, *grads)
         d_y = (grads[1].unsqueeze(-2) @ A).squeeze(-2) if ctx.needs_input_grad[7] else None
-        d_Z, d_l, d_s = pull(V, K, Z, X, l, s, ctx.matern, outer=Outer(None, w, y))
+        d_Z, d_l, d_s = pull(V, K, Z, right, l, s, ctx.matern, outer=Outer(None, w, y))
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_y

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
+from dlmexp.gp.fused import fused
 
 INV_SQRT_2 = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
@@ -18,17 +19,25 @@ def hazard(x: Tensor) -> Tensor:
 
 
 class _LogNdtr(torch.autograd.Function):
-    # torch's own derivative is exp(-x^2/2 - log Phi(x)): two huge numbers cancel, at x = -1e8 nothing is left.
+    # torch's own derivative is exp(-x^2/2 - log Phi(x)): two huge numbers cancel, at x = -1e8 nothing is left. On a GPU
+    # torch compiles its log_ndtr and erfcx when they are first used, which takes six seconds.
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.fused = fused(x)
+        if ctx.fused:
+            from dlmexp.gp.fused.normal import log_ndtr_and_hazard
+
+            value, slope = log_ndtr_and_hazard(x)
+            ctx.save_for_backward(slope)
+            return value
         ctx.save_for_backward(x)
         return torch.special.log_ndtr(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return grads[0] * hazard(x)
+        (saved,) = ctx.saved_tensors
+        return grads[0] * (saved if ctx.fused else hazard(saved))
 
 
 def log_ndtr(x: Tensor) -> Tensor:
