@@ -26,7 +26,7 @@ from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.keeping import Keeper
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import Hyperparameters, program, settings
+from dlmexp.running.programs import Hyperparameters, needs_the_device, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.writer import Writer
@@ -75,7 +75,7 @@ class Engine:
         # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
         twice = self.again | self.store.packs.records.keys()
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
-        queue = deque(self._resumable(batches))
+        queue = deque(sorted(self._resumable(batches), key=needs_the_device))
         with Writer(beside=self.target.device.type == "cuda") as self.writer:
             self._run(queue)
 
@@ -203,7 +203,7 @@ class Engine:
         if not pending:
             return
         if batch[0].kind == "gradient":
-            self._gradients(pending)
+            yield from self._gradients(pending)
         elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
             for finished in solve(self._program(pending)):
                 self._record(pending[finished.cell], finished)
@@ -281,11 +281,14 @@ class Engine:
         self.progress.resumed(notes.iteration)
         return Training(program, state, notes.cells, notes.seconds, curves, notes.alone), found.cells
 
-    def _gradients(self, cells: Batch) -> None:
+    def _gradients(self, cells: Batch) -> Iterator[None]:
         """Measure bias and variance of the estimators' gradients; nothing is trained."""
-        statistics = gradient_statistics(self._program(cells))
-        for cell, (result, arrays) in zip(cells, statistics, strict=True):
-            self._write(cell, "done", Result(**result), arrays)
+        waiting = iter(cells)
+        for found in gradient_statistics(self._program(cells)):
+            if found is None:
+                yield
+            else:
+                self._write(next(waiting), "done", Result(**found[0]), found[1])
 
     def _base(self, cell: Cell) -> Hyperparameters:
         """Hyperparameters of the ELBO fit that this cell starts from."""

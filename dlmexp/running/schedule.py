@@ -18,6 +18,7 @@ from dlmexp.running.cost import (
     stretches,
 )
 from dlmexp.running.iterations import Iterations
+from dlmexp.running.programs import needs_the_device
 from dlmexp.training.train import COMPACT_AT, LARGE_STEP
 
 Batch = tuple[Cell, ...]
@@ -37,7 +38,8 @@ class Capacity(NamedTuple):
     def room(self, batch: Batch, together: Sequence[Batch]) -> bool:
         """Whether another batch may join: the first always, another one until the device is full."""
         return not together or (
-            len(together) < self.most
+            not any(map(needs_the_device, (batch, *together)))
+            and len(together) < self.most
             and sum(map(entries_of, together)) < self.entries
             and sum(map(bytes_of, (*together, batch))) <= self.bytes
         )

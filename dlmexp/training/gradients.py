@@ -1,6 +1,6 @@
 """How estimators' gradients compare with the true one: what the `bias` figure shows (docs/SPEC.md, section 8)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from dlmexp.estimators import BMC, Exact
 from dlmexp.estimators.base import Estimator
 from dlmexp.gp.cholesky import FIRST_JITTER
+from dlmexp.training.graph import captured
 from dlmexp.training.program import Program
 
 DRAWS = 100
@@ -19,16 +20,22 @@ TRUTH_SAMPLES = 10_000
 TRUTH_ITERATION = 1_000_000  # draws that no gradient below shares
 
 
-def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+Statistics = tuple[dict[str, Any], dict[str, np.ndarray]]
+
+
+def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
     """For each cell, straight after initialisation: 100 gradients g in the mean parameters against the true G, taken
-    from 10 000 bMC samples as the paper does, and from quadrature beside it (suffix `_quadrature`)."""
+    from 10 000 bMC samples as the paper does, and from quadrature beside it (suffix `_quadrature`). Yields None where a
+    GPU has been given work and the results are not there yet."""
     for i in range(len(program.beta)):
         one = program.keep([i])
-        g = torch.stack([_gradient(one, one.model.estimator, draw) for draw in range(DRAWS)])
-        truths = {"": _gradient(one, BMC(TRUTH_SAMPLES), TRUTH_ITERATION), "_quadrature": _gradient(one, Exact(), 0)}
+        g = _gradients(one, one.model.estimator, range(DRAWS))
+        (sampled,), (exact,) = _gradients(one, BMC(TRUTH_SAMPLES), [TRUTH_ITERATION]), _gradients(one, Exact(), [0])
+        if g.is_cuda:
+            yield None
         result: dict[str, Any] = {"draws": DRAWS}
         arrays: dict[str, np.ndarray] = {}
-        for suffix, G in truths.items():
+        for suffix, G in {"": sampled, "_quadrature": exact}.items():
             size = G.square().sum()
             result[f"norm2_G{suffix}"] = float(size)
             result[f"bias{suffix}"] = float((g.mean(0) - G).square().sum())
@@ -38,10 +45,21 @@ def gradient_statistics(program: Program) -> Iterator[tuple[dict[str, Any], dict
         yield result, arrays
 
 
-def _gradient(one: Program, estimator: Estimator, draw: int) -> Float[Tensor, "M"]:
-    """The objective's gradient in m for one cell, with the numbers of iteration `draw`."""
+def _gradients(one: Program, estimator: Estimator, draws: Sequence[int]) -> Float[Tensor, "draws M"]:
+    """The objective's gradients in m for one cell, each with the numbers of iteration `draw`."""
     program = one if estimator is one.model.estimator else replace(one, model=replace(one.model, estimator=estimator))
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
-    iteration = torch.tensor(draw, device=program.beta.device)
-    objective = program.objective(values, torch.full_like(program.beta, FIRST_JITTER), iteration).objective
-    return torch.autograd.grad(objective.sum(), values["m"])[0][0]
+    jitter = torch.full_like(program.beta, FIRST_JITTER)
+    iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
+
+    def gradient() -> Tensor:
+        objective = program.objective(values, jitter, iteration).objective
+        return torch.autograd.grad(objective.sum(), values["m"])[0][0]
+
+    if jitter.is_cuda and program.capturable and len(draws) > 1:
+        gradient = captured(gradient, jitter.device)
+    found = []
+    for draw in draws:
+        iteration.fill_(draw)
+        found.append(gradient().clone())
+    return torch.stack(found)

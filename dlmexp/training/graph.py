@@ -5,7 +5,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +14,8 @@ from dlmexp.training.program import Program
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.step import step
+
+T = TypeVar("T")
 
 
 def stepper(program: Program, state: State, settings: Settings, pool: Any = None) -> Callable[[], None]:
@@ -31,21 +33,32 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
         return _with_rows(program, state, one)
     before = state.clone()
     program.load_minibatch(int(state.iteration))
+    replay = captured(one, device, pool)
+    state.copy_(before)
+    return _with_rows(program, state, replay)
+
+
+def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> Callable[[], T]:
+    """The same work as a graph, after it has been done once. It reads and writes the same tensors at every call."""
     stream = torch.cuda.current_stream(device)
     own = torch.cuda.Stream(device) if stream == torch.cuda.default_stream(device) else stream
     own.wait_stream(stream)
     with torch.cuda.stream(own):
-        one()  # lets cuBLAS, Triton and the allocator settle before the capture
+        work()  # lets cuBLAS, Triton and the allocator settle before the capture
         graph = torch.cuda.CUDAGraph()
-        with _captured(graph, pool):
-            one()
+        with _capturing(graph, pool):
+            found = work()
     stream.wait_stream(own)
-    state.copy_(before)
-    return _with_rows(program, state, graph.replay)
+
+    def replay() -> T:
+        graph.replay()
+        return found
+
+    return replay
 
 
 @contextmanager
-def _captured(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     """Capture what is launched on the current stream, which is not the default one: graphs that share a stream share
     cuBLAS' workspace, and overwrite each other's when they are replayed at the same time.
 

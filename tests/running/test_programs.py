@@ -9,6 +9,7 @@ from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import estimator, model, program, settings
+from dlmexp.running.schedule import Capacity
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
@@ -113,3 +114,12 @@ def test_model():
     made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
     assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
     assert "noise" not in made.parameters(2)
+
+
+def test_the_rejection_sampler_has_a_gpu_to_itself():
+    rejecting = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),)
+    device = Capacity(most=4, entries=1e12, bytes=1e15)
+    assert device.room((PLAIN,), [(PLAIN,)])
+    assert device.room(rejecting, [])
+    assert not device.room(rejecting, [(PLAIN,)])
+    assert not device.room((PLAIN,), [rejecting])
