@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ class Target:
 
 def select_target(device: str, dtype: str) -> Target:
     """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
+    # As many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch waits for can be
+    # queued behind the steps of another one. CUDA reads it when it is first used.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     import torch
 
     if device == "auto":

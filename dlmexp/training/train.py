@@ -174,18 +174,18 @@ def _until(iteration: int, every: int) -> int:
 
 def _extend(training: Training, indices: list[int] | None = None) -> Iterator[None]:
     """Add an entry to the curves of all unreported cells (or of some), at the iteration their parameters are from."""
-    outcome, stopped_at = training.state.outcome.tolist(), training.state.stopped_at.tolist()
-    chosen = [i for i in range(len(outcome)) if outcome[i] != REPORTED] if indices is None else indices
+    chosen = np.flatnonzero(training.unreported()).tolist() if indices is None else indices
     if not chosen:
         return
-    program, state = training.program.keep(chosen), training.state.keep(chosen)
+    program, state = training.part(chosen)
     means = evaluate(program, program.posterior(state.values, state.jitter), "test")
     if state.outcome.is_cuda:
         yield None
-    for i, metrics in zip(chosen, metrics_of_cells(means), strict=True):
+    stopped_at = state.stopped_at.tolist()
+    for i, iteration, metrics in zip(chosen, stopped_at, metrics_of_cells(means), strict=True):
         curve = training.curves[i]
-        if not curve.iterations or curve.iterations[-1] < stopped_at[i]:
-            curve.iterations.append(stopped_at[i])
+        if not curve.iterations or curve.iterations[-1] < iteration:
+            curve.iterations.append(iteration)
             curve.metrics.append(metrics)
 
 

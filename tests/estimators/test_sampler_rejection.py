@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -61,3 +63,18 @@ def test_parameters_per_cell_meet_the_entries_still_open():
     mean, var = 1 / (1 + noise), noise / (1 + noise)
     torch.testing.assert_close(e.mean((1, 2)), mean.flatten(), rtol=0, atol=0.03)
     torch.testing.assert_close(e.var((1, 2)), var.flatten(), rtol=0.04, atol=0)
+
+
+def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
+    rng = np.random.default_rng(1)
+    mu, v, y = (
+        t(rng.normal(size=(2, 300)) * 2),
+        t(10 ** rng.uniform(-1, 1, (2, 300))),
+        t(rng.poisson(3, (2, 300)) * 1.0),
+    )
+    together = SAMPLERS["rejection"](Poisson(), mu, v, y, 4, draws_for(2))
+    monkeypatch.setattr(sys.modules["dlmexp.estimators.samplers.rejection"], "MOST_AT_ONCE", 1)
+    one_by_one = SAMPLERS["rejection"](Poisson(), mu, v, y, 4, draws_for(2))
+    assert torch.equal(together.e, one_by_one.e)
+    assert torch.equal(torch.as_tensor(together.proposed), torch.as_tensor(one_by_one.proposed))
+    assert torch.as_tensor(together.proposed).max() > 40, "rows that need several blocks of rounds"

@@ -17,6 +17,7 @@ from dlmexp.gp.likelihoods import Likelihood
 
 WIDEST = 10
 ROUNDS = 256
+MOST_AT_ONCE = 32  # rounds: a GPU is waited for after each time
 
 
 def widening(
@@ -57,19 +58,26 @@ def rejection(
     e = torch.zeros_like(mu_)
     tries = torch.zeros_like(mu_)
     open_ = torch.arange(e.numel(), device=mu.device)
-    for round_ in range(ROUNDS):
-        if open_.numel() == 0:
-            break
+    done = 0
+    while done < ROUNDS and open_.numel():
+        # As many rounds at once as there were before: at most twice the tries that are needed.
+        rounds = range(done, min(ROUNDS, done + min(MOST_AT_ONCE, max(1, done))))
+        uniform, threshold = (
+            torch.stack([draws.uniform_at(open_, samples, n, stream=2 * round_ + which) for round_ in rounds])
+            for which in (0, 1)
+        )
         wide = k[open_]
-        z = torch.special.ndtri(draws.uniform_at(open_, samples, n, stream=2 * round_))
-        new = wide.sqrt() * z
+        new = wide.sqrt() * torch.special.ndtri(uniform)
         f = mu_[open_] + v_[open_].sqrt() * new
         log_p = _log_prob_at(lifted, f, y_[open_], open_, shape)
         log_accept = log_p - log_max[open_] + wide.log() / 2 - (1 - 1 / wide) * new.square() / 2
-        accepted = draws.uniform_at(open_, samples, n, stream=2 * round_ + 1).log() < log_accept
-        e[open_] = new
-        tries[open_] += 1
-        open_ = open_[~accepted]
+        accepted = threshold.log() < log_accept
+        found = accepted.any(0)
+        first = torch.where(found, accepted.to(torch.uint8).argmax(0), len(rounds) - 1)
+        e[open_] = new.gather(0, first[None]).squeeze(0)
+        tries[open_] += first + 1
+        open_ = open_[~found]
+        done = rounds.stop
     if open_.numel():
         e[open_] = auto(likelihood, mu, v, y, samples, draws).e.flatten()[open_]
     return ProductSample(e.view(shape), torch.full_like(mu, samples), tries.view(shape).sum(-2))
