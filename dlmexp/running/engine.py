@@ -67,6 +67,7 @@ class Engine:
     _new_bases: bool = False  # a fit that others start from has got its record
     _written: dict[str, bool] = field(default_factory=dict)  # keys of records written here: done, or failed
     _refit: dict[str, Cell] = field(default_factory=dict)
+    _bases: dict[str, Hyperparameters] = field(init=False)  # of ELBO fits of this run, written or not yet
     _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
     def run(self, batches: Iterable[Batch]) -> None:
@@ -75,6 +76,7 @@ class Engine:
         # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
         twice = self.again | self.store.packs.records.keys()
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
+        self._bases = {}
         queue = deque(sorted(self._resumable(batches), key=needs_the_device))
         with Writer(beside=self.target.device.type == "cuda") as self.writer:
             self._run(queue)
@@ -193,8 +195,6 @@ class Engine:
     def _batch(self, batch: Batch, pending: Batch) -> Iterator[None]:
         """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
         self.progress.started(pending)
-        if any(cell.base for cell in pending):
-            self.writer.finish()  # their ELBO fits are read from disk
         if orphans := self._orphans(pending):
             for cell in orphans:
                 self._fail(cell, NO_BASE)
@@ -212,8 +212,8 @@ class Engine:
 
     def _orphans(self, cells: Batch) -> set[Cell]:
         """Cells that need an ELBO fit which has no sound record."""
-        bases = {(cell.dataset, cell.base) for cell in cells if cell.base}
-        lost = {base for dataset, base in bases if self.store.base(dataset, base) is None}
+        first = {cell.base: cell for cell in cells if cell.base}
+        lost = {base for base, cell in first.items() if self._found_base(cell) is None}
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Any:
@@ -292,10 +292,13 @@ class Engine:
 
     def _base(self, cell: Cell) -> Hyperparameters:
         """Hyperparameters of the ELBO fit that this cell starts from."""
-        assert cell.base is not None
-        found = self.store.base(cell.dataset, cell.base)
+        found = self._found_base(cell)
         assert found is not None, NO_BASE
         return found
+
+    def _found_base(self, cell: Cell) -> Hyperparameters | None:
+        assert cell.base is not None
+        return self._bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
 
     def _record(self, cell: Cell, finished: Finished) -> None:
         """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
@@ -332,6 +335,7 @@ class Engine:
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
         if objective.gives_hyperparameters and cell.beta == 1.0:
             arrays |= finished.hyperparameters
+            self._bases[cell.key] = finished.hyperparameters
         model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
         self._write(cell, "done", result, arrays, model)
 

@@ -37,12 +37,6 @@ class Writer:
             self._raise()
             self._jobs.put(job)
 
-    def finish(self) -> None:
-        """Wait until everything that was given is done."""
-        if self._thread is not None:
-            self._jobs.join()
-            self._raise()
-
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
