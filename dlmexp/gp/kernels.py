@@ -48,7 +48,7 @@ class RBF(Stationary):
     """`s exp(-|x - x'|^2 / 2 l^2)`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
-        if has_fused(self, X1, X2):
+        if fused(X1) and (X1 is X2 or not X2.requires_grad):
             return _fused(X1, X2, hyper, matern=False)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         # s joins the exponent, in the column of left that meets right's ones: its gradient then comes with the others.
@@ -60,15 +60,15 @@ class Matern52(Stationary):
     """`s (1 + u + u^2 / 3) exp(-u)` with `u = sqrt(5) |x - x'| / l`."""
 
     def __call__(self, X1: Tensor, X2: Tensor, hyper: Hyper) -> Float[Tensor, "B M N"]:
-        if has_fused(self, X1, X2):
+        if fused(X1) and (X1 is X2 or not X2.requires_grad):
             return _fused(X1, X2, hyper, matern=True)
         left, right = _factors(X1, X2, hyper["lengthscale"])
         return _Matern52.apply(left, right, hyper["outputscale"])  # pyright: ignore[reportReturnType]
 
 
 def has_fused(kernel: Kernel, Z: Tensor, X: Tensor) -> bool:
-    """Whether the GPU kernels of `fused.stationary` compute this kernel between Z and X, and its gradients in Z."""
-    return type(kernel) in (RBF, Matern52) and fused(Z) and (Z is X or not X.requires_grad)
+    """Whether the functions of `fused.projected` compute this kernel between Z and constant inputs X."""
+    return type(kernel) in (RBF, Matern52) and fused(Z) and not X.requires_grad
 
 
 rbf = KERNELS.add("rbf", RBF("rbf"))

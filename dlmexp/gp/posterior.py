@@ -47,7 +47,7 @@ class Projection(NamedTuple):
 
 
 def projection(kernel: Kernel, hyper: Hyper, X: Float[Tensor, "B N D"], jitter: Float[Tensor, "B"]) -> Projection:
-    """With the factor of Kuu with a relative jitter."""
+    """What `marginals` needs; Kuu is factorised with a relative jitter."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     return Projection(kernel, hyper_as_rows(X, hyper), X, Kuu)
 

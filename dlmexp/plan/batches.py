@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 
-# A step holds at most 8 arrays of [B, M, n] (tested with the core); predictions and draws need some more.
+# A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
+# a column for every feature); predictions and draws need some more.
 ARRAYS = 12
 CPU_BYTES = 16e6  # of one such array: beyond the caches a larger batch gains nothing more ...
 CPU_CELLS, CPU_MOST_BYTES = 4, 100e6  # ... but that several cores can train some cells each, if these are not too large

@@ -26,7 +26,7 @@ from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.keeping import Keeper
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import Hyperparameters, needs_the_device, program, settings
+from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.writer import Writer
@@ -77,7 +77,7 @@ class Engine:
         twice = self.again | self.store.packs.records.keys()
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
         self._bases = {}
-        queue = deque(sorted(self._resumable(batches), key=needs_the_device))
+        queue = deque(self._resumable(batches))
         with Writer(beside=self.target.device.type == "cuda") as self.writer:
             self._run(queue)
 
@@ -99,7 +99,12 @@ class Engine:
         done, failed = self._keys()
         here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
         holder = None
+        if running and self.stop.received is not None:
+            return
         for _ in range(len(queue)):
+            if self.lanes.comes_last(queue[0], running):
+                queue.rotate(-1)
+                continue
             if not self.lanes.have_room(queue[0], running):
                 return
             batch = queue.popleft()
@@ -286,6 +291,7 @@ class Engine:
         waiting = iter(cells)
         for found in gradient_statistics(self._program(cells)):
             if found is None:
+                self.stop.raise_if_requested()
                 yield
             else:
                 self._write(next(waiting), "done", Result(**found[0]), found[1])

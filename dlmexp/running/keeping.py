@@ -37,8 +37,8 @@ class Keeper:
 
 def trained_model(cell: Cell, schema: Schema, split: Prepared, posterior: Posterior) -> TrainedModel:
     """What a finished cell leaves behind, as a model."""
-    hyper = {name: value[0].cpu().numpy() for name, value in posterior.hyper.items()}
-    m, L, jitter = (value[0].cpu().numpy() for value in (posterior.m, posterior.L, posterior.jitter))
+    hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
+    m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
     return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
 
 

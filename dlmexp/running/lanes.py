@@ -68,6 +68,10 @@ class Lanes:
         """The first batch always has; another one until the device is full."""
         return self.capacity.room(batch, [flight.pending for flight in running])
 
+    def comes_last(self, batch: Batch, running: list[InFlight]) -> bool:
+        """Whether others go before it: it needs the device for itself, and others train."""
+        return self.capacity.comes_last(batch, [flight.pending for flight in running])
+
     @property
     def used(self) -> int:
         """How many batches share the device."""

@@ -1,8 +1,8 @@
 """The program that trains a batch of cells, and its settings."""
 
-from ast import literal_eval
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,12 +71,14 @@ def needs_the_device(batch: Sequence[Cell]) -> bool:
     """Whether a batch trains with no other beside it on a GPU: steps that are no captured graph wait for the device
     again and again, for all others too, and their times are what claim 19 compares."""
     cell = batch[0]
-    return cell.kind == "fit" and not _capturable(cell.kernel, cell.likelihood, cell.estimator, repr(cell.options))
+    return cell.kind == "fit" and not _capturable(
+        cell.kernel, cell.likelihood, cell.estimator, tuple(sorted(cell.options.items()))
+    )
 
 
 @cache
-def _capturable(kernel: str, likelihood: str, name: str, options: str) -> bool:
-    made = ESTIMATORS[name](**literal_eval(options))
+def _capturable(kernel: str, likelihood: str, name: str, options: tuple[tuple[str, Any], ...]) -> bool:
+    made = ESTIMATORS[name](**dict(options))
     return kernel_named(kernel).capturable and made.capturable(LIKELIHOODS[likelihood])
 
 

@@ -44,6 +44,10 @@ class Capacity(NamedTuple):
             and sum(map(bytes_of, (*together, batch))) <= self.bytes
         )
 
+    def comes_last(self, batch: Batch, together: Sequence[Batch]) -> bool:
+        """Whether others go before it: it needs the device for itself, and others train."""
+        return self.most > 1 and len(together) > 0 and needs_the_device(batch)
+
     def alike(self, batch: Batch) -> int:
         """How many such batches may train at once."""
         together = 1
@@ -117,11 +121,12 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
     missing = {cell.key for one in courses for cell in one.batch}
     while queue or running:
         for _ in range(len(queue)):
-            if not capacity.room(queue[0].batch, [one.course.batch for one in running]):
-                break
-            waits = {cell.base for cell in queue[0].batch} & missing
+            together = [one.course.batch for one in running]
+            waits = capacity.comes_last(queue[0].batch, together) or {cell.base for cell in queue[0].batch} & missing
             if waits:
                 queue.rotate(-1)
+            elif not capacity.room(queue[0].batch, together):
+                break
             else:
                 running.append(_Running(queue.popleft()))
         if not running:  # what they wait for is in no batch: it can't be played

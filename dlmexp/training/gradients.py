@@ -1,6 +1,6 @@
 """How estimators' gradients compare with the true one: what the `bias` figure shows (docs/SPEC.md, section 8)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,12 +27,14 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
     """For each cell, straight after initialisation: 100 gradients g in the mean parameters against the true G, taken
     from 10 000 bMC samples as the paper does, and from quadrature beside it (suffix `_quadrature`). Yields None where a
     GPU has been given work and the results are not there yet."""
+    pool = torch.cuda.graph_pool_handle() if program.beta.is_cuda else None
     for i in range(len(program.beta)):
         one = program.keep([i])
-        g = _gradients(one, one.model.estimator, range(DRAWS))
-        (sampled,), (exact,) = _gradients(one, BMC(TRUTH_SAMPLES), [TRUTH_ITERATION]), _gradients(one, Exact(), [0])
+        gradient = _gradient(one, one.model.estimator, pool)
+        g = torch.stack([gradient(draw) for draw in range(DRAWS)])
+        sampled, exact = _gradient(one, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION), _gradient(one, Exact())(0)
         if g.is_cuda:
-            yield None
+            yield None  # `gradient` is held: its graph may still be replayed
         result: dict[str, Any] = {"draws": DRAWS}
         arrays: dict[str, np.ndarray] = {}
         for suffix, G in {"": sampled, "_quadrature": exact}.items():
@@ -45,8 +47,9 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
         yield result, arrays
 
 
-def _gradients(one: Program, estimator: Estimator, draws: Sequence[int]) -> Float[Tensor, "draws M"]:
-    """The objective's gradients in m for one cell, each with the numbers of iteration `draw`."""
+def _gradient(one: Program, estimator: Estimator, pool: Any = None) -> Callable[[int], Float[Tensor, "M"]]:
+    """The objective's gradient in m for one cell, with the numbers of an iteration; with a `pool`, by a captured graph
+    where that can be."""
     program = one if estimator is one.model.estimator else replace(one, model=replace(one.model, estimator=estimator))
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
     jitter = torch.full_like(program.beta, FIRST_JITTER)
@@ -56,10 +59,11 @@ def _gradients(one: Program, estimator: Estimator, draws: Sequence[int]) -> Floa
         objective = program.objective(values, jitter, iteration).objective
         return torch.autograd.grad(objective.sum(), values["m"])[0][0]
 
-    if jitter.is_cuda and program.capturable and len(draws) > 1:
-        gradient = captured(gradient, jitter.device)
-    found = []
-    for draw in draws:
+    if pool is not None and program.capturable:
+        gradient = captured(gradient, jitter.device, pool)
+
+    def of(draw: int) -> Tensor:
         iteration.fill_(draw)
-        found.append(gradient().clone())
-    return torch.stack(found)
+        return gradient().clone()
+
+    return of

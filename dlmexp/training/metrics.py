@@ -44,7 +44,7 @@ class Evaluation(NamedTuple):
 
     def read(self) -> list[Final]:
         """The same cell by cell; waits for the device."""
-        by_part = {part: metrics_of_cells(means) for part, means in self.means.items()}
+        by_part = {part: metrics_of_cells(means, self.cells) for part, means in self.means.items()}
         arrays = self.bins.arrays() if self.bins else {}
         return [
             Final({part: cells[i] for part, cells in by_part.items()}, {name: bins[i] for name, bins in arrays.items()})
@@ -84,10 +84,10 @@ def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
     return Evaluation(len(program.beta), means, bins.get("test"))
 
 
-def metrics_of_cells(means: dict[str, Float[Tensor, "B"]]) -> list[Metrics]:
-    """Metrics by name, of each cell; waits for the device."""
+def metrics_of_cells(means: dict[str, Float[Tensor, "B"]], cells: int) -> list[Metrics]:
+    """Metrics by name, of each of so many cells; waits for the device."""
     numbers = {name: values.tolist() for name, values in means.items()}
-    return [dict(zip(numbers, each, strict=True)) for each in zip(*numbers.values(), strict=True)]
+    return [{name: values[i] for name, values in numbers.items()} for i in range(cells)]
 
 
 def _predictions(program: Program, posterior: Posterior, part: str) -> Iterator[Predictions]:

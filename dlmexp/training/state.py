@@ -67,7 +67,7 @@ class State:
 
     def keep(self, cells: Sequence[int]) -> "State":
         """The state of some of the cells."""
-        index = torch.tensor(cells, device=self.outcome.device)
+        index = torch.tensor(cells, dtype=torch.int64, device=self.outcome.device)
         return self._map(lambda tensor: tensor if tensor.ndim == 0 else tensor[index])
 
     def part(self, first: int, end: int) -> "State":

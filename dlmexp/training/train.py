@@ -19,7 +19,8 @@ from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
 # only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
 COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
-FINISHED_TOGETHER = 0.1  # on a GPU, the share of a batch that has stopped when it is evaluated: one by one takes long
+# Stopped cells are evaluated and reported when they are this share of the batch: on a GPU, one by one takes long.
+REPORT_AT = {"cpu": 0.0, "cuda": 0.1}
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Training:
         return (self._outcome == RUNNING).numpy()
 
     def unreported(self) -> Bool[np.ndarray, "B"]:
-        """Which of them still have something to tell: those that run, and those that stopped within this stretch."""
+        """Which of them still have something to tell: those that run, and stopped ones that are not reported yet."""
         return (self._outcome != REPORTED).numpy()
 
     def part(self, indices: list[int]) -> tuple[Program, State]:
@@ -121,7 +122,8 @@ def train(
     between: Callable[[Training], None] = lambda training: None,
     batches_at_once: Callable[[], int] = lambda: 1,
 ) -> Iterator[Finished | None]:
-    """Yield every cell as it stops, and None where a GPU has been given work and the results are not there yet.
+    """Yield every cell that has stopped (see `REPORT_AT`), and None where a GPU has been given work and the results are
+    not there yet.
 
     `between` is called where the state is consistent: after every iteration on a CPU, after a stretch of them on a GPU.
     Stretches end at fixed iterations, so a resumed run has the same ones."""
@@ -131,7 +133,7 @@ def train(
     large = device == "cuda" and training.program.entries >= LARGE_STEP
     compact_at = COMPACT_AT["cuda, large" if large else device]
     while (unreported := training.unreported()).any():
-        live = training.live()  # not all of `unreported` where a checkpoint was written within a stretch
+        live = training.live()
         iteration = training.iteration
         if settings.evaluate_every and iteration == 0:
             yield from _extend(training)
@@ -158,8 +160,8 @@ def train(
             at_boundary = training.iteration % settings.evaluate_every == 0
             yield from _extend(training, None if at_boundary else stopped)
         compact = now.any() and now.sum() <= compact_at * len(now)
-        wait = device == "cuda" and not settings.evaluate_every and len(stopped) < FINISHED_TOGETHER * len(now)
-        if stopped and (compact or not now.any() or not wait):
+        enough = bool(settings.evaluate_every) or len(stopped) >= REPORT_AT[device] * len(now)
+        if stopped and (enough or compact or not now.any()):
             yield from _finish(training, stopped)
             training.report(stopped)
             if compact:
@@ -182,7 +184,7 @@ def _extend(training: Training, indices: list[int] | None = None) -> Iterator[No
     if state.outcome.is_cuda:
         yield None
     stopped_at = state.stopped_at.tolist()
-    for i, iteration, metrics in zip(chosen, stopped_at, metrics_of_cells(means), strict=True):
+    for i, iteration, metrics in zip(chosen, stopped_at, metrics_of_cells(means, len(chosen)), strict=True):
         curve = training.curves[i]
         if not curve.iterations or curve.iterations[-1] < iteration:
             curve.iterations.append(iteration)

@@ -9,7 +9,7 @@ from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import estimator, model, program, settings
-from dlmexp.running.schedule import Capacity
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
@@ -123,3 +123,7 @@ def test_the_rejection_sampler_has_a_gpu_to_itself():
     assert device.room(rejecting, [])
     assert not device.room(rejecting, [(PLAIN,)])
     assert not device.room((PLAIN,), [rejecting])
+    assert device.comes_last(rejecting, [(PLAIN,)])
+    assert not device.comes_last(rejecting, [])
+    assert not device.comes_last((PLAIN,), [(PLAIN,)])
+    assert not ONE_AT_A_TIME.comes_last(rejecting, [(PLAIN,)])  # a CPU keeps the order

@@ -122,4 +122,5 @@ def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     finally:
         torch.set_num_threads(before)
     assert divided == 3
-    _same(found, _advanced(program(**CASES[case]), 12, eager=True))
+    # The products of a library depend in the last bit on how many there are; where cells share one, that is the batch.
+    _same(found, _advanced(program(**CASES[case]), 12, eager=True), rtol=1e-12, atol=1e-14)

@@ -5,9 +5,13 @@ import torch
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.predict import predict
-from dlmexp.training.metrics import evaluate, evaluate_finally, metrics_of_cells
+from dlmexp.training.metrics import Evaluation, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.reliability import reliability
 from tests.support.small_programs import program
+
+
+def _metrics(made, posterior, part):
+    return metrics_of_cells(evaluate(made, posterior, part), len(made.beta))
 
 
 def _evaluated(likelihood, objective="log_dlm", kind="joint"):
@@ -25,7 +29,7 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
 @pytest.mark.parametrize("likelihood", ["gaussian", "probit", "poisson"])
 def test_definitions(likelihood):
     made, posterior, mu, v, y = _evaluated(likelihood)
-    found = metrics_of_cells(evaluate(made, posterior, "test"))
+    found = _metrics(made, posterior, "test")
     if likelihood == "gaussian":
         noise = posterior.hyper["noise"][:, None]
         nll = -torch.distributions.Normal(mu, (v + noise).sqrt()).log_prob(y)
@@ -50,16 +54,16 @@ def test_definitions(likelihood):
 
 def test_square_loss_has_no_nll():
     made, posterior, mu, _, y = _evaluated("gaussian", "sq_dlm", "collapsed")
-    found = metrics_of_cells(evaluate(made, posterior, "test"))
+    found = _metrics(made, posterior, "test")
     assert [set(cell) for cell in found] == [{"mse"}] * 3
     assert found[1]["mse"] == pytest.approx((mu - y).square().mean(-1)[1].item(), rel=1e-12)
 
 
 def test_rows_in_pieces_change_nothing(monkeypatch):
     made, posterior, *_ = _evaluated("probit")
-    whole = metrics_of_cells(evaluate(made, posterior, "validation"))
+    whole = _metrics(made, posterior, "validation")
     monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
-    for one, other in zip(whole, metrics_of_cells(evaluate(made, posterior, "validation")), strict=True):
+    for one, other in zip(whole, _metrics(made, posterior, "validation"), strict=True):
         assert one == pytest.approx(other, rel=1e-13)
 
 
@@ -73,7 +77,7 @@ SCORES = {
 @pytest.mark.parametrize("likelihood", SCORES)
 def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihood):
     made, posterior, mu, v, y = _evaluated(likelihood)
-    plain, final = metrics_of_cells(evaluate(made, posterior, "test")), evaluate_finally(made, posterior).read()
+    plain, final = _metrics(made, posterior, "test"), evaluate_finally(made, posterior).read()
     scores = made.model.likelihood.from_hyper(posterior.hyper).calibration(mu, v, y)
     for i, cell in enumerate(final):
         assert set(cell.metrics) == {"validation", "test"}
@@ -101,3 +105,7 @@ def test_calibration_of_rows_in_pieces(likelihood, monkeypatch):
     monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
     for one, other in zip(whole, evaluate_finally(made, posterior).read(), strict=True):
         assert one.metrics["test"] == pytest.approx(other.metrics["test"], rel=1e-12)
+
+
+def test_a_part_without_metrics_has_none_of_every_cell():
+    assert [final.metrics for final in Evaluation(2, {"test": {}}, None).read()] == [{"test": {}}, {"test": {}}]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dlmexp.estimators import BMC
+from dlmexp.training import train
 from dlmexp.training.settings import Settings
 from dlmexp.training.state import State
 from dlmexp.training.train import Curve, Training
@@ -57,6 +58,34 @@ def test_stopped_cells_leave_the_batch():
     assert seen[0] == (6, 6, 6)
     assert all(a == b == c for a, b, c in seen)
     assert len({a for a, _, _ in seen}) > 2
+
+
+@pytest.mark.parametrize("stop_at", [None, 60, 80])
+def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at, monkeypatch):
+    """As on a GPU: stopped cells stay in the batch until there are enough, also across an interruption."""
+    one_by_one = trained(program(**SIX), SETTINGS)
+    monkeypatch.setattr(train, "REPORT_AT", {"cpu": 0.5})
+    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.0})
+    training, order, waited = Training.start(program(**SIX), SETTINGS), [], False
+
+    def note(training):
+        nonlocal waited
+        waited |= bool((training.unreported() & ~training.live()).any())
+        if int(training.state.iteration) == stop_at:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        order += stopped_cells(training, SETTINGS, note)
+    if stop_at:
+        assert waited
+        state = State.from_arrays(training.state.clone().arrays(), torch.device("cpu"))
+        resumed = Training(training.program, state, training.cells, training.seconds, training.curves)
+        order += stopped_cells(resumed, SETTINGS, lambda training: None)
+    assert sorted(finished.cell for finished in order) == list(range(6))
+    for finished in order:
+        assert finished.iterations == one_by_one[finished.cell].iterations
+        np.testing.assert_allclose(finished.objective, one_by_one[finished.cell].objective, rtol=1e-9)
+        assert finished.metrics["test"] == pytest.approx(one_by_one[finished.cell].metrics["test"], rel=1e-6)
 
 
 def test_a_failed_cell_says_why_when_and_where_it_was():

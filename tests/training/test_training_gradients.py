@@ -55,7 +55,7 @@ def test_cells_do_not_depend_on_each_other(monkeypatch):
 def test_gradient_is_that_of_a_numerical_difference(monkeypatch):
     monkeypatch.setattr(gradients, "DRAWS", 1)
     made = program("fixed", (0.1,), (0,), likelihood="poisson")
-    (G,) = gradients._gradients(made, Exact(), [0])
+    G = gradients._gradient(made, Exact())(0)
     values, jitter = made.initial(), torch.full((1,), 1e-6, dtype=torch.float64)
 
     def at(step):
@@ -71,7 +71,8 @@ def test_gradient_is_that_of_a_numerical_difference(monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_draws_by_a_captured_graph_are_those_of_single_calls():
     made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
-    together = gradients._gradients(made, made.model.estimator, range(3))
-    one_by_one = torch.cat([gradients._gradients(made, made.model.estimator, [draw]) for draw in range(3)])
+    pools = torch.cuda.graph_pool_handle(), None
+    both = [gradients._gradient(made, made.model.estimator, pool) for pool in pools]
+    together, one_by_one = (torch.stack([one(draw) for draw in range(3)]) for one in both)
     torch.testing.assert_close(together, one_by_one, rtol=1e-12, atol=0)
     assert not torch.equal(together[0], together[1])

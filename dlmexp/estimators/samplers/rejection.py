@@ -17,7 +17,7 @@ from dlmexp.gp.likelihoods import Likelihood
 
 WIDEST = 10
 ROUNDS = 256
-MOST_AT_ONCE = 32  # rounds: a GPU is waited for after each time
+MOST_AT_ONCE = 32  # rounds drawn together; after each such block a GPU is waited for
 
 
 def widening(

@@ -3,9 +3,9 @@
 Each does what the plain functions beside it do, to rounding, with fewer passes over arrays of [B, M, N]. They are used
 where a tensor is on a CUDA device and Triton is installed (it comes with torch for CUDA); elsewhere the plain functions
 are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `marginals`: what the
-sparse posterior does with them. `projected`: both in one function, for which Kuf's gradient is never written. `normal`:
-log Phi. `triangular`: the inverse of a Cholesky factor, and the symmetric matrix of its
-gradient. `small`: jitter and KL.
+sparse posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written.
+`triangular`: the inverse of a Cholesky factor, and the symmetric matrix of its gradient. `small`: jitter and KL.
+`normal`: log Phi.
 """
 
 import os

@@ -25,7 +25,7 @@ def column_sums(
 
 def weighted_gram(A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None) -> Float[Tensor, "B M M"]:
     """`A diag(h) A^T` (h None: `A A^T`). Tiles below the diagonal are computed, and written above it too."""
-    h = None if h is None else h.contiguous()
+    A, h = A.contiguous(), None if h is None else h.contiguous()
     B, M, N = A.shape
     tiles = triton.cdiv(M, TG)
     chunks, rows = chunks_of_rows(N, TG, B * tiles * (tiles + 1) // 2, A.device)
@@ -91,7 +91,7 @@ def _weighted_gram(A, h, P, B, M, N, rows, tiles, WEIGHTED: tl.constexpr, T: tl.
         right = tl.load(A + (b * M + j[None, :]) * N + n[:, None], mask=(j[None, :] < M) & (n[:, None] < last), other=0)
         if WEIGHTED:
             left = left * tl.load(h + b * N + n, mask=n < last, other=0)[None, :]
-        total = tl.dot(left, right, total, out_dtype=A.dtype.element_ty)
+        total = tl.dot(left, right, total, input_precision="ieee", out_dtype=A.dtype.element_ty)
     inside = (i[:, None] < M) & (j[None, :] < M)
     of_chunk = (tl.program_id(0) * B + b) * M
     tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=inside)

@@ -76,7 +76,8 @@ def _log_ndtr_and_hazard(x_, value_, slope_, N, T: tl.constexpr):
     scaled = _erfcx_of_positive(y)
     density = 0.79788456080286535588 * tl.exp(-y * y)  # 2 phi(x)
     twice_tail = tl.exp(-y * y) * scaled  # 2 Phi(-|x|)
-    value = tl.where(x < 0, tl.log(0.5 * scaled) - y * y, tl.log(1 - 0.5 * twice_tail))
+    rest = 1 - 0.5 * twice_tail  # Phi(|x|), and below what rounding took from it
+    value = tl.where(x < 0, tl.log(0.5 * scaled) - y * y, tl.log(rest) + ((1 - rest) - 0.5 * twice_tail) / rest)
     slope = tl.where(x < 0, 0.79788456080286535588 / scaled, density / (2 - twice_tail))
     tl.store(value_ + i, value, mask=i < N)
     tl.store(slope_ + i, slope, mask=i < N)

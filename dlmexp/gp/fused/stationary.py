@@ -19,6 +19,7 @@ MATRIX = 32, 64
 GRADIENT = 16, 32
 GRADIENT_WARPS = 2
 TM = 32  # rows of what has one column per feature
+SLAB = 64  # columns of the factors at a time: all of many features would not fit into the memory of a processor
 
 
 class Outer(NamedTuple):
@@ -50,7 +51,7 @@ def covariance(
     (B, M, _), (_, N, F) = Z.shape, right.shape
     K = Z.new_empty(B, M, N)
     grid = (triton.cdiv(N, MATRIX[1]), triton.cdiv(M, MATRIX[0]), B)
-    _covariance[grid](_left_factor(Z, l, F), right, s, K, M, N, matern, F, *MATRIX)
+    _covariance[grid](_left_factor(Z, l, F), right, s, K, M, N, matern, F, min(F, SLAB), *MATRIX)
     return K
 
 
@@ -72,14 +73,15 @@ def pull(
     written."""
     V, Z, l, s = (t.contiguous() for t in (V + V.mT if gram else V, Z, l, s))
     (B, M, D), (_, N, F) = Z.shape, right.shape
-    tiles = triton.cdiv(M, GRADIENT[0])
+    slab = min(F, SLAB)
+    tiles = triton.cdiv(M, GRADIENT[0]) * (F // slab)
     chunks, rows = chunks_of_rows(N, GRADIENT[1], B * tiles, Z.device)
     sums, of_scale = Z.new_empty(chunks, B, M, F), Z.new_empty(chunks, B, M)
     h, w, g = (None if part is None else part.contiguous() for part in outer or (None, None, None))
     left = _left_factor(Z, l, F) if matern else None
     _pull[(chunks, tiles, B)](
         V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
-        h is not None, outer is not None, matern, F, *GRADIENT, num_warps=GRADIENT_WARPS,
+        h is not None, outer is not None, matern, F, slab, *GRADIENT, num_warps=GRADIENT_WARPS,
     )  # fmt: skip
     d_Z, d_l, d_s = Z.new_empty(B, M, D), l.new_empty(l.shape), s.new_empty(B)
     _gradients[(B,)](
@@ -132,18 +134,29 @@ def _left(Z, l, left, M, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr)
     tl.store(left + (b * M + m[:, None]) * F + f[None, :], value, mask=m[:, None] < M)
 
 
+@triton.jit
+def _exponents(
+    left, right, b, m, n, M, N,
+    F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr, dtype: tl.constexpr,
+):  # fmt: skip
+    E = tl.zeros([TM, TN], dtype)
+    for start in tl.static_range(0, F, SLAB):
+        f = start + tl.arange(0, SLAB)
+        of_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
+        of_n = tl.load(right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0)
+        E = tl.dot(of_m, of_n, E, input_precision="ieee", out_dtype=dtype)
+    return tl.where(E > 0, 0, E)  # by rounding; what is not a number stays that
+
+
 @triton.jit(do_not_specialize=["M", "N"])
 def _covariance(
-    left, right, s, K, M, N, MATERN: tl.constexpr, F: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr
+    left, right, s, K, M, N,
+    MATERN: tl.constexpr, F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(2).to(tl.int64)
     m = tl.program_id(1) * TM + tl.arange(0, TM)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
-    f = tl.arange(0, F)
-    of_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
-    of_n = tl.load(right + (b * N + n[None, :]) * F + f[:, None], mask=n[None, :] < N, other=0)
-    E = tl.dot(of_m, of_n, input_precision="ieee", out_dtype=K.dtype.element_ty)
-    E = tl.where(E > 0, 0, E)  # by rounding; what is not a number stays that
+    E = _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, K.dtype.element_ty)
     scale = tl.load(s + b)
     if MATERN:
         u = tl.sqrt(-10 * E)
@@ -158,16 +171,17 @@ def _covariance(
 def _pull(
     V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
     SCALED: tl.constexpr, OUTER: tl.constexpr, MATERN: tl.constexpr,
-    F: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
+    F: tl.constexpr, SLAB: tl.constexpr, TM: tl.constexpr, TN: tl.constexpr,
 ):  # fmt: skip
-    """Over the rows of a chunk the sums of G times `right`; with a Matern kernel, in `of_scale`, of d_K K."""
+    """Over the rows of a chunk the sums of G times a slab of `right`; with a Matern kernel, in `of_scale`, of d_K K."""
     b = tl.program_id(2).to(tl.int64)
-    m = tl.program_id(1) * TM + tl.arange(0, TM)
-    f = tl.arange(0, F)
+    m = tl.program_id(1) // (F // SLAB) * TM + tl.arange(0, TM)
+    slab = tl.program_id(1) % (F // SLAB)
+    f = slab * SLAB + tl.arange(0, SLAB)
     first = tl.program_id(0) * rows
     last = tl.minimum(first + rows, N)
     dtype: tl.constexpr = K.dtype.element_ty
-    total = tl.zeros([TM, F], dtype)
+    total = tl.zeros([TM, SLAB], dtype)
     dK1 = tl.zeros([TM, TN], dtype)
     for start in range(first, last, TN):
         n = start + tl.arange(0, TN)
@@ -183,15 +197,13 @@ def _pull(
         of_n = tl.load(right + (b * N + n[:, None]) * F + f[None, :], mask=n[:, None] < last, other=0)
         if MATERN:
             dK1 += G
-            of_m = tl.load(left + (b * M + m[:, None]) * F + f[None, :], mask=m[:, None] < M, other=0)
-            E = tl.dot(of_m, tl.trans(of_n), input_precision="ieee", out_dtype=dtype)
-            u = tl.sqrt(-10 * tl.where(E > 0, 0, E))
+            u = tl.sqrt(-10 * _exponents(left, right, b, m, n, M, N, F, SLAB, TM, TN, dtype))
             G = d_K * (tl.load(s + b) * (1 + u) * tl.exp(-u) * 5 / 3)
         total = tl.dot(G, of_n, total, input_precision="ieee", out_dtype=dtype)
     at = (tl.program_id(0) * B + b) * M + m
     tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
     if MATERN:
-        tl.store(of_scale + at, tl.sum(dK1, 1), mask=m < M)
+        tl.store(of_scale + at, tl.sum(dK1, 1), mask=(m < M) & (slab == 0))
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
