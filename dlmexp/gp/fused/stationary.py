@@ -81,7 +81,8 @@ def pull(
     left = _left_factor(Z, l, F) if matern else None
     _pull[(chunks, tiles, B)](
         V, h, w, g, K, left, right, s, sums, of_scale, B, M, N, rows,
-        h is not None, outer is not None, matern, F, slab, *GRADIENT, num_warps=GRADIENT_WARPS,
+        h is not None, outer is not None, matern, F, slab, *GRADIENT,
+        num_warps=GRADIENT_WARPS, num_stages=1 if matern else 3,  # more would not fit into the memory of a processor
     )  # fmt: skip
     d_Z, d_l, d_s = Z.new_empty(B, M, D), l.new_empty(l.shape), s.new_empty(B)
     _gradients[(B,)](
