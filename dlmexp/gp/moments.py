@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import factorise, pullback
+from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, has_fused
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
-from dlmexp.gp.products import triangular_product
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum
+from dlmexp.gp.projected import moment_gradients, moments_of_rows
 from dlmexp.gp.rows import sum_over_rows
 
 SINGULAR = 1e-10  # relative to the mean of the diagonal
@@ -84,21 +84,3 @@ class _Moments(torch.autograd.Function):
         V, w, d_Kuu = moment_gradients(Luu_inv, A, AA, Ay, *grads)
         d_y = (grads[1].unsqueeze(-2) @ A).squeeze(-2) if ctx.needs_input_grad[3] else None
         return V.addcmul_(w.unsqueeze(-1), y.unsqueeze(-2)), d_Kuu, None, d_y
-
-
-def moments_of_rows(
-    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], y: Float[Tensor, "B N"]
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
-    """A, A A^T and A y."""
-    A = triangular_product(Luu_inv, Kuf)
-    return A, row_gram(A), (A @ y.unsqueeze(-1)).squeeze(-1)
-
-
-def moment_gradients(
-    Luu_inv: Tensor, A: Tensor, AA: Tensor, Ay: Tensor, d_AA: Tensor, d_Ay: Tensor
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu."""
-    G, AA = as_rows(A, d_AA + d_AA.mT, AA)
-    g = d_Ay.unsqueeze(-1)
-    d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
-    return (Luu_inv.mT @ G) @ A, (Luu_inv.mT @ g).squeeze(-1), d_Kuu

@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import Factor, factorise, pullback
+from dlmexp.gp.cholesky import Factor, factorise
 from dlmexp.gp.fused import fused
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, has_fused
-from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
-from dlmexp.gp.products import gram, triangular_product
+from dlmexp.gp.precision import as_rows, hyper_as_rows
+from dlmexp.gp.projected import marginal_gradients, marginal_products
 
 
 class Projection(NamedTuple):
@@ -98,7 +98,7 @@ class _Marginals(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Kuf: Tensor, Kuu: Tensor, Luu_inv: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-        A, V = products(Kuf, Luu_inv, L)
+        A, V = marginal_products(Kuf, Luu_inv, L)
         ctx.save_for_backward(Luu_inv, m, L, A, V)
         return (m.unsqueeze(-2) @ A).squeeze(-2), _column_sums(Kuf * V)
 
@@ -111,28 +111,8 @@ class _Marginals(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             w = Luu_inv.mT @ m.unsqueeze(-1)
             d_Kuf = (V * (2 * h).unsqueeze(-2)).addcmul_(w, g.unsqueeze(-2))
-        d_Kuu, d_m, d_L = small_gradients(Luu_inv, m, L, A, g, h)
+        d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Kuf, d_Kuu, None, d_m, d_L
-
-
-def products(
-    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
-    """A and V of `_Marginals`."""
-    S = L @ L.mT
-    S.diagonal(dim1=-2, dim2=-1).sub_(1)
-    A = triangular_product(Luu_inv, Kuf)
-    return A, (Luu_inv.mT @ S) @ A
-
-
-def small_gradients(
-    Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
-) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Those in Kuu, m and L of `_Marginals`."""
-    P, r = symmetrised(gram(A, h)), (A @ g.unsqueeze(-1)).squeeze(-1)
-    PL = P @ L
-    SP = L @ PL.mT - P
-    return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
 
 
 class _KL(torch.autograd.Function):

@@ -12,8 +12,7 @@ from dlmexp.gp.fused.marginals import column_sums
 from dlmexp.gp.fused.stationary import Outer, covariance, pull, right_factor
 from dlmexp.gp.hyperparameters import Hyper
 from dlmexp.gp.kernels import Kernel, Matern52
-from dlmexp.gp.moments import moment_gradients, moments_of_rows
-from dlmexp.gp.posterior import products, small_gradients
+from dlmexp.gp.projected import marginal_gradients, marginal_products, moment_gradients, moments_of_rows
 
 
 def marginals_of_stationary(
@@ -53,7 +52,7 @@ class _Marginals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         right = right_factor(X, l)
         K = covariance(Z, right, l, s, matern)
-        A, V = products(K, Luu_inv, L)
+        A, V = marginal_products(K, Luu_inv, L)
         ctx.save_for_backward(Z, l, s, right, Luu_inv, m, L, K, A, V)
         ctx.matern = matern
         return column_sums(m, A, K, V)
@@ -65,7 +64,7 @@ class _Marginals(torch.autograd.Function):
         g, h = grads
         w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
         d_Z, d_l, d_s = pull(V, K, Z, right, l, s, ctx.matern, outer=Outer(2 * h, w, g))
-        d_Kuu, d_m, d_L = small_gradients(Luu_inv, m, L, A, g, h)
+        d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
 
 
