@@ -1,5 +1,5 @@
-"""What marginals and moments compute from Kuf, and their gradients in M x M matrices: the same for kernels of any kind and
-for those whose Kuf has a gradient of its own (`fused.projected`)."""
+"""What marginals and moments compute from Kuf, and their gradients in M x M matrices: the same for kernels of any kind
+and for those whose Kuf has a gradient of its own (`fused.projected`)."""
 
 from jaxtyping import Float
 from torch import Tensor
