@@ -122,11 +122,12 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
     while queue or running:
         for _ in range(len(queue)):
             together = [one.course.batch for one in running]
-            waits = capacity.comes_last(queue[0].batch, together) or {cell.base for cell in queue[0].batch} & missing
-            if waits:
+            if capacity.comes_last(queue[0].batch, together):
                 queue.rotate(-1)
             elif not capacity.room(queue[0].batch, together):
                 break
+            elif {cell.base for cell in queue[0].batch} & missing:
+                queue.rotate(-1)
             else:
                 running.append(_Running(queue.popleft()))
         if not running:  # what they wait for is in no batch: it can't be played

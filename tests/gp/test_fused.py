@@ -242,22 +242,30 @@ def test_whole_steps(kind, rows, monkeypatch):
     form, of_model = PROGRAMS[kind]
     made = program(form, device=DEVICE, **of_model)
     made = in_float32(made) if rows == "float32" else made
-    found = {}
+    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
+
+
+def _both_ways(monkeypatch):
+    """Without the kernels of this package, then with them."""
     for through_kernels in (False, True):
         for module in MODULES:
             monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
-        state = State.fresh(made.initial(), STEPS)
-        for _ in range(STEPS.iterations):
-            step.step(made, state, STEPS)
-        found[through_kernels] = state._tensors()
-    _compared(found, rows)
+        yield through_kernels
 
 
-def _compared(found, rows):
+def _after_steps(made):
+    state = State.fresh(made.initial(), STEPS)
+    for _ in range(STEPS.iterations):
+        step.step(made, state, STEPS)
+    return state._tensors()
+
+
+def _compared(both, rows):
+    plain, found = both
     tolerance = 1e-9 if rows == "float64" else 1e-4
-    for name, tensor in found[False].items():
-        assert found[True][name].dtype == tensor.dtype
-        torch.testing.assert_close(found[True][name], tensor, rtol=0, atol=tolerance, equal_nan=True)
+    for name, tensor in plain.items():
+        assert found[name].dtype == tensor.dtype
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
@@ -266,15 +274,10 @@ def test_closed_forms_over_rows_in_pieces(rows, kernel, monkeypatch):
     made = program("collapsed", likelihood="gaussian", objective="elbo", kernel=kernel, device=DEVICE)
     made = in_float32(made) if rows == "float32" else made
     assert isinstance(made, Collapsed)
-    found = {}
-    for through_kernels in (False, True):
-        for module in MODULES:
-            monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
+    found = []
+    for through_kernels in _both_ways(monkeypatch):
         made._rows_at_once = 7 if through_kernels else made.n
-        state = State.fresh(made.initial(), STEPS)
-        for _ in range(STEPS.iterations):
-            step.step(made, state, STEPS)
-        found[through_kernels] = state._tensors()
+        found.append(_after_steps(made))
     _compared(found, rows)
 
 
@@ -283,9 +286,7 @@ def test_marginals_at_the_inducing_inputs_themselves(random, monkeypatch):
     Z, m, L = random(1, 6, 2).requires_grad_(), random(1, 6), random(1, 6, 6).tril()
     one = torch.ones(1, dtype=Z.dtype, device=DEVICE)
     hyper, found = {"Z": Z, "lengthscale": one[:, None], "outputscale": one}, []
-    for through_kernels in (False, True):
-        for module in MODULES:
-            monkeypatch.setattr(f"dlmexp.{module}.fused", lambda tensor, yes=through_kernels: yes)
+    for _ in _both_ways(monkeypatch):
         mu, v = posterior.marginals(posterior.projection(rbf, hyper, Z, 1e-6 * one), 0 * one, m, L)
         found.append(torch.autograd.grad(mu.sum() + v.sum(), Z)[0])
     torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-6)
