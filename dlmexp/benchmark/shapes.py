@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from dlmexp.plan.cell import Cell
 
-PRODUCTS = {"explicit": 12, "collapsed": 10}  # floating-point operations of a step, in M x M x n
+# Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
+# matrix, and a symmetric product (`gp.posterior`, `gp.moments`).
+PRODUCTS = 1 + 2 + 1
 
 
 class Shape(NamedTuple):
@@ -34,8 +36,8 @@ class Shape(NamedTuple):
 
     @property
     def operations(self) -> float:
-        """Of the matrix products in a step of one model: nothing that computes them can be faster."""
-        return PRODUCTS[self.form] * float(self.M) ** 2 * self.n
+        """The least number of those in a step of one model: nothing that computes these products can be faster."""
+        return PRODUCTS * float(self.M) ** 2 * self.n
 
     def batch(self) -> tuple[Cell, ...]:
         """Cells of this shape."""

@@ -159,17 +159,19 @@ def test_preempted(finished: Callable[[Scenario], Folder]):
 def out_of_time(folder: Folder, reference: Reference) -> None:
     """A minute at a time for a block that needs two: SLURM asks for a halt at its ticks of 30 s, none lasts 50 s.
 
-    After two halts it gets all the time it needs, since nobody knows how long a busy machine takes to start it."""
+    On a busy machine a minute may end before a step is done. So it gets all the time it needs once it has resumed
+    from two different checkpoints, not after two halts."""
     words = [*BLOCK, "training.binary.max_iterations=4000", "estimator.paused.seconds=0.03"]
     process = folder.start(*words, "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5")
-    wait_until(lambda: folder.logs().count("Requeued job") == 2, "two halts")
+    wait_until(lambda: len(set(resumed_at(folder.logs()))) == 2, "it has resumed from two checkpoints")
     (job,) = folder.jobs()
     folder.slurm("scontrol", "update", f"jobid={job}", "timelimit=30")
     assert folder.end(process) == 0, folder.output
     assert folder.jobs() == [job]
     resumed = resumed_at(folder.log(job))
-    assert len(resumed) == 2
-    assert 0 < resumed[0] < resumed[1], "every minute got further"
+    assert folder.log(job).count("Requeued job") >= len(resumed)
+    assert resumed == sorted(resumed), "no minute lost anything"
+    assert resumed[0] > 0
     assert [result["iterations"] for result, _ in folder.results().values()] == [4000] * 2
     assert folder.counts() == (2, 0)
     assert folder.status()["jobs"] == []

@@ -2,8 +2,13 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from dlmexp.benchmark.shapes import PRODUCTS
 from dlmexp.gp import products
+from dlmexp.gp.collapsed import collapsed_elbo
+from dlmexp.gp.kernels import rbf
+from dlmexp.gp.posterior import marginals, projection
 from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
 
 
@@ -48,3 +53,21 @@ def test_a_workspace_makes_a_thing_once_for_the_same_tensor():
     for tensor in (one, one, other):
         assert torch.equal(memory.made("rows", tensor, lambda x: made.append(x) or x + len(made)), tensor + len(made))
     assert [each is tensor for each, tensor in zip(made, (one, other), strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("form", ["explicit", "collapsed"])
+def test_a_step_has_as_many_products_as_benchmarks_say(form, cells, monkeypatch):
+    """With several strips, torch counts a little more than the halves of the triangle and of the symmetric product, and
+    what is M x M x M."""
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    B, M, N = 1, 180, 16_000
+    c = {name: value.requires_grad_() for name, value in cells(B, M, N, 1).items()}
+    X, y, jitter = (c.pop(name).detach() for name in ("X", "y", "jitter"))
+    with FlopCounterMode(display=False) as counter:
+        if form == "explicit":
+            mu, v = marginals(projection(rbf, c, X, jitter), c["mean"], c["m"], c["L"])
+            (mu + v).sum().backward()
+        else:
+            collapsed_elbo(rbf, c, X, y, torch.ones_like(jitter), jitter).loss.sum().backward()
+    large = PRODUCTS * B * M**2 * N
+    assert large < counter.get_total_flops() < 1.25 * large

@@ -13,13 +13,13 @@ TG = 32  # tiles of a Gram matrix
 
 
 def column_sums(
-    m: Float[Tensor, "B M"], A: Float[Tensor, "B M N"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
+    w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """`A^T m`, and the sums of `Kuf * V` over the inducing inputs."""
-    m = m.contiguous()
-    B, M, N = A.shape
-    fit, gain = A.new_empty(B, N), A.new_empty(B, N)
-    _column_sums[(triton.cdiv(N, TN), B)](m, A, Kuf, V, fit, gain, M, N, TM, TN)
+    """`Kuf^T w`, and the sums of `Kuf * V` over the inducing inputs."""
+    w = w.contiguous()
+    B, M, N = Kuf.shape
+    fit, gain = Kuf.new_empty(B, N), Kuf.new_empty(B, N)
+    _column_sums[(triton.cdiv(N, TN), B)](w, Kuf, V, fit, gain, M, N, TM, TN)
     return fit, gain
 
 
@@ -56,19 +56,19 @@ def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["M", "N"])
-def _column_sums(m_, A, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
+def _column_sums(w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TN + tl.arange(0, TN)
-    dtype: tl.constexpr = A.dtype.element_ty
+    dtype: tl.constexpr = Kuf.dtype.element_ty
     first = tl.zeros([TM, TN], dtype)
     second = tl.zeros([TM, TN], dtype)
     for start in range(0, M, TM):
         m = start + tl.arange(0, TM)
         inside = (m[:, None] < M) & (n[None, :] < N)
         at = (b * M + m[:, None]) * N + n[None, :]
-        weight = tl.load(m_ + b * M + m, mask=m < M, other=0)
-        first += weight[:, None] * tl.load(A + at, mask=inside, other=0)
-        second += tl.load(Kuf + at, mask=inside, other=0) * tl.load(V + at, mask=inside, other=0)
+        value = tl.load(Kuf + at, mask=inside, other=0)
+        first += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
+        second += value * tl.load(V + at, mask=inside, other=0)
     tl.store(fit + b * N + n, tl.sum(first, 0), mask=n < N)
     tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)
 

@@ -53,16 +53,16 @@ class _Marginals(torch.autograd.Function):
         right = right_factor(X, l)
         K = covariance(Z, right, l, s, matern)
         A, V = marginal_products(K, Luu_inv, L)
-        ctx.save_for_backward(Z, l, s, right, Luu_inv, m, L, K, A, V)
+        w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
+        ctx.save_for_backward(Z, l, s, right, Luu_inv, m, L, K, A, V, w)
         ctx.matern = matern
-        return column_sums(m, A, K, V)
+        return column_sums(w, K, V)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, s, right, Luu_inv, m, L, K, A, V = ctx.saved_tensors
+        Z, l, s, right, Luu_inv, m, L, K, A, V, w = ctx.saved_tensors
         g, h = grads
-        w = (Luu_inv.mT @ m.unsqueeze(-1)).squeeze(-1)
         d_Z, d_l, d_s = pull(V, K, Z, right, l, s, ctx.matern, outer=Outer(2 * h, w, g))
         d_Kuu, d_m, d_L = marginal_gradients(Luu_inv, m, L, A, g, h)
         return d_Z, d_l, d_s, None, None, d_Kuu, None, d_m, d_L
