@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -82,7 +82,7 @@ class Recorder:
         model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
         self._write(cell, "done", result, arrays, model)
 
-    def gradient(self, cell: Cell, statistics: dict[str, float], arrays: dict[str, np.ndarray]) -> None:
+    def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write what was measured of an estimator's gradient."""
         self._write(cell, "done", Result(**statistics), arrays)
 
