@@ -24,6 +24,7 @@ from dlmexp.reading.files import content
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.reading.matlab import read_variables
 from dlmexp.records.files import sealed
+from dlmexp.records.manifest import Manifest, read_manifests, write_manifest
 from tests.support import made_up
 from tests.support.http_server import Behaviour, serving
 
@@ -133,6 +134,9 @@ FORGED = {
     "arrays that are a path": {"arrays": "/../../x"},
     "metrics beyond all": {"result__test": {"nll": 1e308, "error": -1e308}},
     "metrics with odd names": {"result__test": {"": 1.0, "\n": 2.0}}, "status": {"status": "perhaps"},
+    "an hour that is none": {"made__time": "yesterday"}, "an option that is a field": {"cell__options": {"key": 5}},
+    "an option that is a column": {"cell__options": {"method": "x"}}, "a name too long": {"cell__dataset": "😀" * 200},
+    "an option beyond all": {"cell__options": {"bar": 10**40}},
     "a negative beta": {"cell__beta": -1.0}, "beta is no number": {"cell__beta": float("nan")},
 }  # fmt: skip
 
@@ -161,6 +165,39 @@ def test_json_that_is_too_deep_or_none_is_unreadable(text):
         typed_json(text, dict[str, int])
     with pytest.raises(Unreadable):
         json_value(text + b"x")
+
+
+def test_a_pack_of_more_lines_than_anyone_needs_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dlmexp.records.pack.MAX_PACK_MEMBERS", 10)
+    pack(tmp_path / "records.tar.xz", (member("records.jsonl"), b"\n" * 11))
+    assert main(["status", "--results", str(tmp_path)]) == 2
+    assert "has more than 10 lines: refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a\0b", "", "other"])
+def test_a_manifest_names_the_folder_that_it_lies_in(tmp_path, capsys, name):
+    import hashlib
+
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    known = len(read_manifests(root))
+    text = json.dumps({"experiment": name, "cells": {"0" * 20: "../../victim n=5"}, "candidates": []}).encode()
+    folder = root / "evil" / "cells"
+    folder.mkdir(parents=True)
+    (folder / f"{hashlib.sha256(text).hexdigest()[:16]}.json").write_bytes(text)
+    assert len(read_manifests(root)) == known
+    ends_in_a_sentence(["collect", "--results", str(root)], capsys, codes=(0, 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_cleaning_removes_nothing_outside_the_folder(tmp_path, capsys):
+    victim = tmp_path / "victim.json"
+    victim.write_text("{}")
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    write_manifest(root, Manifest("evil", {"0" * 20: "../../victim n=5"}, []))
+    assert main(["clean", "evil", "--results", str(root), "--yes"]) == 0
+    assert victim.exists()
 
 
 def test_a_pipe_in_a_results_folder_is_not_waited_for(tmp_path, capsys):
