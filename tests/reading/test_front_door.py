@@ -465,3 +465,80 @@ def test_what_may_pass_is_tried_again_and_said(tmp_path, monkeypatch, caplog):
         download("http://nowhere.invalid/f", tmp_path / "part", silent, sleep=pauses.append)
     assert pauses == [1.0, 2.0, 4.0, 8.0]
     assert "attempt 2 of 5 follows in 1 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n0\r\n\r\n", "the answer is damaged"),
+        (b"302 F\r\nLocation: ftp://127.0.0.1:9/x\r\nContent-Length: 0\r\n\r\n", "only http and https"),
+        (b"302 F\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "answered 302"),
+    ],
+)
+def test_chunks_and_redirections_that_lead_nowhere(tmp_path, answer, said):
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    with server.accept()[0] as one:
+                        one.recv(1 << 16)
+                        one.sendall(b"HTTP/1.1 " + answer)
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        with pytest.raises(Unreadable, match=said) as refused:
+            download(address, tmp_path / "x", lambda *_: None, will_verify=False)
+        assert "\n" not in str(refused.value)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_matlab_file_of_too_many_parts_or_too_much_that_nobody_asked_for(tmp_path, monkeypatch):
+    path = tmp_path / "x.mat"
+    cells = np.empty((1, 30), object)
+    cells[:] = 1.0
+    savemat(path, {"X": cells, "other": np.zeros(3000), "more": np.zeros(3000)}, do_compression=True)
+    monkeypatch.setattr("dlmexp.reading.matlab.MAX_PARTS", 20)
+    with pytest.raises(Unreadable, match="more than 20 parts"):
+        read_variables(path, "X")
+    monkeypatch.setattr("dlmexp.reading.matlab.MAX_BYTES", 40_000)
+    with pytest.raises(Unreadable, match="decompresses to more than 40000"):
+        read_variables(path, "absent")
+
+
+def test_a_header_whose_type_is_an_empty_tuple_is_refused(tmp_path):
+    header = b"{'descr': (), 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("X.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(8))
+    with pytest.raises(Unreadable, match="no sound header"):
+        read_npz(tmp_path / "x.npz")
+
+
+def test_a_gzipped_table_that_unfolds_without_end_is_refused(tmp_path, monkeypatch):
+    import gzip
+
+    from dlmexp.reading.tables import read_csv
+
+    monkeypatch.setattr("dlmexp.reading.tables.SMALL", 1000)
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 1_000_000))
+    with pytest.raises(Unreadable, match="decompresses to more than"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[1]", b"5", bytes(range(256)), b"a: [1", b"a: &a [*a]", b"!!python/name:os.system x"]
+)
+def test_a_settings_file_that_is_none(tmp_path, capsys, text):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "mine.yaml").write_bytes(text)
+    ends_in_a_sentence(["data", "list", "--config-dir", str(tmp_path)], capsys, "mine.yaml")
+
+
+def test_files_of_a_dataset_that_are_none(tmp_path, capsys):
+    words = ["run", "plan=true", f"results={tmp_path}", "dataset.ringnorm_drawn.files=[1]"]
+    ends_in_a_sentence(words, capsys, "each of its files is a mapping with a name")
