@@ -13,11 +13,13 @@ from typing import Any
 import yaml
 
 from dlmexp.config import BetaConfig, MethodTrainingConfig, TrainingConfig
+from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir, conf_dirs
 
 REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+MAX_VALUES = 100_000  # of one file
 PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
 
 
@@ -34,7 +36,28 @@ def _entries(group: str, folders: tuple[Path, ...]) -> dict[str, dict[str, Any]]
 def _load(path: Path) -> dict[str, Any]:
     # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all of `conf/`.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is not a YAML file: {' '.join(str(error).split())[:400]}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: write its settings as 'name: value', one per line")
+    _check_size(found, path)
+    return found
+
+
+def _check_size(found: Any, path: Path) -> None:
+    """UserError where anchors that name one another stand for more than anyone would write."""
+    left, values = MAX_VALUES, [found]
+    while values:
+        value = values.pop()
+        left -= 1
+        if isinstance(value, dict | list):
+            values += value.values() if isinstance(value, dict) else value
+        if left - len(values) < 0:
+            raise UserError(
+                f"{path} has more than {MAX_VALUES} values, anchors (&, *) counted as often as they are used"
+            )
 
 
 def methods() -> dict[str, dict[str, Any]]:

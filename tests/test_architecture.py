@@ -18,7 +18,7 @@ ALLOWED = {
     "config": set(),
     "console": {"errors"},
     "registry": {"errors"},
-    "catalogue": {"config", "paths"},
+    "catalogue": {"config", "errors", "paths"},
     "plugins": {"errors", "paths"},
     "gp": {"errors", "registry"},
     "data": BASIS,

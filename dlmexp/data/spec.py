@@ -89,6 +89,8 @@ def read_spec(name: str) -> DatasetSpec:
 
 def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:
     known = [f.name for f in fields(FileSpec)]
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        raise UserError(f"dataset '{dataset}': each of its files is a mapping with a name, such as {{name: x.csv}}")
     for key in entry:
         if key not in known:
             raise UserError(f"dataset '{dataset}': a file has no key '{key}': {nearest(key, known)}")

@@ -126,6 +126,8 @@ def measured(
     for results in several:
         check_at_hand(results.settings, results.choices, request.wanted)
     groups = {preset: [of_preset(results, preset) for results in several] for preset in (None, *presets(several))}
+    if request.compare_protocols:
+        _protocols(groups[None])  # or a sentence: the results of each preset have one protocol
     named = by.get("dataset", [])
     having = {
         preset: some
@@ -137,7 +139,7 @@ def measured(
         having = {None: groups[None]} | having  # a figure that is named is drawn, with what is missing
     for preset, some in (having or {None: groups[None]}).items():
         kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
-        for drawing in choose(some, ids, request):
+        for drawing in choose(some, ids, replace(request, compare_protocols=request.compare_protocols and not preset)):
             drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
             if preset is None or not drawn.empty:
                 yield drawn

@@ -32,6 +32,10 @@ def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
         raise UserError(sentence(error)) from error
     except YAMLError as error:
         raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise UserError(f"can't use a YAML file of yours: {_one_line(error)}") from error  # OmegaConf says it so
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError) as error:
         # Hydra is not strict with all that its grammar allows.
         raise UserError(f"can't compose '{_short(' '.join(overrides))}': {_one_line(error)}") from error

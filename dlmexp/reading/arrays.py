@@ -19,6 +19,8 @@ TEXT = "SU"
 BAD_HEADER = (
     ValueError,
     TypeError,
+    IndexError,
+    KeyError,
     SyntaxError,
     tokenize.TokenError,
     EOFError,

@@ -51,23 +51,33 @@ def request(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
         raise Unreadable(f"{url}: the certificate of the server is not valid ({error.verify_message})") from error
     except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
         raise Interrupted(str(error) or type(error).__name__) from error
+    except ValueError as error:  # http.client does not mind a chunk of -5 bytes until it reads it
+        raise Unreadable(f"{url}: the answer is damaged ({error})") from error
+
+
+class _OnlyHttp(urllib.request.HTTPRedirectHandler):
+    """Redirections to ftp, which urllib would follow, are refused."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if urlsplit(newurl).scheme not in ("http", "https"):
+            fp.close()
+            raise Unreadable(f"{req.full_url} leads to {newurl}: only http and https addresses are followed")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _opened(asked: urllib.request.Request, url: str) -> http.client.HTTPResponse:
     try:
-        response = urllib.request.urlopen(asked, timeout=TIMEOUT)
-        if urlsplit(response.url).scheme not in ("http", "https"):
-            raise ValueError(f"it leads to {response.url}")
-        return response
+        return urllib.request.build_opener(_OnlyHttp).open(asked, timeout=TIMEOUT)
     except (http.client.InvalidURL, ValueError) as error:
         raise Unreadable(f"'{url}' is no address of a file: {error}") from error
     except urllib.error.HTTPError as error:
         if error.code == 416:  # the caller asked for a part that there is not
             return error  # pyright: ignore[reportReturnType]
         with error:
+            said = f"{error.code} {' '.join(str(error.reason).split())}"
             if error.code in TRANSIENT_STATUS:
-                raise Interrupted(f"it answered {error.code} {error.reason}") from error
-            raise Unreadable(f"{url} answered {error.code} {error.reason}") from error
+                raise Interrupted(f"it answered {said}") from error
+            raise Unreadable(f"{url} answered {said}") from error
     except urllib.error.URLError as error:
         reason = error.reason
         if isinstance(reason, ssl.SSLCertVerificationError):

@@ -10,6 +10,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from math import prod
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
 
 MAX_BYTES = 1 << 28  # unfolded
+MAX_PARTS = 100_000  # of a cell array or a struct, each of which takes memory many times its bytes
 MAX_DEPTH = 20  # of cells and structs in one another
 HEADER = 128
 INT8, INT32, UINT32, MATRIX, COMPRESSED, UTF8 = 1, 5, 6, 14, 15, 16  # types of elements
@@ -70,9 +72,10 @@ def _checked(data: bytes, path: Path, names: tuple[str, ...]) -> bytes:
             element = data[start:end]
             if kind == COMPRESSED:
                 unfolding = zlib.decompressobj()
-                element = unfolding.decompress(element, MAX_BYTES - total)
+                element = unfolding.decompress(element, max(MAX_BYTES - total, 1))
                 if not unfolding.eof:
                     raise Unreadable(f"{path} is torn, or decompresses to more than {MAX_BYTES} bytes: refused")
+                total += len(element)  # of variables that nobody asked for, too
                 ((kind, start, end),) = _elements(element, 0, len(element), order)
                 element = element[start:end]
             if kind != MATRIX:
@@ -82,7 +85,6 @@ def _checked(data: bytes, path: Path, names: tuple[str, ...]) -> bytes:
             _check_matrix(element, order)
             tag = struct.pack(f"{order}II", kind, len(element))
             found += [tag, element]
-            total += len(tag) + len(element)
     except (struct.error, zlib.error, _Wrong, ValueError) as error:
         raise Unreadable(f"{path} is damaged: {error}") from error
     return b"".join(found)
@@ -123,7 +125,9 @@ def _check_matrix(data: bytes, order: str, depth: int = 0) -> None:
         return  # an empty cell
     if depth > MAX_DEPTH:
         raise _Wrong(f"cells or structs lie {depth} deep in one another")
-    parts = list(_elements(data, 0, len(data), order))
+    parts = list(islice(_elements(data, 0, len(data), order), MAX_PARTS + 1))
+    if len(parts) > MAX_PARTS:
+        raise _Wrong(f"a variable has more than {MAX_PARTS} parts")
     if [kind for kind, *_ in parts[:3]] != [UINT32, INT32, INT8] or parts[0][2] - parts[0][1] != 8:
         raise _Wrong("a variable without dimensions or name")
     flags = struct.unpack_from(f"{order}I", data, parts[0][1])[0]

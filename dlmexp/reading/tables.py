@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import open_raw
+from dlmexp.reading.archives import MAX_PACK_RATIO, SMALL, open_raw
 from dlmexp.reading.files import GIB, MIB, content
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    check_header(path, sep, MAX_TABLE_BYTES)
-    with open_raw(path, limit=MAX_TABLE_BYTES) as stream, translated(f"{path} is not a CSV file with a header"):
+    limit = min(MAX_TABLE_BYTES, max(SMALL, MAX_PACK_RATIO * path.stat().st_size))
+    check_header(path, sep, limit)
+    with open_raw(path, limit=limit) as stream, translated(f"{path} is not a CSV file with a header"):
         found = csv.read_csv(
             stream,
             parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.cell import Candidates
+from dlmexp.plan.cell import Candidates, Name
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import ABSENT, write_atomically
@@ -32,7 +32,7 @@ class Manifest(msgspec.Struct, omit_defaults=True):
     """What one run asked for: a line that describes each cell, by key; the candidates, each with its protocol; and
     whose trained models are kept (`none | selected | all`)."""
 
-    experiment: str
+    experiment: Name
     cells: dict[str, str]
     candidates: list[Asked]
     keep: str = "none"  # runs from before models were kept
@@ -75,8 +75,8 @@ def read_manifests(root: Path) -> list[Manifest]:
     for path in sorted(root.glob("*/cells/*.json")):
         try:
             text = content(path)
-            if _name(text) == path.name:
-                found.append(typed_json(text, Manifest))
+            if _name(text) == path.name and (one := typed_json(text, Manifest)).experiment == path.parent.parent.name:
+                found.append(one)  # tables are written, and files removed, in the folder that it names
         except (Unreadable, *ABSENT):
             continue
     return found

@@ -8,7 +8,7 @@ candidates of one another.
 import hashlib
 import io
 import tarfile
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import pack_members
+from dlmexp.reading.archives import MAX_PACK_MEMBERS, pack_members
 from dlmexp.reading.arrays import unpack_arrays
+from dlmexp.reading.files import MIB
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.records.files import is_sealed, sealed, write_atomically
 from dlmexp.records.manifest import Manifest, merged
@@ -26,11 +27,14 @@ from dlmexp.records.provenance import portable_command
 from dlmexp.records.schema import FORMAT, Record, decoded, encoded
 
 PATTERN = "records*.tar.xz"
+MAX_RECORD = 16 * MIB
 RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
 
 
 def read_record(line: bytes) -> Record:
     """The record of a sealed JSON object; `Unreadable` says what is wrong with one that is not sound."""
+    if len(line) > MAX_RECORD:
+        raise Unreadable(f"it has {len(line)} bytes, more than {MAX_RECORD}")
     record = decoded(json_value(line))
     if record.sha256 is None or not is_sealed(line, record.sha256):
         raise Unreadable("its checksum does not fit")
@@ -74,14 +78,14 @@ class Packs:
         for path in filter(Path.is_file, sorted(self.root.glob(PATTERN))):
             for name, content in pack_members(path):
                 if name == RECORDS:
-                    for number, line in enumerate(content.splitlines(), 1):
+                    for number, line in _numbered(content, path):
                         try:
                             record = read_record(line)
                             found.records[record.key] = record
                         except Unreadable as why:
                             found.skipped.append(f"{path}, line {number}: {why}")
                 elif name == MANIFESTS:
-                    for number, line in enumerate(content.splitlines(), 1):
+                    for number, line in _numbered(content, path):
                         try:
                             found.manifests.append(typed_json(line, Manifest))
                         except Unreadable as why:
@@ -154,6 +158,14 @@ def write_pack(
             tar.addfile(info, io.BytesIO(content))
     write_atomically(path, out.getvalue())
     return len(lines)
+
+
+def _numbered(content: bytes, path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a member that has no more of them than a pack may have members."""
+    if content.count(b"\n") > MAX_PACK_MEMBERS:
+        raise Unreadable(f"{path} has more than {MAX_PACK_MEMBERS} lines: refused")
+    for number, line in enumerate(io.BytesIO(content), 1):
+        yield number, line.rstrip(b"\r\n")
 
 
 def _lines(lines: list[bytes]) -> bytes:

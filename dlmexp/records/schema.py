@@ -7,18 +7,25 @@ cell: there an unknown field changes what the record is about.
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.plan.cell import FIRST_OPTIONS, Cell, Count
+from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell, Count
 from dlmexp.reading.json_text import typed_value
 
 FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Moment = Annotated[str, msgspec.Meta(pattern=r"^[12]\d{3}(-\d\d){2}T\d\d(:\d\d){2}(Z|[+-]\d\d:\d\d)$")]
+MAX_NUMBER = 2**53  # as of Count
+MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
+COLUMNS = frozenset(
+    (*FIELDS, "key", "status", "method", "selected_by", "candidates", "failed", "betas", "protocol")
+)  # of tables; options have columns beside them
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -60,7 +67,7 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     experiment: str | None = None
     command: str | None = None
     job: str | None = None  # of a cluster's scheduler
-    time: str | None = None
+    time: Moment | None = None
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -116,11 +123,25 @@ def decoded(values: Any) -> Record:
         for step in range(version, FORMAT):
             values = UPGRADES[step](values)
         record = typed_value(values, Record)
-        if (samples := record.cell.options.get("samples")) is not None and not isinstance(samples, int):
-            raise Unreadable(f"a number of samples is {samples!r}")
+        _check(record)
         return record
-    except (Unreadable, KeyError, TypeError, AttributeError) as error:
+    except (Unreadable, KeyError, TypeError, AttributeError, ValueError) as error:
         raise Unreadable(f"it does not fit the schema of a record: {error}") from None
+
+
+def _check(record: Record) -> None:
+    """What types alone do not say."""
+    if len(record.cell.dataset.encode()) > MAX_NAME:
+        raise Unreadable(f"the name of its dataset has more than {MAX_NAME} bytes")
+    if record.made.time is not None:
+        datetime.fromisoformat(record.made.time)
+    for name, value in record.cell.options.items():
+        if name in COLUMNS:
+            raise Unreadable(f"an option of its estimator is called '{name}'")
+        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise Unreadable(f"its option '{name}' is beyond {MAX_NUMBER}")
+    if not isinstance(record.cell.options.get("samples", 0), int):
+        raise Unreadable(f"a number of samples is {record.cell.options['samples']!r}")
 
 
 def _options_as_mapping(values: dict[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,13 @@ import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.reading.files import MIB, content
+from dlmexp.reading.files import content
 from dlmexp.records.files import ABSENT, pack_arrays, sealed, write_atomically
-from dlmexp.records.pack import Packs, checked_arrays, hyperparameters, read_record
+from dlmexp.records.pack import MAX_RECORD, Packs, checked_arrays, hyperparameters, read_record
 from dlmexp.records.schema import FORMAT, Record, TooNew, encoded
 
 FAILED = ".failed.json"
 MODEL = ".model.npz"
-MAX_RECORD = 16 * MIB
 log = logging.getLogger(__name__)
 
 

@@ -46,7 +46,7 @@ def removal(root: Path, experiment: str) -> Removal:
     kept = {text.split(" ")[0] for text in others.values()}
     kept |= {path.parent.name for path in store.records.glob("*/*.json") if path.name[:20] not in keys}
     datasets = {own[key].split(" ")[0] for key in keys} - kept
-    checksums = [path for name in sorted(datasets) if (path := root / "data" / f"{name}.json").exists()]
+    checksums = [path for path in sorted((root / "data").glob("*.json")) if path.stem in datasets]
     asked = sorted((root / experiment / "cells").glob("*.json"))
     folders = [*sorted({path.parent for path in records}), root / experiment / "cells", root / experiment]
     return Removal(

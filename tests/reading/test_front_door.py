@@ -24,6 +24,7 @@ from dlmexp.reading.files import content
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.reading.matlab import read_variables
 from dlmexp.records.files import sealed
+from dlmexp.records.manifest import Manifest, read_manifests, write_manifest
 from dlmexp.records.store import Store
 from tests.support import made_up
 from tests.support.http_server import Behaviour, serving
@@ -134,6 +135,9 @@ FORGED = {
     "arrays that are a path": {"arrays": "/../../x"},
     "metrics beyond all": {"result__test": {"nll": 1e308, "error": -1e308}},
     "metrics with odd names": {"result__test": {"": 1.0, "\n": 2.0}}, "status": {"status": "perhaps"},
+    "an hour that is none": {"made__time": "yesterday"}, "an option that is a field": {"cell__options": {"key": 5}},
+    "an option that is a column": {"cell__options": {"method": "x"}}, "a name too long": {"cell__dataset": "😀" * 200},
+    "an option beyond all": {"cell__options": {"bar": 10**40}},
     "a negative beta": {"cell__beta": -1.0}, "beta is no number": {"cell__beta": float("nan")},
 }  # fmt: skip
 
@@ -163,6 +167,39 @@ def test_json_that_is_too_deep_or_none_is_unreadable(text):
         typed_json(text, dict[str, int])
     with pytest.raises(Unreadable):
         json_value(text + b"x")
+
+
+def test_a_pack_of_more_lines_than_anyone_needs_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dlmexp.records.pack.MAX_PACK_MEMBERS", 10)
+    pack(tmp_path / "records.tar.xz", (member("records.jsonl"), b"\n" * 11))
+    assert main(["status", "--results", str(tmp_path)]) == 2
+    assert "has more than 10 lines: refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a\0b", "", "other"])
+def test_a_manifest_names_the_folder_that_it_lies_in(tmp_path, capsys, name):
+    import hashlib
+
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    known = len(read_manifests(root))
+    text = json.dumps({"experiment": name, "cells": {"0" * 20: "../../victim n=5"}, "candidates": []}).encode()
+    folder = root / "evil" / "cells"
+    folder.mkdir(parents=True)
+    (folder / f"{hashlib.sha256(text).hexdigest()[:16]}.json").write_bytes(text)
+    assert len(read_manifests(root)) == known
+    ends_in_a_sentence(["collect", "--results", str(root)], capsys, codes=(0, 2))
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_cleaning_removes_nothing_outside_the_folder(tmp_path, capsys):
+    victim = tmp_path / "victim.json"
+    victim.write_text("{}")
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    write_manifest(root, Manifest("evil", {"0" * 20: "../../victim n=5"}, []))
+    assert main(["clean", "evil", "--results", str(root), "--yes"]) == 0
+    assert victim.exists()
 
 
 def test_a_pipe_in_a_results_folder_is_not_waited_for(tmp_path, capsys):
@@ -430,3 +467,80 @@ def test_what_may_pass_is_tried_again_and_said(tmp_path, monkeypatch, caplog):
         download("http://nowhere.invalid/f", tmp_path / "part", silent, sleep=pauses.append)
     assert pauses == [1.0, 2.0, 4.0, 8.0]
     assert "attempt 2 of 5 follows in 1 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabc\r\n0\r\n\r\n", "the answer is damaged"),
+        (b"302 F\r\nLocation: ftp://127.0.0.1:9/x\r\nContent-Length: 0\r\n\r\n", "only http and https"),
+        (b"302 F\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", "answered 302"),
+    ],
+)
+def test_chunks_and_redirections_that_lead_nowhere(tmp_path, answer, said):
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            while True:
+                try:
+                    with server.accept()[0] as one:
+                        one.recv(1 << 16)
+                        one.sendall(b"HTTP/1.1 " + answer)
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"http://127.0.0.1:{server.getsockname()[1]}/x"
+        with pytest.raises(Unreadable, match=said) as refused:
+            download(address, tmp_path / "x", lambda *_: None, will_verify=False)
+        assert "\n" not in str(refused.value)
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_matlab_file_of_too_many_parts_or_too_much_that_nobody_asked_for(tmp_path, monkeypatch):
+    path = tmp_path / "x.mat"
+    cells = np.empty((1, 30), object)
+    cells[:] = 1.0
+    savemat(path, {"X": cells, "other": np.zeros(3000), "more": np.zeros(3000)}, do_compression=True)
+    monkeypatch.setattr("dlmexp.reading.matlab.MAX_PARTS", 20)
+    with pytest.raises(Unreadable, match="more than 20 parts"):
+        read_variables(path, "X")
+    monkeypatch.setattr("dlmexp.reading.matlab.MAX_BYTES", 40_000)
+    with pytest.raises(Unreadable, match="decompresses to more than 40000"):
+        read_variables(path, "absent")
+
+
+def test_a_header_whose_type_is_an_empty_tuple_is_refused(tmp_path):
+    header = b"{'descr': (), 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("X.npy", b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + bytes(8))
+    with pytest.raises(Unreadable, match="no sound header"):
+        read_npz(tmp_path / "x.npz")
+
+
+def test_a_gzipped_table_that_unfolds_without_end_is_refused(tmp_path, monkeypatch):
+    import gzip
+
+    from dlmexp.reading.tables import read_csv
+
+    monkeypatch.setattr("dlmexp.reading.tables.SMALL", 1000)
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 1_000_000))
+    with pytest.raises(Unreadable, match="decompresses to more than"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[1]", b"5", bytes(range(256)), b"a: [1", b"a: &a [*a]", b"!!python/name:os.system x"]
+)
+def test_a_settings_file_that_is_none(tmp_path, capsys, text):
+    (tmp_path / "dataset").mkdir()
+    (tmp_path / "dataset" / "mine.yaml").write_bytes(text)
+    ends_in_a_sentence(["data", "list", "--config-dir", str(tmp_path)], capsys, "mine.yaml")
+
+
+def test_files_of_a_dataset_that_are_none(tmp_path, capsys):
+    words = ["run", "plan=true", f"results={tmp_path}", "dataset.ringnorm_drawn.files=[1]"]
+    ends_in_a_sentence(words, capsys, "each of its files is a mapping with a name")

@@ -19,4 +19,6 @@ def record(cell: Cell, status: Literal["done", "failed"] = "done", **validation:
     result = Result(validation=validation, test=test, iterations=5, hyperparameters={"noise": 0.1})
     if status == "failed":
         result = Result(reason="a reason", iterations=7)
-    return Record(key=cell.key, status=status, cell=cell, result=result, made=Made(host="h", time="t"))
+    return Record(
+        key=cell.key, status=status, cell=cell, result=result, made=Made(host="h", time="2000-01-01T00:00:00Z")
+    )

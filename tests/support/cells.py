@@ -15,7 +15,7 @@ PLAIN = Cell(
     tolerance=1e-4, max_iterations=3000, epochs=None, evaluate="end", dtype="float64", seed=3, beta=0.1, base="feed",
 )  # fmt: skip
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None)
-MADE = Made(device="cpu", host="h", time="t", version="0", commit="c", command="dlmexp run")
+MADE = Made(device="cpu", host="h", time="2000-01-01T00:00:00Z", version="0", commit="c", command="dlmexp run")
 
 
 def scored(cell: Cell, status: Literal["done", "failed"] = "done", **validation: float) -> Record:
