@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
+from dlmexp.reading.arrow_files import check_claim, open_feather, open_parquet, plain
 from dlmexp.reading.files import GIB
-from dlmexp.reading.tables import MAX_TABLE_BYTES, MISSING, check_columns, check_header, translated
+from dlmexp.reading.tables import MISSING, check_columns, check_header, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,39 +66,32 @@ def csv_pieces(path: Path, wanted: Sequence[str], sep: str = ",", missing: Seque
 
 def parquet_pieces(path: Path, wanted: Sequence[str]) -> Pieces:
     """A Parquet file; what its groups of rows claim to hold is checked before one is unfolded."""
-    from pyarrow import parquet
-
     problem = f"{path} is not a parquet file with named columns"
-    with translated(problem), parquet.ParquetFile(path) as file:
+    with translated(problem), open_parquet(path) as file:
         about, names = file.metadata, list(file.schema_arrow.names)
         check_columns(path, about.num_columns)
-        claimed = max((about.row_group(k).total_byte_size for k in range(about.num_row_groups)), default=0)
-        if claimed > MAX_TABLE_BYTES:
-            raise Unreadable(f"{path} has rows that unfold to {claimed} bytes, more than {MAX_TABLE_BYTES}: refused")
+        check_claim(path, max((about.row_group(k).total_byte_size for k in range(about.num_row_groups)), default=0))
 
     def pieces() -> Iterator["pa.RecordBatch"]:
-        with translated(problem), parquet.ParquetFile(path) as file:
+        with translated(problem), open_parquet(path) as file:
             for piece in file.iter_batches(batch_size=BLOCK_ROWS, columns=[name for name in wanted if name in names]):
                 piece.validate(full=True)
-                yield piece
+                yield plain(path, piece)
 
     return names, pieces()
 
 
 def feather_pieces(path: Path, wanted: Sequence[str]) -> Pieces:
     """A Feather file, in the pieces that it was written in."""
-    import pyarrow as pa
-
     problem = f"{path} is not a feather file with named columns"
-    with translated(problem), pa.ipc.open_file(str(path)) as file:
+    with translated(problem), open_feather(path, whole=False) as file:
         names = list(file.schema.names)
         check_columns(path, len(names))
 
     def pieces() -> Iterator["pa.RecordBatch"]:
-        with translated(problem), pa.ipc.open_file(str(path)) as file:
-            for k in range(file.num_record_batches):
-                piece = file.get_batch(k)
+        with translated(problem), open_feather(path, whole=False) as file:
+            for piece in file:
                 piece.validate(full=True)
-                yield piece.select([name for name in wanted if names.count(name) == 1])
+                yield plain(path, piece.select([name for name in wanted if names.count(name) == 1]))
 
     return names, pieces()

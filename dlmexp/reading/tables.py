@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import MAX_PACK_RATIO, SMALL, open_raw
-from dlmexp.reading.files import GIB, MIB, content
+from dlmexp.reading.archives import open_raw
+from dlmexp.reading.arrow_files import MAX_TABLE_BYTES, check_claim, open_feather, open_parquet, plain
+from dlmexp.reading.files import MIB, content
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_COLUMNS = 20_000
-MAX_TABLE_BYTES = 8 * GIB
+MAX_TEXT_RATIO = 50  # of a gzipped text file, unfolded; below SMALL_TEXT it does not matter
+SMALL_TEXT = 256 * MIB  # as numbers it takes four times as much, or more
 MAX_HEADER = 64 * MIB  # of a text file
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
 
@@ -43,7 +45,7 @@ def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Tab
     """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    limit = min(MAX_TABLE_BYTES, max(SMALL, MAX_PACK_RATIO * path.stat().st_size))
+    limit = min(MAX_TABLE_BYTES, max(SMALL_TEXT, MAX_TEXT_RATIO * path.stat().st_size))
     check_header(path, sep, limit)
     with open_raw(path, limit=limit) as stream, translated(f"{path} is not a CSV file with a header"):
         found = csv.read_csv(
@@ -63,15 +65,13 @@ def first_line(path: Path, limit: int = MAX_TABLE_BYTES) -> bytes:
 
 
 def read_feather(path: Path) -> "pa.Table":
-    """A Feather file."""
-    from pyarrow import feather
-
+    """A Feather file; what it claims to hold is checked before it is unfolded."""
     with translated(f"{path} is not a Feather file"):
-        found = feather.read_table(path)
+        found = open_feather(path, whole=True).read_all()
         check_columns(path, found.num_columns)
         found.validate(full=True)
         "".join(found.column_names)
-    return found
+        return plain(path, found)
 
 
 def _is_utf8(table: "pa.Table") -> bool:
@@ -87,22 +87,16 @@ def _is_utf8(table: "pa.Table") -> bool:
 
 def read_parquet(path: Path) -> "pa.Table":
     """A Parquet file; what it claims to hold is checked before it is unfolded."""
-    from pyarrow import parquet
-
     with translated(f"{path} is not a Parquet file"):
-        with parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             about = file.metadata
             check_columns(path, about.num_columns)
-            claimed = max(
-                8 * about.num_rows * about.num_columns,
-                sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups)),
-            )
-            if claimed > MAX_TABLE_BYTES:
-                raise Unreadable(f"{path} unfolds to {claimed} bytes, more than {MAX_TABLE_BYTES}: refused")
+            check_claim(path, 8 * about.num_rows * about.num_columns)
+            check_claim(path, sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups)))
             found = file.read()
         found.validate(full=True)
         "".join(found.column_names)
-    return found
+        return plain(path, found)
 
 
 def check_header(path: Path, sep: str, limit: int) -> None:
