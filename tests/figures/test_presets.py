@@ -8,17 +8,20 @@ from msgspec.structs import replace
 from dlmexp.figures.plot import Request, measured
 from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
+from dlmexp.records.wanted import Wanted
 from tests.support.made_up import asked, fill, plausible, sweep
 
 METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 
 def made(folder: Path, protocol: str, sizes: list[int], lr: float) -> None:
-    """Records of binary data, asked for under a protocol."""
-    things = [plausible(replace(cell, lr=lr)) for cell in sweep("banana", METHODS, sizes, range(2), 3)]
+    """Records of binary data, asked for under a protocol, in its parameterisation of q."""
+    how = "unwhitened" if protocol.startswith("released") else "whitened"
+    cells = [replace(cell, lr=lr, parameterisation=how) for cell in sweep("banana", METHODS, sizes, range(2), 3)]
+    things = [plausible(cell) for cell in cells]
     records = [one[0] if isinstance(one, tuple) else one for one in things]
-    cells = {record.key: record.cell.describe() for record in records}
-    fill(folder, things, Manifest(protocol, cells, [replace(one, protocol=protocol) for one in asked(records)]))
+    described = {record.key: record.cell.describe() for record in records}
+    fill(folder, things, Manifest(protocol, described, [replace(one, protocol=protocol) for one in asked(records)]))
 
 
 @pytest.mark.slow
@@ -44,5 +47,8 @@ def test_a_folder_with_nothing_but_a_preset(tmp_path):
     assert all(name.endswith("-released-quick") for name in names)
     by = [one.drawing.name for one in measured([results], [], Request({"dataset": ["banana"]})) if not one.empty]
     assert all(name.endswith("-released-quick") for name in by)
-    blank = {one.drawing.name: one.empty for one in measured([results], ["class-log"])}
-    assert blank == {"class-log": True, "class-log-released-quick": False}
+    assert [one.drawing.name for one in measured([results], ["class-log"])] == ["class-log-released-quick"]
+    protocol = Request(wanted=Wanted("released-quick"))
+    assert [one.drawing.name for one in measured([results], ["class-log"], protocol)] == ["class-log-released-quick"]
+    (blank,) = measured([results], ["count-log"])
+    assert (blank.drawing.name, blank.empty) == ("count-log", True)
