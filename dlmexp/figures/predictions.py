@@ -16,6 +16,9 @@ ID = "predictions"
 SHOWN = 300  # rows with an interval each; more would hide one another
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
+BELOW: dict[str, Any] = {  # a legend under the axes, where it covers nothing
+    "ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "columnspacing": 0.8, "handlelength": 1.4,
+}  # fmt: skip
 Draw = Callable[[Axes, Diagnosis], None]
 
 
@@ -112,7 +115,7 @@ def _against_beta(ax: Axes, found: Diagnosis) -> None:
     metric = style.METRIC_LABELS.get(found.metric, found.metric)
     scale = " (normalised targets)" if found.record.cell.task == "regression" else ""
     ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
-    ax.legend()
+    ax.legend(**BELOW)
 
 
 def _training(ax: Axes, found: Diagnosis) -> None:
@@ -138,7 +141,7 @@ def _over_feature(ax: Axes, found: Diagnosis) -> None:
     )
     ax.set(title="over its one feature", xlabel=found.features[0], ylabel=found.target)
     ax.set_ylim(bottom=low)
-    ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
+    ax.legend(**BELOW)
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:

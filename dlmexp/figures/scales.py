@@ -128,7 +128,7 @@ def frame_of_height(ax: Axes, several: list[pd.DataFrame], height: float) -> Non
 
 def frame_of_optimum(ax: Axes, several: list[pd.DataFrame], error: str) -> bool:
     """A frame around the lowest points of lines against beta, so that they can be told apart; whether something of the
-    lines is outside. Lines without a beta are inside."""
+    lines is outside. Lines without a beta are inside, and so is where the validation metric is lowest."""
     edges, everything = [], []
     for points in several:
         points = points[points["mean"].notna()]
@@ -136,6 +136,7 @@ def frame_of_optimum(ax: Axes, several: list[pd.DataFrame], error: str) -> bool:
             continue
         best = float(points["x"].to_numpy(dtype=float)[int(np.argmin(points["mean"].to_numpy(dtype=float)))])
         near = points["x"].isna() | points["x"].between(best / NEAR, best * NEAR) | (points["x"] == best)
+        near |= points["validation"] == points["validation"].min()
         bar = points[error].fillna(0.0)
         edges += [*(points["mean"] - bar)[near], *(points["mean"] + bar)[near]]
         everything += [*points["mean"]]
