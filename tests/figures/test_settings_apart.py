@@ -17,6 +17,7 @@ from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
+from dlmexp.figures.notes import notes_below
 from dlmexp.figures.plot import Request, measured
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import panel_records, series_of
@@ -151,6 +152,7 @@ def test_protocols_side_by_side(tmp_path: Path) -> None:
     assert means == pytest.approx([0.11, 0.51])
     assert drawn.left_out == []
     assert drawn.settings == {"ringnorm_drawn [released]": "released with q unwhitened"}
+    assert "Protocols side by side: paper; released with q unwhitened." in notes_below(drawn)
     assert set(drawn.numbers["parameterisation"]) == {"whitened", "unwhitened"}
     with style.use():
         left, right = (ax for ax in render(drawn).axes if ax.get_title(loc="left"))
