@@ -1,5 +1,6 @@
 """What is published beside the records in results/paper is what the commands make of those records."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,20 @@ def test_generated_parts_of_readmes(readme: Path, monkeypatch) -> None:
 def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
     """In table.csv, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
     assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
+
+
+def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
+    """Each row of measured.csv is about a paragraph that says the number; a file that it names has it, or its share."""
+    said = [paragraph for readme in READMES for paragraph in paragraphs(readme.read_text(encoding="utf-8"))]
+    for row in pd.read_csv(PAPER / "measured.csv", dtype=str).itertuples():
+        number = re.compile(rf"(?<![\d.]){re.escape(row.number)}(?!\.?\d)")
+        about = [number.search(paragraph) for paragraph in said if row.where in paragraph]
+        assert any(about), f"no README says {row.number} where it says '{row.where}'"
+        assert row.source
+        for root in (REPOSITORY, PAPER):
+            if (file := root / row.source).is_file():
+                text, value = file.read_text(encoding="utf-8"), float(row.number.replace(" ", ""))
+                assert {value, value / 100} & {*map(float, re.findall(r"\d+(?:\.\d+)?", text))}, f"not in {row.source}"
 
 
 def test_a_wrong_number_would_be_found() -> None:

@@ -1,11 +1,14 @@
 """From overrides to a config, and from mistakes to sentences."""
 
+import shlex
+
 import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
 from dlmexp.plugins import extended
+from tests.conftest import REPOSITORY
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -167,3 +170,16 @@ def test_a_table_that_no_job_reads():
     check_table_is_used(table, jobs)
     with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
         check_table_is_used(table, jobs[1:])
+
+
+def _run_commands() -> list[str]:
+    """Those of the pages that a new user follows."""
+    pages = [REPOSITORY / "README.md", REPOSITORY / "results" / "paper" / "README.md"]
+    lines = [line.strip() for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line.startswith("dlmexp run ")]
+
+
+@pytest.mark.parametrize("command", _run_commands())
+def test_commands_of_readmes_can_be_composed(command: str):
+    cfg = compose(shlex.split(command, comments=True)[2:])
+    assert cfg.parts or (cfg.dataset and cfg.method)
