@@ -19,7 +19,7 @@ from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.series import coordinates
 from dlmexp.figures.style import Page
-from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
+from dlmexp.figures.variants import Drawing, drawings, of_methods, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, PROTOCOLS
 from dlmexp.records.wanted import ANY, Wanted, check_at_hand
@@ -65,6 +65,8 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
     if not ids and not by.get("dataset"):
         chosen += own_drawings(several, own_datasets(several), parameterisation)
+    if methods := by.get("method"):
+        chosen = [of_methods(drawing, methods) for drawing in chosen]
     if request.compare_protocols and len(names := _protocols(several)) > 1:
         chosen = [side_by_side(drawing, names) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]

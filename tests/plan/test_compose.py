@@ -145,6 +145,11 @@ def test_a_users_table_says_what_it_lacks():
         (["csv.task=regresion"], "csv.task=regresion: give one of regression, binary, count"),
         (["csv.task=binary"], "needs csv.path"),
         (["csv.task=binary", "csv.path=x.csv"], "needs csv.target"),
+        (["csv.task=binary", "csv.path=x.npz"], r"needs csv.arrays: csv.path=FILE csv.arrays={X: NAME, y: NAME}"),
+        (
+            ["csv.task=binary", "csv.path=x.csv", "csv.target=y", "csv.name=mall", "dataset.mall.M=5"],
+            "no dataset 'mall', .* your own table are dataset.csv.M=",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             compose(["dataset=csv", *words])
