@@ -12,7 +12,7 @@ from pathlib import Path
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.measure import Drawn, measure
-from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
+from dlmexp.figures.own import OWN, check_ids, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.presets import groups, presets, renamed
 from dlmexp.figures.registry import find
@@ -46,7 +46,7 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
     named = [name for name in ids if name.startswith(OWN)]
     wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    chosen = own_drawings(several, datasets_of(named, several), parameterisation)
+    chosen = own_drawings(several, [one for one in own_datasets(several) if f"{OWN}{one}" in named], parameterisation)
     if datasets := by.get("dataset"):
         ours = [name for name in datasets if name not in own_datasets(several)]
         alone = [] if ids else [name for name in datasets if name not in ours]
@@ -135,6 +135,7 @@ def measured(
     """The chosen drawings with their numbers, one after another. A figure that is named is drawn without results too,
     unless a preset has some."""
     by = request.by
+    check_ids(ids, several)
     for results in several:
         check_at_hand(results.settings, results.choices, request.wanted)
     if request.compare_protocols:

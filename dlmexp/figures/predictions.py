@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from dlmexp.figures import style
 from dlmexp.figures.axes import compact
@@ -84,7 +85,8 @@ def _probabilities(ax: Axes, found: Diagnosis) -> None:
         ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"true {found.labels[value]}")
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
     ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
-    ax.legend(loc="upper center")
+    ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.legend(**BELOW)
 
 
 def _calibration(ax: Axes, found: Diagnosis) -> None:

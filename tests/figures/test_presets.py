@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.errors import UserError
 from dlmexp.figures.plot import Request, measured
 from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
@@ -14,10 +15,13 @@ from tests.support.made_up import asked, fill, plausible, sweep
 METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 
-def made(folder: Path, protocol: str, sizes: list[int], lr: float) -> None:
+def made(folder: Path, protocol: str, sizes: list[int], lr: float, dataset: str = "banana") -> None:
     """Records of binary data, asked for under a protocol, in its parameterisation of q."""
     how = "unwhitened" if protocol.startswith("released") else "whitened"
-    cells = [replace(cell, lr=lr, parameterisation=how) for cell in sweep("banana", METHODS, sizes, range(2), 3)]
+    cells = [
+        replace(cell, lr=lr, parameterisation=how, dataset=dataset)
+        for cell in sweep("banana", METHODS, sizes, range(2), 3)
+    ]
     things = [plausible(cell) for cell in cells]
     records = [one[0] if isinstance(one, tuple) else one for one in things]
     described = {record.key: record.cell.describe() for record in records}
@@ -52,3 +56,12 @@ def test_a_folder_with_nothing_but_a_preset(tmp_path):
     assert [one.drawing.name for one in measured([results], ["class-log"], protocol)] == ["class-log-released-quick"]
     (blank,) = measured([results], ["count-log"])
     assert (blank.drawing.name, blank.empty) == ("count-log", True)
+
+
+def test_an_own_table_without_a_name_that_a_preset_alone_has_results_on(tmp_path):
+    made(tmp_path, "quick", [100], 0.1, "csv")
+    results = load(tmp_path)
+    for ids, by in (([], {}), (["own-csv"], {}), ([], {"dataset": ["csv"]})):
+        assert [one.drawing.name for one in measured([results], ids, Request(by))] == ["own-csv-quick"]
+    with pytest.raises(UserError, match="own named 'csw': did you mean own-csv"):
+        list(measured([results], ["own-csw"]))
