@@ -1,4 +1,4 @@
-"""The engine: trains batches of cells, several at once on a GPU, with checkpoints, and writes one record per cell."""
+"""The engine: trains batches of cells, several at once on a GPU, with checkpoints."""
 
 import contextlib
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +17,7 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.json_text import typed_value
-from dlmexp.records.provenance import provenance
-from dlmexp.records.schema import Record, Result
 from dlmexp.records.store import Store
-from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.keeping import Keeper
@@ -28,14 +25,14 @@ from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
 from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
+from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.writer import Writer
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.state import State
-from dlmexp.training.train import Curve, Finished, Training, train
-from dlmexp.training.trivial import trivial_metrics
+from dlmexp.training.train import Curve, Training, train
 
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -64,11 +61,8 @@ class Engine:
     again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
     lanes: Lanes = field(init=False)
     writer: Writer = field(init=False)
-    _new_bases: bool = False  # a fit that others start from has got its record
-    _written: dict[str, bool] = field(default_factory=dict)  # keys of records written here: done, or failed
+    recorder: Recorder = field(init=False)
     _refit: dict[str, Cell] = field(default_factory=dict)
-    _bases: dict[str, Hyperparameters] = field(init=False)  # of ELBO fits of this run, written or not yet
-    _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
@@ -76,18 +70,20 @@ class Engine:
         # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
         twice = self.again | self.store.packs.records.keys()
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
-        self._bases = {}
-        queue = deque(self._resumable(batches))
-        with Writer(beside=self.target.device.type == "cuda") as self.writer:
-            self._run(queue)
+        device = self.target.device
+        with Writer(beside=device.type == "cuda") as self.writer:
+            self.recorder = Recorder(
+                self.store, self.writer, self.prepared, self.progress, str(device), self.experiment, self.keeper
+            )
+            self._run(deque(self._resumable(batches)))
 
     def _run(self, queue: deque[Batch]) -> None:
         self.lanes, running, ended = Lanes(self.target.device), list[InFlight](), list[InFlight]()
         while queue or running:
             if not running:  # where some are, each of them saves its state before it stops
                 self.stop.raise_if_requested()
-            if ended or self._new_bases or not running:
-                self._new_bases = False
+            if ended or self.recorder.new_bases or not running:
+                self.recorder.new_bases = False
                 self._start(queue, running)
             ready = [flight for flight in running if flight.lane.ready]
             ended = [flight for flight in ready if self._ends(flight, queue, running)]
@@ -169,12 +165,12 @@ class Engine:
         """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
         model if that is what it is fitted again for."""
         done, failed = self.store.keys()
-        for key, record_done in self._written.items():  # some of them may still wait for the writer
+        for key, record_done in self.recorder.written.items():
             (done if record_done else failed).add(key)
         return done - {key for key, cell in self._refit.items() if not self._fitted_again(cell)}, failed
 
     def _fitted_again(self, cell: Cell) -> bool:
-        if cell.key in self._written:
+        if cell.key in self.recorder.written:
             return True
         path = self.store.path(cell.dataset, cell.key)
         if cell.key not in self.again:
@@ -202,7 +198,7 @@ class Engine:
         self.progress.started(pending)
         if orphans := self._orphans(pending):
             for cell in orphans:
-                self._fail(cell, NO_BASE)
+                self.recorder.failure(cell, NO_BASE)
             checkpoint.discard(checkpoint.path_of(self.store, batch))
             batch = pending = tuple(cell for cell in pending if cell not in orphans)
         if not pending:
@@ -211,18 +207,23 @@ class Engine:
             yield from self._gradients(pending)
         elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
             for finished in solve(self._program(pending)):
-                self._record(pending[finished.cell], finished)
+                self.recorder.fit(pending[finished.cell], finished)
         else:
             yield from self._train(batch, pending)
 
     def _orphans(self, cells: Batch) -> set[Cell]:
         """Cells that need an ELBO fit which has no sound record."""
         first = {cell.base: cell for cell in cells if cell.base}
-        lost = {base for base, cell in first.items() if self._found_base(cell) is None}
+        lost = {base for base, cell in first.items() if self.recorder.base(cell) is None}
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Any:
         return program(cells, self.prepared, self._base, self.target)
+
+    def _base(self, cell: Cell) -> Hyperparameters:
+        found = self.recorder.base(cell)
+        assert found is not None, NO_BASE
+        return found
 
     def _train(self, batch: Batch, pending: Batch) -> Iterator[None]:
         """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
@@ -248,7 +249,7 @@ class Engine:
             if finished is None:
                 yield
             elif cells[finished.cell].key in wanted:
-                self._record(cells[finished.cell], finished)
+                self.recorder.fit(cells[finished.cell], finished)
         self.writer.do(partial(checkpoint.discard, path))
         self.progress.ended(training)
 
@@ -294,91 +295,4 @@ class Engine:
                 self.stop.raise_if_requested()
                 yield
             else:
-                self._write(next(waiting), "done", Result(**found[0]), found[1])
-
-    def _base(self, cell: Cell) -> Hyperparameters:
-        """Hyperparameters of the ELBO fit that this cell starts from."""
-        found = self._found_base(cell)
-        assert found is not None, NO_BASE
-        return found
-
-    def _found_base(self, cell: Cell) -> Hyperparameters | None:
-        assert cell.base is not None
-        return self._bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
-
-    def _record(self, cell: Cell, finished: Finished) -> None:
-        """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
-        why = finished.stopped if finished.failed else _not_finite(finished)
-        if why:
-            self._fail(cell, why, finished.iterations, finished.state)
-            return
-        split = self.prepared(cell)
-        scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
-        objective = OBJECTIVES[cell.objective]
-        all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
-        result = Result(
-            validation=finished.metrics.get("validation", {}),
-            test=finished.metrics.get("test", {}),
-            trivial=self._trivial_metrics(cell, split),
-            iterations=finished.iterations,
-            converged=finished.stopped != "limit" or all_iterations,
-            stopped=("epochs" if cell.epochs else "iterations") if all_iterations else finished.stopped,
-            seconds=float(finished.seconds),
-            alone=finished.alone,
-            acceptance=finished.acceptance,
-            objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
-            y_mean=split.y_mean,
-            y_std=split.y_std,
-            hyperparameters=scalars,
-            note=objective.note(cell.variant, cell.beta, cell.task),
-        )
-        arrays: dict[str, np.ndarray] = (
-            {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
-        )
-        arrays |= finished.reliability
-        if cell.evaluate != "end":
-            arrays |= finished.curve.arrays()
-            arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
-        if objective.gives_hyperparameters and cell.beta == 1.0:
-            arrays |= finished.hyperparameters
-            self._bases[cell.key] = finished.hyperparameters
-        model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
-        self._write(cell, "done", result, arrays, model)
-
-    def _trivial_metrics(self, cell: Cell, split: Prepared) -> dict[str, dict[str, float]]:
-        """Of the trivial predictor, computed once per split."""
-        of = (cell.dataset, cell.task, cell.seed, cell.n)
-        if of not in self._trivial:
-            parts = {"validation": split.y_val, "test": split.y_test}
-            self._trivial[of] = trivial_metrics(cell.task, split.y_train, parts)
-        return self._trivial[of]
-
-    def _fail(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
-        self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
-
-    def _write(
-        self,
-        cell: Cell,
-        status: Literal["done", "failed"],
-        result: Result,
-        arrays: dict[str, np.ndarray],
-        model: bytes | None = None,
-    ) -> None:
-        made = provenance(str(self.target.device), self.experiment)
-        record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
-        self.writer.do(partial(self.store.write, record, arrays, model))
-        self._written[cell.key] = record.done
-        self._new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
-        self.progress.finished(record)
-
-
-def _not_finite(finished: Finished) -> str:
-    """The reason why a result with NaN or infinite numbers counts as failed; '' if all are finite. Scores of
-    calibration are recorded as they are: they neither train nor select."""
-    if len(finished.objective) and not np.isfinite(finished.objective[-1]):
-        return "the objective is not finite"
-    for part, metrics in finished.metrics.items():
-        for name, value in metrics.items():
-            if name not in CALIBRATION and not np.isfinite(value):
-                return f"the {part} {name} is not finite"
-    return ""
+                self.recorder.gradient(next(waiting), *found)

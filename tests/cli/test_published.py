@@ -87,15 +87,15 @@ def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
 def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
     """Each row of measured.csv is about a paragraph that says the number; a file that it names has it, or its share."""
     said = [paragraph for readme in READMES for paragraph in paragraphs(readme.read_text(encoding="utf-8"))]
-    for row in pd.read_csv(PAPER / "measured.csv", dtype=str).itertuples():
-        number = re.compile(rf"(?<![\d.]){re.escape(row.number)}(?!\.?\d)")
-        about = [number.search(paragraph) for paragraph in said if row.where in paragraph]
-        assert any(about), f"no README says {row.number} where it says '{row.where}'"
-        assert row.source
+    rows = pd.read_csv(PAPER / "measured.csv", dtype=str).to_dict("records")
+    for number, where, source in ((str(row["number"]), str(row["where"]), str(row["source"])) for row in rows):
+        pattern = re.compile(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)")
+        assert any(pattern.search(paragraph) for paragraph in said if where in paragraph), f"{number}: '{where}'"
+        assert source != "nan"
         for root in (REPOSITORY, PAPER):
-            if (file := root / row.source).is_file():
-                text, value = file.read_text(encoding="utf-8"), float(row.number.replace(" ", ""))
-                assert {value, value / 100} & {*map(float, re.findall(r"\d+(?:\.\d+)?", text))}, f"not in {row.source}"
+            if (file := root / source).is_file():
+                text, value = file.read_text(encoding="utf-8"), float(number.replace(" ", ""))
+                assert {value, value / 100} & {*map(float, re.findall(r"\d+(?:\.\d+)?", text))}, f"not in {source}"
 
 
 def test_a_wrong_number_would_be_found() -> None:

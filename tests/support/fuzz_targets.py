@@ -322,8 +322,8 @@ DIRECT = {
     "http",
 }  # no command, but what all commands read such files with
 IN_CI = {
-    "record": 50, "arrays": 20, "pack": 40, "manifest": 20, "processes": 40, "checkpoint": 12, "mat": 600, "npz": 400,
-    "csv": 200, "parquet": 100, "feather": 50, "archive": 300, "http": 150, "overrides": 20,
+    "record": 30, "arrays": 20, "pack": 30, "manifest": 20, "processes": 40, "checkpoint": 8, "mat": 600, "npz": 400,
+    "csv": 200, "parquet": 100, "feather": 50, "archive": 300, "http": 150, "overrides": 15,
 }  # fmt: skip
 OWN = {
     "a.mat", "a.npz", "a.csv", "a.parquet", "a.feather", "a.zip", "a.tgz", "a.tar", "a.bz2", "part", ".part.json",
