@@ -122,6 +122,19 @@ def protocols() -> list[str]:
     return list(entries("protocol"))
 
 
+def of_preset(protocol: str) -> tuple[str, str]:
+    """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
+    `released` for `released-quick`."""
+    whole, _, preset = protocol.rpartition("-")
+    return (preset, whole or "paper") if preset in presets() and protocol not in protocols() else ("", protocol)
+
+
+def _preset_values(protocol: str, group: str) -> dict[str, Any]:
+    """What the preset in a protocol's name says about `training` or `beta`."""
+    preset, _ = of_preset(protocol)
+    return entries("preset")[preset].get(group, {}) if preset else {}
+
+
 def training(protocol: str) -> dict[str, TrainingConfig]:
     """How a protocol trains each kind of data; nothing for a protocol without a file here."""
     return _training(protocol, tuple(conf_dirs()))
@@ -130,9 +143,10 @@ def training(protocol: str) -> dict[str, TrainingConfig]:
 @cache
 def _training(protocol: str, folders: tuple[Path, ...]) -> dict[str, TrainingConfig]:
     found = {}
-    for kind, values in _entries("protocol", folders).get(protocol, {}).get("training", {}).items():
+    smaller = _preset_values(protocol, "training")
+    for kind, values in _entries("protocol", folders).get(of_preset(protocol)[1], {}).get("training", {}).items():
         by_method = {name: MethodTrainingConfig(**own) for name, own in values.get("by_method", {}).items()}
-        found[kind] = TrainingConfig(**{**values, "by_method": by_method})
+        found[kind] = TrainingConfig(**{**values, **smaller.get(kind, {}), "by_method": by_method})
     return found
 
 
@@ -140,10 +154,9 @@ def beta_rule(experiment: str, protocol: str = "paper") -> str:
     """The betas that an experiment selects from, in the words of `BetaConfig.rule`: its own, or the protocol's grid.
     '' where neither has a file here."""
     chosen = selected_in(experiment, "beta", None)
-    group: Mapping[str, Any] = (
-        entries("beta")[chosen] if chosen else entries("protocol").get(protocol, {}).get("beta", {})
-    )
-    own = experiments().get(experiment, {}).get("beta", {})
+    whole = entries("protocol").get(of_preset(protocol)[1], {}).get("beta", {})
+    group: Mapping[str, Any] = entries("beta")[chosen] if chosen else whole
+    own = {**experiments().get(experiment, {}).get("beta", {}), **_preset_values(protocol, "beta")}
     return BetaConfig(**{**group, **own}).rule if group or own else ""
 
 
@@ -154,8 +167,13 @@ def beta_rule_of(group: str) -> str:
 
 def own_training(experiment: str, protocol: str = "paper") -> dict[str, dict[str, Any]]:
     """What an experiment changes in its protocol's training: kind of data -> setting -> value. Its limit of iterations
-    gives way where it leaves no room for the protocol's decay: the protocol's stopping rule would never apply."""
-    found = _own_training(experiment)
+    gives way where it leaves no room for the protocol's decay: the protocol's stopping rule would never apply. What a
+    preset says holds."""
+    smaller = _preset_values(protocol, "training")
+    found = {
+        kind: {name: value for name, value in values.items() if name not in smaller.get(kind, {})}
+        for kind, values in _own_training(experiment).items()
+    }
     for kind, usual in training(protocol).items():
         limit = found.get(kind, {}).get("max_iterations")
         if limit is not None and not replace(usual, max_iterations=limit).has_room:

@@ -15,4 +15,6 @@ def nearest(word: str, valid: list[str]) -> str:
 
     spelled = {one.casefold(): one for one in reversed(valid)}
     close = [spelled[one] for one in get_close_matches(word.casefold(), spelled, n=3, cutoff=0.5)]
-    return f"did you mean {' or '.join(close)}?" if close else f"valid: {', '.join(sorted(valid))}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"valid: {', '.join(sorted(valid))}" if valid else "there are none"

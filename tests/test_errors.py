@@ -15,3 +15,7 @@ def test_capitals_do_not_matter():
 
 def test_all_words_where_none_is_close():
     assert nearest("zzz", ["b", "a"]) == "valid: a, b"
+
+
+def test_no_words_at_all():
+    assert nearest("zzz", []) == "there are none"

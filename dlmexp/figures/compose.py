@@ -4,6 +4,7 @@ import textwrap
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
@@ -14,7 +15,7 @@ from dlmexp.figures.effect_axes import effect_legend
 from dlmexp.figures.gaps import missing_lines
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.notes import notes_below
-from dlmexp.figures.scales import few_ticks
+from dlmexp.figures.scales import MARGIN, few_ticks
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
@@ -99,9 +100,15 @@ def _same_limits(row: list[Any], across: bool) -> None:
             ax.set_xlim(low, high)
             ax.xaxis.set_major_locator(FixedLocator(few_ticks(low, high)))
     elif len({ax.get_yscale() for ax in row}) == 1:
-        limits = [ax.get_ylim() for ax in row]
+        # On the axis as it is drawn. Where the limits of one panel are the outermost, its margin is small beside the
+        # height that they now share, and a marker there would be cut.
+        scale = row[0].yaxis.get_transform()
+        limits = [scale.transform(np.array(ax.get_ylim())) for ax in row]
+        low, of_low = min((low, high - low) for low, high in limits)
+        high, of_high = max((high, high - low) for low, high in limits)
+        edges = low - MARGIN * (high - low - of_low), high + MARGIN * (high - low - of_high)
         for ax in row:
-            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+            ax.set_ylim(scale.inverted().transform(np.array(edges)))
 
 
 def _letter(index: int, drawing: Drawing) -> str:

@@ -1,5 +1,7 @@
 """What is written below a figure: repetitions, failures, stand-ins, settings."""
 
+import re
+
 from dlmexp import catalogue
 from dlmexp.console import counted
 from dlmexp.figures.measure import Drawn
@@ -67,7 +69,7 @@ def notes_below(drawn: Drawn) -> list[str]:
     if any(panel.metric == "reliability" for panel in shown):
         notes.append("Reliability in bins of equal numbers of test rows.")
     if any(panel.kind == "reliability" for panel in shown):
-        notes.append("Grey lines: perfect calibration.")
+        notes.append("Grey lines: perfect calibration" + (", and β = 1." if "betas" in kinds else "."))
     if any(panel.metric.startswith("coverage_") for panel in shown):
         notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
     if "betas" in kinds:
@@ -94,7 +96,9 @@ def _about_settings(drawn: Drawn) -> list[str]:
         notes.append(f"Protocol: {PAPER}.")
     both = zip(drawn.drawing.panels, drawn.series, strict=True)
     shown = {panel.dataset for panel, several in both if not all(one.empty for one in several)}
-    if len(set(said.values())) == 1 and len(said) == len(shown):
+    if drawn.drawing.protocols:
+        notes.append(f"Protocols side by side: {'; '.join(_side_by_side(drawn))}.")
+    elif len(set(said.values())) == 1 and len(said) == len(shown):
         notes.append(f"Protocol: {next(iter(said.values()))}.")
     elif said:
         notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
@@ -107,3 +111,19 @@ def _about_settings(drawn: Drawn) -> list[str]:
     if (more := len(surprising) - MOST_LEFT_OUT) > 0:
         notes.append(f"Left out as well: cells of {counted(more, 'more setting')}.")
     return notes
+
+
+def _side_by_side(drawn: Drawn) -> list[str]:
+    """The setting of each column; where it is not the same in all panels, of each panel that is not as the others."""
+    words = []
+    for name in dict.fromkeys(drawn.drawing.protocols):
+        said = {
+            where: label for where, label in drawn.settings.items() if re.search(rf" \[{re.escape(name)}[],]", where)
+        }
+        panels = [several for several, of in zip(drawn.series, drawn.drawing.protocols, strict=True) if of == name]
+        shown = [several for several in panels if not all(one.empty for one in several)]
+        if len(set(said.values())) == 1 and len(said) == len(shown):
+            words += set(said.values())
+        else:
+            words.append(name + "".join(f", {where.partition(' [')[0]}: {label}" for where, label in said.items()))
+    return words

@@ -10,6 +10,7 @@ from typing import Literal
 
 from dlmexp import catalogue
 from dlmexp.config import PARAMETERISATIONS
+from dlmexp.data.spec import USER_TABLE
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.panels import Figure, Kind, Line, Panel
@@ -27,8 +28,10 @@ X = Literal["epochs", "iterations"]
 
 
 def own_datasets(several: Iterable[Results]) -> list[str]:
-    """Datasets with records that are neither ours nor in a figure that a plugin declares."""
-    known = {*catalogue.shipped_datasets(), *(panel.dataset for name in FIGURES for panel in FIGURES[name].panels)}
+    """Datasets with records that are neither ours nor in a figure that a plugin declares; also tables without a name of
+    their own."""
+    ours = catalogue.shipped_datasets().keys() - {USER_TABLE}
+    known = {*ours, *(panel.dataset for name in FIGURES for panel in FIGURES[name].panels)}
     return list(dict.fromkeys(name for results in several for name in results.tasks if name not in known))
 
 
@@ -48,15 +51,14 @@ def own_drawings(several: Sequence[Results], datasets: Iterable[str], wanted: st
     return found
 
 
-def datasets_of(ids: Iterable[str], several: Sequence[Results]) -> list[str]:
-    """The datasets of figures that are named by their ids."""
+def check_ids(ids: Iterable[str], several: Sequence[Results]) -> None:
+    """UserError if one of them is a figure of own data of which there are no results."""
     at_hand = own_datasets(several)
-    for name in ids:
+    for name in (name for name in ids if name.startswith(OWN)):
         if name.removeprefix(OWN) not in at_hand:
             valid = [f"{OWN}{dataset}" for dataset in at_hand]
             raise UserError(f"there are no results on data of your own named '{name.removeprefix(OWN)}'"
                             + (f": {nearest(name, valid)}" if valid else ""))  # fmt: skip
-    return [name.removeprefix(OWN) for name in ids]
 
 
 def _panels(dataset: str, choices: list[Choice], command: str) -> tuple[Panel, ...]:

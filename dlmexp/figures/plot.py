@@ -12,14 +12,14 @@ from pathlib import Path
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.figures.measure import Drawn, measure
-from dlmexp.figures.own import OWN, datasets_of, own_datasets, own_drawings, with_commands
+from dlmexp.figures.own import OWN, check_ids, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
-from dlmexp.figures.presets import of_preset, presets, renamed
+from dlmexp.figures.presets import groups, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
 from dlmexp.figures.series import coordinates
 from dlmexp.figures.style import Page
-from dlmexp.figures.variants import Drawing, drawings, on_datasets, restrict, side_by_side
+from dlmexp.figures.variants import Drawing, drawings, of_methods, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
 from dlmexp.records.settings import PAPER, PROTOCOLS
 from dlmexp.records.wanted import ANY, Wanted, check_at_hand
@@ -46,7 +46,7 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
     named = [name for name in ids if name.startswith(OWN)]
     wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    chosen = own_drawings(several, datasets_of(named, several), parameterisation)
+    chosen = own_drawings(several, [one for one in own_datasets(several) if f"{OWN}{one}" in named], parameterisation)
     if datasets := by.get("dataset"):
         ours = [name for name in datasets if name not in own_datasets(several)]
         alone = [] if ids else [name for name in datasets if name not in ours]
@@ -65,10 +65,12 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
     if not ids and not by.get("dataset"):
         chosen += own_drawings(several, own_datasets(several), parameterisation)
-    if request.compare_protocols:
-        chosen = [side_by_side(drawing, _protocols(several)) for drawing in chosen]
+    if methods := by.get("method"):
+        chosen = [of_methods(drawing, methods) for drawing in chosen]
+    if request.compare_protocols and len(names := _protocols(several)) > 1:
+        chosen = [side_by_side(drawing, names) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    rest += [name for name in (request.wanted.protocol,) if name and name != PAPER]
+    rest += [name for name in (request.wanted.protocol,) if name and name not in (PAPER, *presets(several))]
     rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
     return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
 
@@ -87,12 +89,21 @@ def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
 def _protocols(several: list[Results]) -> list[str]:
     """Those at hand, in the order in which they are shown."""
     names = {one.protocol for results in several for one in results.choices}
-    if len(names) < 2:
-        (name,) = names or {PAPER}
-        raise UserError(
-            f"--compare-protocols: all records are of protocol {name}; protocol=NAME makes a run use another"
-        )
     return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
+
+
+def comparable(several: list[Results]) -> bool:
+    """Whether there are protocols to draw side by side. A preset's are compared with each other alone."""
+    return any(len(_protocols(some)) > 1 for some in groups(several, together=True).values())
+
+
+def _check_comparable(several: list[Results]) -> None:
+    if not comparable(several):
+        names = _protocols(several) or [PAPER]
+        at_hand = f"all records are of protocol {names[0]}"
+        if len(names) > 1:
+            at_hand = f"of {' and '.join(names)} none can stand beside another, for a preset's results are drawn apart"
+        raise UserError(f"--compare-protocols: {at_hand}; protocol=NAME makes a run use another")
 
 
 def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
@@ -121,28 +132,45 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
 def measured(
     several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
 ) -> Iterator[Drawn]:  # fmt: skip
-    """The chosen drawings with their numbers, one after another."""
+    """The chosen drawings with their numbers, one after another. A figure that is named is drawn without results too,
+    unless a preset has some."""
     by = request.by
+    check_ids(ids, several)
     for results in several:
         check_at_hand(results.settings, results.choices, request.wanted)
-    groups = {preset: [of_preset(results, preset) for results in several] for preset in (None, *presets(several))}
     if request.compare_protocols:
-        _protocols(groups[None])  # or a sentence: the results of each preset have one protocol
-    named = by.get("dataset", [])
+        _check_comparable(several)
+    whole: list[Drawn] = []
+    small: list[Drawn] = []
+    for preset, some in _having(groups(several, request.compare_protocols), ids, request).items():
+        kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
+        for drawing in choose(some, ids, request):
+            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
+            if preset is None:
+                whole.append(drawn)
+            elif not drawn.empty:
+                small.append(drawn)
+    shown = {drawn.drawing.figure.id for drawn in small}
+    yield from (drawn for drawn in whole if not drawn.empty or drawn.drawing.figure.id not in shown)
+    yield from small
+
+
+def _having(
+    groups: dict[str | None, list[Results]], ids: list[str], request: Request
+) -> dict[str | None, list[Results]]:
+    """The groups with something to draw; those of no preset also where figures are named, or where none has any."""
+    by, protocol = request.by.get("dataset", []), request.wanted.protocol
+    if protocol and protocol in groups:
+        return {protocol: groups[protocol]}
     having = {
         preset: some
         for preset, some in groups.items()
         if any(results.records for results in some)
-        and (not named or any(name in results.tasks for results in some for name in named))
+        and (not by or any(name in results.tasks for results in some for name in by))
     }
-    if ids and not by:
-        having = {None: groups[None]} | having  # a figure that is named is drawn, with what is missing
-    for preset, some in (having or {None: groups[None]}).items():
-        kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
-        for drawing in choose(some, ids, replace(request, compare_protocols=request.compare_protocols and not preset)):
-            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
-            if preset is None or not drawn.empty:
-                yield drawn
+    if (ids and not request.by) or not having:
+        return {None: groups[None]} | having
+    return having
 
 
 def plot(

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from dlmexp.figures import style
 from dlmexp.figures.axes import compact
@@ -16,6 +17,9 @@ ID = "predictions"
 SHOWN = 300  # rows with an interval each; more would hide one another
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
+BELOW: dict[str, Any] = {  # a legend under the axes, where it covers nothing
+    "ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "columnspacing": 0.8, "handlelength": 1.4,
+}  # fmt: skip
 Draw = Callable[[Axes, Diagnosis], None]
 
 
@@ -81,7 +85,8 @@ def _probabilities(ax: Axes, found: Diagnosis) -> None:
         ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"true {found.labels[value]}")
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
     ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
-    ax.legend(loc="upper center")
+    ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.legend(**BELOW)
 
 
 def _calibration(ax: Axes, found: Diagnosis) -> None:
@@ -112,7 +117,7 @@ def _against_beta(ax: Axes, found: Diagnosis) -> None:
     metric = style.METRIC_LABELS.get(found.metric, found.metric)
     scale = " (normalised targets)" if found.record.cell.task == "regression" else ""
     ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
-    ax.legend()
+    ax.legend(**BELOW)
 
 
 def _training(ax: Axes, found: Diagnosis) -> None:
@@ -138,7 +143,7 @@ def _over_feature(ax: Axes, found: Diagnosis) -> None:
     )
     ax.set(title="over its one feature", xlabel=found.features[0], ylabel=found.target)
     ax.set_ylim(bottom=low)
-    ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
+    ax.legend(**BELOW)
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 WIDE = 12.0  # a range with max / min beyond this is drawn on a log axis
 FAR = 25.0  # values beyond so many times the middle half's spread need a compressed axis
 STEPS = [1, 2, 2.5, 5, 10]
-NEAR = 8.0  # a beta within this factor of the best one is in the frame, whatever its loss
+NEAR = 8.0  # a beta within this factor of the best one, or next to it, is in the frame, whatever its loss
 MARGIN = 0.06
 TICKS = (
     (1, 2, 5),
@@ -128,14 +128,17 @@ def frame_of_height(ax: Axes, several: list[pd.DataFrame], height: float) -> Non
 
 def frame_of_optimum(ax: Axes, several: list[pd.DataFrame], error: str) -> bool:
     """A frame around the lowest points of lines against beta, so that they can be told apart; whether something of the
-    lines is outside. Lines without a beta are inside."""
+    lines is outside. Lines without a beta are inside, and so is where the validation metric is lowest."""
     edges, everything = [], []
     for points in several:
-        points = points[points["mean"].notna()]
+        points = points[points["mean"].notna()].sort_values("x")
         if points.empty:
             continue
-        best = float(points["x"].to_numpy(dtype=float)[int(np.argmin(points["mean"].to_numpy(dtype=float)))])
-        near = points["x"].isna() | points["x"].between(best / NEAR, best * NEAR) | (points["x"] == best)
+        at = int(np.argmin(points["mean"].to_numpy(dtype=float)))
+        best = float(points["x"].to_numpy(dtype=float)[at])
+        near = points["x"].isna() | points["x"].between(best / NEAR, best * NEAR)
+        near |= np.abs(np.arange(len(points)) - at) <= 1  # itself and, however far apart betas are, its neighbours
+        near |= points["validation"] == points["validation"].min()
         bar = points[error].fillna(0.0)
         edges += [*(points["mean"] - bar)[near], *(points["mean"] + bar)[near]]
         everything += [*points["mean"]]

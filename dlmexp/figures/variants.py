@@ -113,6 +113,16 @@ def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) ->
     return Drawing(figure, name, unique, options=options) if changed else None
 
 
+def of_methods(drawing: Drawing, methods: Iterable[str]) -> Drawing:
+    """The drawing with the lines of these methods alone, in panels that have any of them."""
+    wanted = set(methods)
+    panels = []
+    for panel in drawing.panels:
+        lines = tuple(line for line in panel.lines if line.method in wanted)
+        panels.append(replace(panel, lines=lines or panel.lines))
+    return replace(drawing, panels=tuple(panels))
+
+
 def side_by_side(drawing: Drawing, protocols: Iterable[str]) -> Drawing:
     """A row for each panel, with a column for each protocol."""
     names = tuple(protocols)

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.data.spec import USER_TABLE
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import conf_dirs
 
@@ -69,6 +70,11 @@ def sentence(error: Exception) -> str:
             takes = ", ".join(ESTIMATORS[name].options()) or "no options"
             return f"estimator.{name}.{option}: {name} takes {takes}"
     if found := re.search(r"Could not override '([^']+)'", text):
+        group, _, rest = found[1].partition(".")
+        if group == "dataset" and "." in rest:
+            name, _, setting = rest.partition(".")
+            own = f"settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
+            return f"'{found[1]}': the run has no dataset '{name}', which dataset={name} selects; {own}"
         if found[1] in _settings(found[1]):
             return f"'{found[1]}' has no value yet that could be changed: write +{found[1]}=VALUE to add one"
         return f"there is no setting '{found[1]}': {_meant(found[1]) or nearest(found[1], _settings(found[1]))}"

@@ -115,7 +115,7 @@ class Settings:
             yield f"estimator.{cell.estimator}.{name}", value, value if listed else asked
         if part == "fits" and catalogue.methods().get(one.method, {}).get("select", True):
             yield "beta", one.betas, catalogue.beta_rule("", setting.protocol)
-        protocol = catalogue.entries("protocol").get(setting.protocol, {})
+        protocol = catalogue.entries("protocol").get(catalogue.of_preset(setting.protocol)[1], {})
         yield "selection", one.selection, protocol.get("selection", "reported")
 
     def _differing(self, one: Choice, setting: Setting) -> Changes:

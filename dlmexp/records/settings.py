@@ -64,10 +64,16 @@ def of_experiment(experiment: str, protocol: str, kind: str, selects: bool = Tru
     return Setting(protocol, ordered(changes))
 
 
+def protocol_words(protocol: str) -> list[str]:
+    """What makes `dlmexp run` use a protocol, which may be a preset's: `preset=quick protocol=released`."""
+    preset, whole = catalogue.of_preset(protocol)
+    return [f"preset={preset}"] * bool(preset) + [f"protocol={whole}"] * (whole != PAPER)
+
+
 def run_words(setting: Setting, experiment: str, dataset: str, kind: str) -> str:
     """What `dlmexp run experiment=... dataset=...` needs beside that for records of a setting: ' protocol=released'."""
     own = of_experiment(experiment, setting.protocol, kind).changes
-    words = [] if setting.protocol == PAPER else [f"protocol={setting.protocol}"]
+    words = protocol_words(setting.protocol)
     for name, value in setting.changes:
         if (name, value) in own:
             continue

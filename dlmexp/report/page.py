@@ -17,8 +17,7 @@ from dlmexp.config import PARAMETERISATIONS
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
 from dlmexp.figures.measure import Drawn
-from dlmexp.figures.plot import Request, measured
-from dlmexp.figures.presets import presets
+from dlmexp.figures.plot import Request, comparable, measured
 from dlmexp.figures.save import encode
 from dlmexp.records.results import Results
 from dlmexp.records.table import METRICS
@@ -44,7 +43,7 @@ class Picture:
 def pictures(results: Results) -> list[Picture]:
     """Every figure for which there is some record, as `dlmexp plot` would draw it; with several protocols, these side
     by side (and the other coordinates of q under the first)."""
-    several = len({one.protocol for one in results.choices}.difference(presets([results]))) > 1
+    several = comparable([results])
     everything = measured([results], [], Request(compare_protocols=True)) if several else measured([results], [])
     drawings = [drawn for drawn in everything if not several or drawn.drawing.parameterisation == PARAMETERISATIONS[0]]
     if several:

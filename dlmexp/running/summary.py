@@ -171,14 +171,19 @@ def _units(chosen: pd.DataFrame) -> list[str]:
 
 
 def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> str:
-    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did."""
+    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did. A fit that
+    methods share, as ELBO and β-ELBO do, counts once: for the first of them."""
     rule = {key for key, record in records.items() if record.done and record.cell.has_stopping_rule}
     limit = {key for key in rule if records[key].result.converged is False}
     if not limit:
         return ""
-    methods: dict[str, set[str]] = {}
+    first: dict[str, str] = {}
     for some in candidates:
-        methods.setdefault(some.method, set()).update(cell.key for cell in some.cells)
+        for cell in some.cells:
+            first.setdefault(cell.key, some.method)
+    methods: dict[str, set[str]] = {}
+    for key, method in first.items():
+        methods.setdefault(method, set()).add(key)
     parts = [f"{name} {len(keys & limit)} of {len(keys & rule)}" for name, keys in methods.items() if keys & limit]
     return (
         f"{len(limit)} of {counted(len(rule), 'fit')} stopped at their limit of iterations and had not converged: "

@@ -1,5 +1,6 @@
 """What is published beside the records in results/paper is what the commands make of those records."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,20 @@ def test_generated_parts_of_readmes(readme: Path, monkeypatch) -> None:
 def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
     """In table.csv, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
     assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
+
+
+def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
+    """Each row of measured.csv is about a paragraph that says the number; a file that it names has it, or its share."""
+    said = [paragraph for readme in READMES for paragraph in paragraphs(readme.read_text(encoding="utf-8"))]
+    rows = pd.read_csv(PAPER / "measured.csv", dtype=str).to_dict("records")
+    for number, where, source in ((str(row["number"]), str(row["where"]), str(row["source"])) for row in rows):
+        pattern = re.compile(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)")
+        assert any(pattern.search(paragraph) for paragraph in said if where in paragraph), f"{number}: '{where}'"
+        assert source != "nan"
+        for root in (REPOSITORY, PAPER):
+            if (file := root / source).is_file():
+                text, value = file.read_text(encoding="utf-8"), float(number.replace(" ", ""))
+                assert {value, value / 100} & {*map(float, re.findall(r"\d+(?:\.\d+)?", text))}, f"not in {source}"
 
 
 def test_a_wrong_number_would_be_found() -> None:

@@ -68,6 +68,12 @@ def test_nll_against_beta_is_framed_around_the_optimum() -> None:
     ax = axes_of(panel, table(steep), table({np.nan: 0.83}))
     low, high = ax.get_ylim()
     assert low < 0.75 < 0.83 < 0.9 < high < 1.2
+    coarse = {0.01: 9.0, 0.1: 0.9, 1.0: 0.75, 10.0: 0.8, 100.0: 9.0}
+    low, high = axes_of(panel, table(coarse), table({np.nan: 0.76})).get_ylim()
+    assert low < 0.75 < 0.9 < high < 1.2, "the next beta on each side, however far"
+    elsewhere = table(steep).assign(validation=[60.0, 9.0, 0.9, 0.8, 0.8, 0.7])
+    low, high = axes_of(panel, elsewhere, table({np.nan: 0.83})).get_ylim()
+    assert low < 0.75 < 1.4 < high < 2.0, "where the validation metric is lowest is marked, so it is inside"
     flat = axes_of(panel, table({0.1: 0.8, 1.0: 0.75, 10.0: 0.82}), table({np.nan: 0.83})).get_ylim()
     assert flat[0] < 0.75 < 0.83 < flat[1], "nothing is cut where nothing is far off"
 

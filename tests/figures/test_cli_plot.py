@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -194,11 +195,13 @@ def test_the_processes_that_draw_never_hear_of_an_interrupt() -> None:
 
 
 @pytest.mark.slow
-def test_one_method_alone(tmp_path: Path) -> None:
-    """`--by method=` takes what was asked for under a method: the beta = 1 fit of the ELBO is no beta-ELBO."""
+def test_one_method_alone(tmp_path: Path, capsys) -> None:
+    """`--by method=` takes what was asked for under a method: the beta = 1 fit of the ELBO is no beta-ELBO, and methods
+    that nobody asks for are not missing."""
     fill(tmp_path, sweep("banana", FOUR, [100, 500], range(3), 3))
     assert run("class-log", "--by", "method=elbo", "--results", str(tmp_path)) == 0
     numbers = pd.read_csv(tmp_path / "figures" / "class-log-method=elbo.csv")
     assert set(numbers["method"]) == {"elbo"}
+    assert not re.search("β-ELBO|DLM", capsys.readouterr().out)
     with pytest.raises(UserError, match="--by method=elbow: it was not run; there are beta_elbo, elbo"):
         run("class-log", "--by", "method=elbow", "--results", str(tmp_path))

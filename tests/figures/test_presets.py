@@ -5,20 +5,27 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.errors import UserError
 from dlmexp.figures.plot import Request, measured
 from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
+from dlmexp.records.wanted import Wanted
 from tests.support.made_up import asked, fill, plausible, sweep
 
 METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 
 
-def made(folder: Path, protocol: str, sizes: list[int], lr: float) -> None:
-    """Records of binary data, asked for under a protocol."""
-    things = [plausible(replace(cell, lr=lr)) for cell in sweep("banana", METHODS, sizes, range(2), 3)]
+def made(folder: Path, protocol: str, sizes: list[int], lr: float, dataset: str = "banana") -> None:
+    """Records of binary data, asked for under a protocol, in its parameterisation of q."""
+    how = "unwhitened" if protocol.startswith("released") else "whitened"
+    cells = [
+        replace(cell, lr=lr, parameterisation=how, dataset=dataset)
+        for cell in sweep("banana", METHODS, sizes, range(2), 3)
+    ]
+    things = [plausible(cell) for cell in cells]
     records = [one[0] if isinstance(one, tuple) else one for one in things]
-    cells = {record.key: record.cell.describe() for record in records}
-    fill(folder, things, Manifest(protocol, cells, [replace(one, protocol=protocol) for one in asked(records)]))
+    described = {record.key: record.cell.describe() for record in records}
+    fill(folder, things, Manifest(protocol, described, [replace(one, protocol=protocol) for one in asked(records)]))
 
 
 @pytest.mark.slow
@@ -44,5 +51,17 @@ def test_a_folder_with_nothing_but_a_preset(tmp_path):
     assert all(name.endswith("-released-quick") for name in names)
     by = [one.drawing.name for one in measured([results], [], Request({"dataset": ["banana"]})) if not one.empty]
     assert all(name.endswith("-released-quick") for name in by)
-    blank = {one.drawing.name: one.empty for one in measured([results], ["class-log"])}
-    assert blank == {"class-log": True, "class-log-released-quick": False}
+    assert [one.drawing.name for one in measured([results], ["class-log"])] == ["class-log-released-quick"]
+    protocol = Request(wanted=Wanted("released-quick"))
+    assert [one.drawing.name for one in measured([results], ["class-log"], protocol)] == ["class-log-released-quick"]
+    (blank,) = measured([results], ["count-log"])
+    assert (blank.drawing.name, blank.empty) == ("count-log", True)
+
+
+def test_an_own_table_without_a_name_that_a_preset_alone_has_results_on(tmp_path):
+    made(tmp_path, "quick", [100], 0.1, "csv")
+    results = load(tmp_path)
+    for ids, by in (([], {}), (["own-csv"], {}), ([], {"dataset": ["csv"]})):
+        assert [one.drawing.name for one in measured([results], ids, Request(by))] == ["own-csv-quick"]
+    with pytest.raises(UserError, match="own named 'csw': did you mean own-csv"):
+        list(measured([results], ["own-csw"]))

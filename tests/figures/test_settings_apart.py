@@ -17,6 +17,7 @@ from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
+from dlmexp.figures.notes import notes_below
 from dlmexp.figures.plot import Request, measured
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import panel_records, series_of
@@ -151,11 +152,14 @@ def test_protocols_side_by_side(tmp_path: Path) -> None:
     assert means == pytest.approx([0.11, 0.51])
     assert drawn.left_out == []
     assert drawn.settings == {"ringnorm_drawn [released]": "released with q unwhitened"}
+    assert "Protocols side by side: paper; released with q unwhitened." in notes_below(drawn)
     assert set(drawn.numbers["parameterisation"]) == {"whitened", "unwhitened"}
     with style.use():
         left, right = (ax for ax in render(drawn).axes if ax.get_title(loc="left"))
     assert [ax.get_title(loc="left") for ax in (left, right)] == ["ringnorm_drawn, paper", "ringnorm_drawn, released"]
     assert left.get_ylim() == right.get_ylim()
+    (low, high), points = left.get_ylim(), drawn.numbers["mean"]
+    assert min(points.min() - low, high - points.max()) > 0.05 * (high - low), "markers at the edge are not cut"
 
 
 def test_a_folder_of_another_protocol_alone_is_drawn_and_says_so(tmp_path: Path) -> None:
@@ -164,6 +168,36 @@ def test_a_folder_of_another_protocol_alone_is_drawn_and_says_so(tmp_path: Path)
     assert not drawn.empty
     assert drawn.settings == {"ringnorm_drawn": "released with q unwhitened"}
     assert drawn.commands == ["dlmexp run experiment=default protocol=released"]
+
+
+@pytest.mark.parametrize("preset", ["quick", "debug"])
+def test_a_preset_is_a_protocol_of_its_own(tmp_path: Path, preset: str, capsys) -> None:
+    """Beside a whole run under another protocol: nothing is said to be changed, protocols of the preset stand side by
+    side, and what computes them is said as `dlmexp run` takes it."""
+    both = {preset: "", f"released-{preset}": " protocol=released"}
+    for name, words in both.items():
+        record_all(tmp_path, f"{FIRST} preset={preset}{words}", **dict.fromkeys(FOUR, float(len(name))))
+    results = load(tmp_path)
+    settings = [preset, f"released-{preset}, experiment=default"]  # whose betas begin elsewhere than the released ones
+    assert list(by_setting(results)) == settings
+    assert [one.drawing.name for one in measured([results], ["default"])] == [f"default-{name}" for name in both]
+    (drawn,) = measured([results], ["default"], Request(compare_protocols=True))
+    assert (drawn.drawing.name, drawn.drawing.protocols) == (f"default-protocols-{preset}", tuple(both))
+    assert drawn.commands == [f"dlmexp run experiment=default preset={preset}{words}" for words in both.values()]
+    assert [int(several[0].points["mean"].iloc[0]) for several in drawn.series] == [len(name) for name in both]
+    assert main(["report", "--results", str(tmp_path)]) == 0
+    record_all(tmp_path, FIRST, **dict.fromkeys(FOUR, 1.0))
+    assert {one.drawing.name for one in measured([load(tmp_path)], ["default"], Request(compare_protocols=True))} == {
+        "default", f"default-protocols-{preset}"
+    }  # fmt: skip
+
+
+def test_a_preset_is_not_compared_with_a_whole_run(tmp_path: Path, capsys) -> None:
+    for words in (FIRST, f"{FIRST} preset=quick"):
+        record_all(tmp_path, words, **dict.fromkeys(FOUR, 1.0))
+    assert main(["plot", "default", "--results", str(tmp_path), "--compare-protocols"]) == 2
+    assert "of paper and quick none can stand beside another" in capsys.readouterr().err
+    assert main(["report", "--results", str(tmp_path)]) == 0
 
 
 # Whatever lies in a folder. Each of these is a run that somebody may have made.

@@ -1,11 +1,14 @@
 """From overrides to a config, and from mistakes to sentences."""
 
+import shlex
+
 import pytest
 
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
 from dlmexp.plugins import extended
+from tests.conftest import REPOSITORY
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
 
@@ -142,6 +145,11 @@ def test_a_users_table_says_what_it_lacks():
         (["csv.task=regresion"], "csv.task=regresion: give one of regression, binary, count"),
         (["csv.task=binary"], "needs csv.path"),
         (["csv.task=binary", "csv.path=x.csv"], "needs csv.target"),
+        (["csv.task=binary", "csv.path=x.npz"], r"needs csv.arrays: csv.path=FILE csv.arrays={X: NAME, y: NAME}"),
+        (
+            ["csv.task=binary", "csv.path=x.csv", "csv.target=y", "csv.name=mall", "dataset.mall.M=5"],
+            "no dataset 'mall', .* your own table are dataset.csv.M=",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             compose(["dataset=csv", *words])
@@ -167,3 +175,16 @@ def test_a_table_that_no_job_reads():
     check_table_is_used(table, jobs)
     with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
         check_table_is_used(table, jobs[1:])
+
+
+def _run_commands() -> list[str]:
+    """Those of the pages that a new user follows."""
+    pages = [REPOSITORY / "README.md", REPOSITORY / "results" / "paper" / "README.md"]
+    lines = [line.strip() for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line.startswith("dlmexp run ")]
+
+
+@pytest.mark.parametrize("command", _run_commands())
+def test_commands_of_readmes_can_be_composed(command: str):
+    cfg = compose(shlex.split(command, comments=True)[2:])
+    assert cfg.parts or (cfg.dataset and cfg.method)

@@ -525,7 +525,7 @@ def test_a_gzipped_table_that_unfolds_without_end_is_refused(tmp_path, monkeypat
 
     from dlmexp.reading.tables import read_csv
 
-    monkeypatch.setattr("dlmexp.reading.tables.SMALL", 1000)
+    monkeypatch.setattr("dlmexp.reading.tables.SMALL_TEXT", 1000)
     path = tmp_path / "x.csv.gz"
     path.write_bytes(gzip.compress(b"a,y\n" + b"1,2\n" * 1_000_000))
     with pytest.raises(Unreadable, match="decompresses to more than"):

@@ -73,8 +73,8 @@ def test_a_gzipped_file_that_unfolds_without_end_stops_at_the_limit(frame, tmp_p
 
 def test_rows_of_parquet_that_claim_too_much_are_not_unfolded(frame, tmp_path, monkeypatch):
     path = write(frame, tmp_path / "a.parquet")
-    monkeypatch.setattr(streams, "MAX_TABLE_BYTES", 100)
-    with pytest.raises(Unreadable, match=r"unfold to .* bytes, more than 100: refused"):
+    monkeypatch.setattr("dlmexp.reading.arrow_files.MAX_TABLE_BYTES", 100)
+    with pytest.raises(Unreadable, match=r"unfolds to .* bytes, more than 100: refused"):
         parquet_pieces(path, WANTED)
 
 
