@@ -30,10 +30,11 @@ def entries(group: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _entries(group: str, folders: tuple[Path, ...]) -> dict[str, dict[str, Any]]:
-    return {path.stem: _load(path) for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
+    return {path.stem: read_settings(path) for folder in folders for path in sorted((folder / group).glob("*.yaml"))}
 
 
-def _load(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
+    """A file of settings; UserError for one that is none, or that would take all of the memory."""
     # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all of `conf/`.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
@@ -80,7 +81,12 @@ def experiments() -> dict[str, dict[str, Any]]:
 
 def stands_for(dataset: str) -> str | None:
     """The paper's dataset that `dataset` stands in for, or None if it is one of the paper's or a user's own."""
-    return datasets().get(dataset, {}).get("stands_for")
+    found = datasets().get(dataset, {}).get("stands_for")
+    if found is not None and found not in PAPER:
+        raise UserError(
+            f"dataset '{dataset}': stands_for: {found} is none of the paper's datasets ({', '.join(PAPER)})"
+        )
+    return found
 
 
 def family(dataset: str) -> str:

@@ -124,6 +124,9 @@ def check_page(page: Page) -> None:
     if page.style is None:
         return
     import logging
+    import shutil
+
+    import matplotlib
 
     if not Path(page.style).is_file():
         raise UserError(f"--style {page.style}: there is no such file")
@@ -134,7 +137,8 @@ def check_page(page: Page) -> None:
     logger.addHandler(handler)
     try:
         with use(page.style):
-            pass
+            if matplotlib.rcParams["text.usetex"] and shutil.which("latex") is None:
+                raise UserError(f"--style {page.style}: text.usetex needs LaTeX, and there is no 'latex' here")
     except (OSError, ValueError, UnicodeDecodeError) as error:
         problems.append(str(error))
     finally:

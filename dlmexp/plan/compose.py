@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from dlmexp.catalogue import datasets, limits_given_up
+from dlmexp.catalogue import datasets, limits_given_up, read_settings
 from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
@@ -138,6 +138,7 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
         for own in folder.glob("*/*.yaml"):
             if (ours / own.relative_to(folder)).exists():
                 raise UserError(f"{own}: we have a {own.parent.name} of that name, which is taken first; rename yours")
+            read_settings(own)  # before Hydra, which has no limits
     register()
     with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)

@@ -1,4 +1,4 @@
-"""What Hydra and OmegaConf raise about overrides and YAML files, as one sentence with the nearest valid names."""
+"""What Hydra and OmegaConf raise about overrides and settings, as one sentence with the nearest valid names."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,6 @@ from typing import get_args, get_origin
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.spec import USER_TABLE
@@ -31,12 +30,6 @@ def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(sentence(error)) from error
-    except YAMLError as error:
-        raise UserError(f"can't read a YAML file: {_one_line(error)}") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise UserError(f"can't use a YAML file of yours: {_one_line(error)}") from error  # OmegaConf says it so
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError) as error:
         # Hydra is not strict with all that its grammar allows.
         raise UserError(f"can't compose '{_short(' '.join(overrides))}': {_one_line(error)}") from error

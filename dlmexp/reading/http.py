@@ -15,6 +15,7 @@ from dlmexp.errors import Unreadable
 
 TIMEOUT = 30.0
 MAX_BYTES = 1 << 33
+MAX_INTERIM = 20  # answers before the answer
 TRANSIENT_STATUS = (408, 425, 429, 500, 502, 503, 504)
 FINAL_NAMES = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))  # there is no such host
 
@@ -55,6 +56,37 @@ def request(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
         raise Unreadable(f"{url}: the answer is damaged ({error})") from error
 
 
+class _Response(http.client.HTTPResponse):
+    """http.client would read "100 Continue" without end."""
+
+    _interim = 0
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # pyright: ignore[reportAttributeAccessIssue]
+        self._interim += status == http.client.CONTINUE
+        if self._interim > MAX_INTERIM:
+            raise Unreadable(f"the server answers '{status} {reason.strip()}' without end")
+        return version, status, reason
+
+
+class _Http(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _Https(http.client.HTTPSConnection):
+    response_class = _Response
+
+
+class _OpensHttp(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Http, req)
+
+
+class _OpensHttps(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Https, req)
+
+
 class _OnlyHttp(urllib.request.HTTPRedirectHandler):
     """Redirections to ftp, which urllib would follow, are refused."""
 
@@ -67,7 +99,7 @@ class _OnlyHttp(urllib.request.HTTPRedirectHandler):
 
 def _opened(asked: urllib.request.Request, url: str) -> http.client.HTTPResponse:
     try:
-        return urllib.request.build_opener(_OnlyHttp).open(asked, timeout=TIMEOUT)
+        return urllib.request.build_opener(_OnlyHttp, _OpensHttp, _OpensHttps).open(asked, timeout=TIMEOUT)
     except (http.client.InvalidURL, ValueError) as error:
         raise Unreadable(f"'{url}' is no address of a file: {error}") from error
     except urllib.error.HTTPError as error:

@@ -1,11 +1,13 @@
 """Names and looks."""
 
 import itertools
+from pathlib import Path
 
 import matplotlib.colors
 import pytest
 
 from dlmexp import catalogue as conf
+from dlmexp.errors import UserError
 from dlmexp.figures import style
 
 
@@ -81,3 +83,13 @@ def test_style_file_fits_the_column() -> None:
         assert matplotlib.rcParams["font.size"] == 7
         assert matplotlib.rcParams["pdf.fonttype"] == 42
     assert matplotlib.rcParams["font.size"] == 10
+
+
+def test_text_by_latex_needs_latex(tmp_path: Path, monkeypatch) -> None:
+    own = tmp_path / "own.mplstyle"
+    own.write_text("text.usetex: True\n")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UserError, match="there is no 'latex' here"):
+        style.check_page(style.Page(style=str(own)))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    style.check_page(style.Page(style=str(own)))

@@ -160,8 +160,9 @@ def test_own_files_that_can_not_be_used(tmp_path, monkeypatch):
     (tmp_path / "dataset").mkdir()
     own = tmp_path / "dataset" / "houses.yaml"
     own.write_text("# @package dataset.houses\nname: [houses\n")
-    with pytest.raises(UserError, match="can't read a YAML file"):
+    with pytest.raises(UserError, match=r"houses\.yaml is not a YAML file"):
         compose(["dataset=houses"])
+    own.write_text("# @package dataset.houses\nname: houses\n")
     with pytest.raises(UserError, match="did you mean houses"):
         compose(["dataset=house"])
     own.rename(tmp_path / "dataset" / "banana.yaml")

@@ -63,7 +63,7 @@ them, with other seeds; `tests/test_fuzz.py` a fixed number.
 ## What was seen once
 
 Each of these ended in a traceback, in a long silence or in all of the memory, and ends in one sentence now
-(`tests/reading/test_front_door.py`, unless another file is named):
+(in `tests/reading`, unless a file is named):
 
 | what | test |
 |---|---|
@@ -79,6 +79,11 @@ Each of these ended in a traceback, in a long silence or in all of the memory, a
 | a refused connection, an unknown host | `test_a_refused_connection_and_an_unknown_host_are_final`, `test_what_may_pass_is_tried_again_and_said` |
 | memory that runs out on a CPU | `tests/running/test_fault_suite.py` |
 | a pipe in a results folder | `test_a_pipe_in_a_results_folder_is_not_waited_for` |
+| a manifest that names a folder elsewhere, for `collect` to write or `clean` to delete in | `test_a_manifest_names_the_folder_that_it_lies_in`, `test_cleaning_removes_nothing_outside_the_folder` |
+| a pack of millions of empty lines | `test_a_pack_of_more_lines_than_anyone_needs_is_refused` |
+| Parquet, Feather and gzipped tables of which a few bytes stand for gigabytes | `test_a_table_that_unfolds_without_end_is_refused`, `test_a_gzipped_table_that_unfolds_without_end_is_refused` |
+| chunks of a negative length, redirections to ftp or in a circle, "100 Continue" without end | `test_answers_that_lead_nowhere` |
+| settings of one's own that are not YAML, or anchors that stand for more than memory holds | `test_a_settings_file_that_is_none` |
 """
 
 
