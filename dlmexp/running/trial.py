@@ -1,6 +1,7 @@
 """A step like those of a batch, on made-up data of the same shape: for those who time it before the batch runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -17,13 +18,14 @@ from dlmexp.training.rows import Split
 from dlmexp.training.state import State
 from dlmexp.training.trial import synthetic_data
 
+STEPS = 100_000  # that may be made, however few the batch would make
 MINIBATCHES = 3  # as many rows as this many minibatches stand for a large dataset
 
 
 def step_like(batch: tuple[Cell, ...], features: int, target: Target) -> Callable[[], None]:
     """The engine's own step of such a batch (objective, gradient, Adam, stopping rule); a replayed graph on a GPU."""
-    first = batch[0]
-    program, how = program_like(batch, features, target), settings(first, target)
+    how = settings(batch[0], target)
+    program, how = program_like(batch, features, target), replace(how, iterations=max(how.iterations, STEPS))
     state = State.fresh(program.initial(), how)
     one = stepper(program, state, how)
 

@@ -36,3 +36,9 @@ def test_every_kind_of_program_makes_steps(case):
     step = step_like(batch, 3, CPU)
     for _ in range(2):
         step()
+
+
+def test_it_makes_more_steps_than_the_batch_would():
+    step = step_like((replace(ELBO, **SMALL, max_iterations=2),), 3, CPU)
+    for _ in range(5):
+        step()
