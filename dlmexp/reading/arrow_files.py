@@ -49,8 +49,10 @@ def plain(path: Path, rows: "Rows") -> "Rows":
             continue
         of_text = pa.types.is_string(column.type.value_type) or pa.types.is_binary(column.type.value_type)
         for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices) if of_text else [8 * len(chunk)]
-            claimed += pc.sum(lengths).as_py() or 0
+            claimed += 8 * len(chunk)
+            if of_text:
+                of_words = pc.call_function("binary_length", [chunk.dictionary])
+                claimed += pc.call_function("sum", [of_words.take(chunk.indices)]).as_py() or 0
         check_claim(path, claimed)
         columns[i] = column.cast(column.type.value_type)
     return type(rows).from_arrays(columns, names=rows.column_names)
