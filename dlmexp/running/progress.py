@@ -152,7 +152,8 @@ class Progress(ABC):
             live, steps = sum(one.live for one in several), sum(one.live * one.rate for one in several)
             return f"{len(several)} batches at once, {live} live, {steps:.0f} model-steps/s"
         (one,) = several
-        return f"it {one.iteration}, {one.live} live, {speed(one.rate)}, objective {one.objective:.4f}"
+        objective = "" if isnan(one.objective) else f", objective {one.objective:.4f}"
+        return f"it {one.iteration}, {one.live} live, {speed(one.rate)}{objective}"
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""

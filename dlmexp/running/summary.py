@@ -119,7 +119,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
             str(first["M"]),
             str(first["method"]),
             _estimator(first),
-            str(first["parameterisation"]),
+            str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed",  # it has no coordinates
             str(len(rows)),
             *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
             *(str(first["betas"]) for _ in grids),
