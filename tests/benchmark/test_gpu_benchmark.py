@@ -1,5 +1,7 @@
 """`dlmexp benchmark gpu` at small sizes on a CPU: its measurements, not their values."""
 
+from subprocess import CompletedProcess
+
 import pytest
 import torch
 
@@ -91,7 +93,7 @@ def test_an_extrapolation_is_labelled_as_one():
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_a_bounded_run_is_counted(tmp_path):
+def test_a_bounded_run_is_counted(tmp_path, monkeypatch):
     words = ["dataset=ringnorm_drawn", "sizes=[20,30]", "seeds=[0]", "beta=[0.1,1]", "method=[elbo,joint_log_dlm]",
              "training.binary.max_iterations=3"]  # fmt: skip
     ran = run_paper("cpu", 5, kept=tmp_path / "results", words=words)
@@ -101,7 +103,8 @@ def test_a_bounded_run_is_counted(tmp_path):
     assert len(list((tmp_path / "results" / "records").glob("*/*.json"))) == 6
     with pytest.raises(UserError, match="name a folder that is empty"):
         run_paper("cpu", 5, kept=tmp_path / "results", words=words)
-    with pytest.raises(UserError, match="exit code 2"):
+    monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, 2))
+    with pytest.raises(UserError, match=r"experiment=papper .* exit code 2"):
         run_paper("cpu", 5, words=["experiment=papper"])
 
 

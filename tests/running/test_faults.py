@@ -51,7 +51,7 @@ def test_killed_six_times_at_random_moments(launcher, here, tiny, undisturbed):
     assert not _quarantined(here / "results")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])  # SIGUSR2: tests/cluster/test_slurm.py
 def test_asked_to_stop_in_the_middle_of_a_batch(launcher, here, tiny, undisturbed, number):
     words = [*tiny, *SLOW]
     process = launcher.start(here, "run", *words)

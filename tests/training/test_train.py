@@ -114,7 +114,7 @@ def test_a_failed_cell_says_why_when_and_where_it_was():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("stop_at", [1, 20, 33, 47])
+@pytest.mark.parametrize("stop_at", [1, 33])
 def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
     settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=15)
     straight = trained(program(**KINDS[kind], **SIX), settings)
