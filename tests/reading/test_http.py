@@ -1,55 +1,37 @@
 """Servers whose answers ended in a traceback, or without a word: each ends in one sentence now."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from dlmexp.data.download import download
 from dlmexp.errors import Unreadable, UserError
 from tests.support.http_server import Behaviour, serving
+from tests.support.raw_server import answering
 
 
 def silent(done: int, total: int | None) -> None:
     pass
 
 
-def answering(tmp_path, *headers: str, pauses: list | None = None, body: bytes = b"x" * 10) -> None:
+def fetched(tmp_path: Path, *headers: str, body: bytes = b"x" * 10) -> None:
     """Downloads from a server that answers with these headers, whatever they are."""
-    import threading
-
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.recv(65536)
-                connection.sendall("\r\n".join(["HTTP/1.1 200 OK", *headers, "", ""]).encode("latin-1") + body)
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}/f"
-        download(url, tmp_path / "part", silent, sleep=(pauses if pauses is not None else []).append)
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
+    head = "\r\n".join(["HTTP/1.1 200 OK", *headers, "", ""]).encode("latin-1")
+    with answering(head + body) as url:
+        download(url, tmp_path / "part", silent, sleep=[].append)
 
 
 @pytest.mark.parametrize("length", ["²", "ten", "-5", "0x10", "1e3", ""])
 def test_a_length_that_is_no_number_counts_as_none(tmp_path, length):
-    answering(tmp_path, f"Content-Length: {length}", "Connection: close")
+    fetched(tmp_path, f"Content-Length: {length}", "Connection: close")
     assert (tmp_path / "part").read_bytes() == b"x" * 10
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, str(1 << 60)])
 def test_a_length_beyond_all_is_refused(tmp_path, length):
     with pytest.raises(Unreadable, match=r"more than .* refused"):
-        answering(tmp_path, f"Content-Length: {length}")
+        fetched(tmp_path, f"Content-Length: {length}")
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://", "http://[::1", "http://h:x/", "file:///etc/passwd",
@@ -110,22 +92,6 @@ def test_what_may_pass_is_tried_again_and_said(tmp_path, monkeypatch, caplog):
     ],
 )
 def test_answers_that_lead_nowhere(tmp_path, answer, said):
-    import threading
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve():
-            while True:
-                try:
-                    with server.accept()[0] as one:
-                        one.recv(1 << 16)
-                        one.sendall(b"HTTP/1.1 " + answer)
-                except OSError:
-                    return
-
-        threading.Thread(target=serve, daemon=True).start()
-        address = f"http://127.0.0.1:{server.getsockname()[1]}/x"
-        with pytest.raises(Unreadable, match=said) as refused:
-            download(address, tmp_path / "x", lambda *_: None, will_verify=False)
-        assert "\n" not in str(refused.value)
-        server.shutdown(socket.SHUT_RDWR)
+    with answering(b"HTTP/1.1 " + answer) as url, pytest.raises(Unreadable, match=said) as refused:
+        download(url, tmp_path / "x", silent, will_verify=False)
+    assert "\n" not in str(refused.value)
