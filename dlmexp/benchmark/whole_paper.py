@@ -1,6 +1,7 @@
 """The paper itself, run by its command from an empty folder for some minutes, and what it would take as a whole."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ class Ran:
     seconds: float  # by the clock, from the command to the last record
     share: float
     watts: str
+    estimate: str  # what it said before it trained; empty: nothing
 
     @property
     def complete(self) -> bool:
@@ -41,6 +43,7 @@ class Ran:
         found = [
             f"cells with a record: {self.done} done and {self.failed} failed of {self.cells}",
             f"wall clock, start and compilation included: {duration(self.seconds)}",
+            f"estimate before the first step: {self.estimate or 'none'}",
             f"mean power draw: {self.watts} W",
         ]
         aim = f"aim {duration(AIM_SECONDS)}, {'met' if self.whole <= AIM_SECONDS else 'NOT MET'}"
@@ -67,15 +70,16 @@ def run_paper(
         began = perf_counter()
         with watts_of(device) as watts:
             ended = subprocess.run(
-                [*command, f"budget={60 * minutes:.0f}s"], env=environment, stdout=subprocess.DEVNULL
+                [*command, f"budget={60 * minutes:.0f}s"], env=environment, stdout=subprocess.PIPE, text=True
             )
         seconds = perf_counter() - began
         if ended.returncode not in (0, 1, 3):  # complete, some cells failed, the budget is spent
             raise UserError(f"'{' '.join(command)}' ended with exit code {ended.returncode}: run it to see why")
-        return _counted(words, device, results, seconds, str(watts))
+        estimate = re.search(r"batch(?:es)?\b.*: (about .*)", ended.stdout)
+        return _counted(words, device, results, seconds, str(watts), estimate[1] if estimate else "")
 
 
-def _counted(words: Sequence[str], device: str, results: Path, seconds: float, watts: str) -> Ran:
+def _counted(words: Sequence[str], device: str, results: Path, seconds: float, watts: str, estimate: str) -> Ran:
     import torch
 
     from dlmexp.plan.compose import compose
@@ -94,4 +98,4 @@ def _counted(words: Sequence[str], device: str, results: Path, seconds: float, w
     records = [record for record in store.all() if record.key in {cell.key for cell in sweep.cells}]
     done = sum(record.done for record in records)
     share = forecast_share(everything.batches, records, device, capacity(torch.device(device)))
-    return Ran(done, len(records) - done, len(sweep.cells), seconds, share, watts)
+    return Ran(done, len(records) - done, len(sweep.cells), seconds, share, watts, estimate)

@@ -49,12 +49,13 @@ def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> C
         with _capturing(graph, pool):
             found = work()
     stream.wait_stream(own)
+    return partial(_replay, graph, found, work)
 
-    def replay() -> T:
-        graph.replay()
-        return found
 
-    return replay
+def _replay(graph: torch.cuda.CUDAGraph, found: T, work: Callable[[], T]) -> T:
+    """What `work` found last time, found anew. It is held with the graph, which reads and writes its tensors."""
+    graph.replay()
+    return found
 
 
 @contextmanager

@@ -82,11 +82,12 @@ def test_watts_are_a_mean_or_a_dash(monkeypatch):
 
 
 def test_an_extrapolation_is_labelled_as_one():
-    part = Ran(done=40, failed=10, cells=100, seconds=300.0, share=0.25, watts="412")
+    part = Ran(done=40, failed=10, cells=100, seconds=300.0, share=0.25, watts="412", estimate="about 9 min")
     assert part.whole == 1200
-    *_, said = part.lines()
+    _, _, before, _, said = part.lines()
+    assert before == "estimate before the first step: about 9 min"
     assert said.startswith("EXTRAPOLATED, not measured: the whole in 20 min (aim 10 min, NOT MET)")
-    whole = Ran(done=99, failed=1, cells=100, seconds=500.0, share=0.9, watts="-")
+    whole = Ran(done=99, failed=1, cells=100, seconds=500.0, share=0.9, watts="-", estimate="")
     assert whole.whole == 500
     assert whole.lines()[-1] == "the whole paper took 8 min (aim 10 min, met)"
 
