@@ -63,13 +63,18 @@ def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
     return [n for n in sizes if n <= cfg.largest] or [min(cfg.largest, pool)]
 
 
-def capped_sizes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> str | None:
-    """A sentence about sizes that are larger than the training pool, where all of it is used."""
+def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str]:
+    """Sentences about what is not done quite as it was typed: sizes and numbers of inducing inputs beyond the rows there
+    are, a noise where there is none."""
     pool = _pool(dataset, data)
+    sizes = _sizes(cfg, dataset, pool)
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
-    if not beyond or pool not in _sizes(cfg, dataset, pool):
-        return None
-    return f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+    if beyond and pool in sizes:
+        yield f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+    if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
+        yield f"{dataset.name}: M = n in place of {cfg.M} with n = {', '.join(fewer)}, as inducing inputs start at rows"
+    if cfg.init.noise is not None and "noise" not in LIKELIHOODS[dataset.likelihood].parameters:
+        yield f"{dataset.name}: its likelihood has no noise, so noise={cfg.init.noise:g} changes nothing"
 
 
 def _pool(dataset: DatasetConfig, data: Dataset) -> int:

@@ -20,6 +20,7 @@ OTHER_WORDS = {  # what people type for a setting that has another name
     "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
     "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
 }  # fmt: skip
+KINDS_OF_VALUES = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
 LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
 
 
@@ -76,6 +77,8 @@ def sentence(error: Exception) -> str:
         if "is not a ListConfig" in reason:
             key, _, value = found[1].partition("=")
             return f"can't use {found[1]}: write it as a list, {key}=[{value}]"
+        if unfit := re.search(r"^Value '(.*?)' .*(?:could not be converted to|is not a valid) (\w+)", reason):
+            reason = f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
         return f"can't use {_short(found[1])}: {_short(reason or 'its type does not fit')}"
     return _one_line(error)
 

@@ -82,7 +82,12 @@ def same(value: object, text: str) -> bool:
             return float(text) == float(value) or text == shown(value)
         except ValueError:
             return False
-    return str(value).lower() == text.lower()
+    return _plain(str(value)) == _plain(text)
+
+
+def _plain(text: str) -> str:
+    """A list is the same with brackets and spaces as without: candidates for beta are a text such as '1, 0.1'."""
+    return text.lower().replace(" ", "").removeprefix("[").removesuffix("]")
 
 
 def settle(settings: Settings, several: Sequence[Choice], usual: Setting, wanted: Wanted = ANY) -> Settled:
@@ -152,8 +157,12 @@ def check_at_hand(settings: Settings, several: Sequence[Choice], wanted: Wanted)
         had = {value for setting, choices in at_hand.items() for value in values(settings, setting, choices, term)}
         had -= {None} if not term.holds(None) else set()
         if not any(term.holds(value) for value in had):
-            there = ", ".join(sorted(map(shown, had))) or "none at all"
+            there = ", ".join(sorted(_quoted(shown(value)) for value in had)) or "none at all"
             raise UserError(f"--where {term.typed}: no record has this value; there are {there}")
+
+
+def _quoted(value: str) -> str:
+    return f"'{value}'" if " " in value else value
 
 
 def usual_protocol(several: Iterable[Choice], wanted: Wanted = ANY) -> str:

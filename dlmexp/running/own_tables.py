@@ -27,11 +27,11 @@ def what_was_read(sweep: Sweep) -> list[str]:
 def describe(spec: DatasetConfig, data: Dataset, cells: Iterable[Cell]) -> list[str]:
     """Rows, features, target, how the rows are divided, what was left out, and what looks wrong."""
     facts, kinds = data.facts, data.facts["kinds"]
-    rows, features = data.X.shape
+    features = data.X.shape[1]
     named = [f"{column} ({kind})" for column, kind in islice(kinds.items(), MOST_COLUMNS)]
     more = [f"{len(kinds) - MOST_COLUMNS} more"] if len(kinds) > MOST_COLUMNS else []
     lines = [
-        f"{data.name}: {counted(rows, 'row')} of {facts['file']}, {counted(features, 'feature')} from "
+        f"{data.name}: {_rows(data)}, {counted(features, 'feature')} from "
         f"{counted(len(kinds), 'column')}: {', '.join(named + more)}",
         f"  target {facts['target']}: {_target(data)}",
         f"  {_division(spec, data)}; n = {_values(cell.n for cell in cells)}; M = {_values(cell.M for cell in cells)}",
@@ -41,6 +41,15 @@ def describe(spec: DatasetConfig, data: Dataset, cells: Iterable[Cell]) -> list[
     if facts["left_out"]:
         lines.append(f"  left out: {', '.join(facts['left_out'])}")
     return lines + [f"  warning: {text}" for text in facts["warnings"]]
+
+
+def _rows(data: Dataset) -> str:
+    """How many rows each file has."""
+    rows, test_file = len(data.y), data.facts.get("test_file")
+    if test_file is None or data.arrangement is None:
+        return f"{counted(rows, 'row')} of {data.facts['file']}"
+    tested = data.arrangement.test
+    return f"{counted(rows - tested, 'row')} of {data.facts['file']} and {tested} of {test_file}"
 
 
 def _target(data: Dataset) -> str:
@@ -53,19 +62,19 @@ def _target(data: Dataset) -> str:
 
 
 def _division(spec: DatasetConfig, data: Dataset) -> str:
-    parts = split(len(data.y), spec.split, 0, spec.test_cap, data.arrangement)
-    how = "at random"
+    parts = split(len(data.y), spec.split, 0, None, data.arrangement)
+    how, unused = "at random", ""
     if data.arrangement is not None and data.arrangement.by is not None:
         by = data.arrangement.column
-        groups = len(np.unique(data.arrangement.by))
-        how = (
-            f"by time ({by}), the latest for testing"
-            if data.arrangement.kind == "time"
-            else f"by {groups} groups ({by})"
-        )
+        if data.arrangement.kind == "time":
+            how = f"by time ({by}), the latest for testing"
+        else:
+            how = f"by {len(np.unique(data.arrangement.by))} groups ({by})"
+            left = len(data.y) - len(parts.train_pool) - len(parts.validation) - len(parts.test)
+            unused = f", {left} not used, as no group is in two parts" if left else ""
     own = " of your own" if data.arrangement is not None and data.arrangement.test else ""
     counts = f"{len(parts.train_pool)} rows for training, {len(parts.validation)} for validation"
-    return f"divided {how}: {counts}, {len(parts.test)}{own} for testing"
+    return f"divided {how}: {counts}, {len(parts.test[: spec.test_cap])}{own} for testing{unused}"
 
 
 def _values(numbers: Iterable[int]) -> str:

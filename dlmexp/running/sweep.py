@@ -95,8 +95,7 @@ def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
             raise DatasetMissing(str(error)) from error
     data = sweep.datasets[dataset.name][1]
     sweep.candidates += grid.candidates(part, dataset, data)
-    if note := grid.capped_sizes(part, dataset, data):
-        sweep.notes.append(note)
+    sweep.notes += grid.notes(part, dataset, data)
 
 
 def available_stand_ins(dataset: str, root: Path) -> list[str]:

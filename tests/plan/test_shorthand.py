@@ -121,6 +121,17 @@ def test_sizes_beyond_the_data_are_said():
     assert sweep.notes == ["ringnorm_drawn: there are 90 rows to train on, so n = 90 in place of 1000000"]
 
 
+def test_more_inducing_inputs_than_rows_are_said():
+    sweep = prepare_sweep(compose(spelled_out([*TINY, "sizes=[20,40,90]", "M=40"])))
+    assert {(cell.n, cell.M) for cell in sweep.cells} == {(20, 20), (40, 40), (90, 40)}
+    assert sweep.notes == ["ringnorm_drawn: M = n in place of 40 with n = 20, as inducing inputs start at rows"]
+
+
+def test_a_noise_that_changes_nothing_is_said():
+    notes = prepare_sweep(compose(spelled_out([*TINY, "noise=0.5"]))).notes
+    assert notes == ["ringnorm_drawn: its likelihood has no noise, so noise=0.5 changes nothing"]
+
+
 def test_largest_leaves_out_sizes():
     assert {cell.n for cell in cells("sizes=[20,40,80]", "largest=50").values()} == {20, 40}
     assert {cell.n for cell in cells("sizes=[40,80]", "largest=30").values()} == {30}

@@ -85,7 +85,8 @@ def test_the_only_protocol_at_hand_is_taken_unless_another_is_asked_for() -> Non
 @pytest.mark.parametrize(
     ("value", "text", "expected"),
     [(0.01, "1e-2", True), (0.01, "0.1", False), (None, "null", True), (None, "0", False), (True, "true", True),
-     (200, "200", True), (200, "many", False), ("rbf", "RBF", True)],
+     (200, "200", True), (200, "many", False), ("rbf", "RBF", True),
+     ("1, 0.01", "[1,0.01]", True), ("1, 0.01", "1,0.01", True), ("1, 0.01", "0.01", False)],
 )  # fmt: skip
 def test_what_was_typed_is_compared_as_a_value(value: object, text: str, expected: bool) -> None:
     assert same(value, text) is expected

@@ -57,6 +57,8 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     X = np.concatenate(arrays, axis=1)
     of_rows = [repeated_rows(X, y), rare_class((classes[0], classes[1]), y) if classes else None]
     warnings += [text for text in of_rows if text]
+    if TEST in files:
+        facts["test_file"] = files[TEST].name
     if options.missing == "mean" and (count := int(np.isnan(X).any(axis=1).sum())):
         facts["filled"] = count
     return Parsed(X, y, facts, _arrangement(columns, options, test_rows))
