@@ -64,8 +64,8 @@ def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
 
 
 def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str]:
-    """Sentences about what is not done quite as it was typed: sizes and numbers of inducing inputs beyond the rows there
-    are, a noise where there is none."""
+    """Sentences about what is not done quite as it was typed: more training rows or inducing inputs than there are, a
+    noise where there is none."""
     pool = _pool(dataset, data)
     sizes = _sizes(cfg, dataset, pool)
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
