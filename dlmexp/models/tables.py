@@ -193,26 +193,44 @@ def _typed(column: Column, values: pa.ChunkedArray, first: int, source: str) -> 
 
 
 def _parsed(name: str, texts: np.ndarray, wanted: str, first: int, source: str) -> np.ndarray:
-    """Text as numbers or dates; None stays what is missing."""
-    target = pa.float64() if wanted == "numbers" else pa.timestamp("us")
+    """Text as numbers or dates; None stays what is missing. Dates with an offset are taken in UTC, as in training."""
     trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+    if wanted == "dates":
+        return _dates(name, trimmed, first, source)
     try:
-        found = trimmed.cast(target).to_numpy(zero_copy_only=False)
-        if not (wanted == "numbers" and (np.isnan(found) & ~missing(texts)).any()):
-            return found if wanted == "numbers" else found.astype("datetime64[us]")
+        found = trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if not (np.isnan(found) & ~missing(texts)).any():
+            return found
     except pa.ArrowInvalid:
         pass
     numbers = np.full(len(texts), np.nan)
     for row, text in enumerate(trimmed.to_pylist()):
         if text is None:
             continue
-        if wanted == "numbers" and text.lower() in TRUTH:
+        if text.lower() in TRUTH:
             numbers[row] = TRUTH[text.lower()]
             continue
-        try:
-            pa.scalar(text, pa.string()).cast(target)
-        except pa.ArrowInvalid:
-            what = "a number" if wanted == "numbers" else "a date such as 2020-12-31"
-            raise UserError(f"{source}: row {first + row}, column '{name}': '{text}' is not {what}") from None
+        if not _reads_as(text, pa.float64()):
+            raise UserError(f"{source}: row {first + row}, column '{name}': '{text}' is not a number")
         numbers[row] = float(text)
     return numbers
+
+
+def _dates(name: str, texts: pa.Array, first: int, source: str) -> np.ndarray:
+    kinds = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return texts.cast(kind).to_numpy(zero_copy_only=False).astype("datetime64[us]")
+    present = [(row, text) for row, text in enumerate(texts.to_pylist()) if text is not None]
+    usual = next((kind for kind in kinds if _reads_as(present[0][1], kind)), kinds[0])
+    row, text = next((row, text) for row, text in present if not _reads_as(text, usual))
+    like = "2020-12-31" if usual == kinds[0] else "2020-12-31T12:00Z, with an offset as in the first row"
+    raise UserError(f"{source}: row {first + row}, column '{name}': '{text}' is not a date such as {like}")
+
+
+def _reads_as(text: str, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(text, pa.string()).cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True

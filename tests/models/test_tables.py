@@ -100,3 +100,24 @@ def test_arrays(frame):
         frame_features(MIXED, np.array([[1.0, "q", 3.0]], dtype=object))
     with pytest.raises(UserError, match="X has no column 'age'"):
         frame_features(MIXED, pd.DataFrame({"rooms": [1], "sort": ["a"]}))
+
+
+@pytest.mark.parametrize("after", ["", " 12:30", "T12:30:05.25", "T00:00Z", "T10:00:00+02:00"])
+def test_times_of_day_and_offsets_as_in_training(frame, tmp_path, after):
+    path = tmp_path / "mine.csv"
+    frame[["a", "y"]].assign(day=frame["day"] + after).to_csv(path, index=False)
+    data = _load(path, dates=["day"])
+    np.testing.assert_array_equal(_read(path, data.schema), data.X)
+
+
+@pytest.mark.parametrize(
+    "days",
+    [("2020-01-01", "2020-02-30"), ("2020-01-01T10:00Z", "2020-01-01T10:00"), ("2020-01-01", "2020-01-01T10:00Z")],
+)
+def test_a_date_that_is_none_after_one_that_is(frame, tmp_path, days):
+    path = tmp_path / "mine.csv"
+    frame.to_csv(path, index=False)
+    schema = _load(path, dates=["day"], columns=["a", "day"]).schema
+    pd.DataFrame({"a": [1.0, 2.0], "day": days}).to_csv(path, index=False)
+    with pytest.raises(UserError, match=f"row 2, column 'day': '{days[1]}' is not a date"):
+        _read(path, schema)
