@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 from pyarrow import csv, parquet
 
+from dlmexp.console import counted
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
 from dlmexp.data.table_files import SUFFIXES, separator
@@ -79,17 +80,25 @@ def frame_features(schema: Schema, X: Any) -> Float[np.ndarray, "N D"]:
     if isinstance(X, pd.DataFrame):
         names = [str(name) for name in X.columns]
         check_columns(names, schema, "X")
-        wanted = [names.index(column.name) for column in schema.columns]
-        chosen = X.iloc[:, wanted].set_axis([column.name for column in schema.columns], axis=1)
-        return features(schema, pa.Table.from_pandas(chosen, preserve_index=False), 1, "X")
+        named = {column.name: _from_memory(X.iloc[:, names.index(column.name)]) for column in schema.columns}
+        return features(schema, pa.table(named), 1, "X")
     array = np.asarray(X)
     if array.ndim != 2 or array.shape[1] != len(schema.columns):
+        more = ", ..." if len(schema.columns) > SHOWN else ""
         raise UserError(
-            f"X has shape {array.shape}: give rows with the {len(schema.columns)} columns of training "
-            f"({', '.join(column.name for column in schema.columns[:SHOWN])}, ...), or a DataFrame with these names"
+            f"X has shape {array.shape}: give rows with the {counted(len(schema.columns), 'column')} of training "
+            f"({', '.join(column.name for column in schema.columns[:SHOWN])}{more}), or a DataFrame with these names"
         )
-    named = {column.name: pa.array(array[:, k].tolist()) for k, column in enumerate(schema.columns)}
+    named = {column.name: _from_memory(array[:, k].tolist()) for k, column in enumerate(schema.columns)}
     return features(schema, pa.table(named), 1, "X")
+
+
+def _from_memory(values: Any) -> Any:
+    """A column for Arrow. Values that Arrow has no common type for are taken as text, which names the odd one later."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError):
+        return pa.array([None if pd.isna(value) is True else str(value) for value in values], pa.string())
 
 
 @contextmanager

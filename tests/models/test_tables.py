@@ -121,3 +121,17 @@ def test_a_date_that_is_none_after_one_that_is(frame, tmp_path, days):
     pd.DataFrame({"a": [1.0, 2.0], "day": days}).to_csv(path, index=False)
     with pytest.raises(UserError, match=f"row 2, column 'day': '{days[1]}' is not a date"):
         _read(path, schema)
+
+
+def test_values_of_several_types_in_memory():
+    from tests.support.models import MIXED
+
+    good = pd.DataFrame({"rooms": [1.0, 2.0], "sort": ["a", "b"], "age": [3.0, 4.0]})
+    for odd, text in (([1, "old"], "row 2, column 'age': 'old' is not a number"), ([1j, 2j], "row 1, .* '1j' is not")):
+        for X in (good.assign(age=odd), good.assign(age=pd.Series(odd, dtype=object)).to_numpy()):
+            with pytest.raises(UserError, match=text):
+                frame_features(MIXED, X)
+    with pytest.raises(UserError, match="row 2, column 'sort': the value is missing"):
+        frame_features(MIXED, good.assign(sort=["a", np.nan]).astype(object).to_numpy())
+    sparse = good.assign(age=pd.arrays.SparseArray([3.0, 4.0]))
+    np.testing.assert_array_equal(frame_features(MIXED, sparse), frame_features(MIXED, good))
