@@ -88,6 +88,21 @@ MISTAKES = {
     "no target": (lambda f: {"dataset": f, "task": "regression"}, "name the column to predict"),
     "an unknown target": (lambda f: {"dataset": f, "task": "regression", "target": "prise"}, "prise"),
     "shapes": (lambda f: {"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
+    "the target's name among the features": (
+        lambda f: {
+            "dataset": (f[["rooms", "age"]].set_axis(["rooms", "y"], axis=1), f["count"].to_numpy()),
+            "task": "count",
+        },
+        "X has a column 'y'",
+    ),
+    "a name twice": (
+        lambda f: {"dataset": pd.concat([f, f[["age"]]], axis=1), "target": "count", "task": "count"},
+        "several columns are called age",
+    ),
+    "values of several types": (
+        lambda f: {"dataset": f.assign(age=[1, "old"] * (len(f) // 2)), "target": "count", "task": "count"},
+        r"column 'age' \(object\) holds values of several types",
+    ),
     "something else": (lambda f: {"dataset": 7, "task": "regression"}, "is a int"),
     "a target of a known dataset": (lambda f: {"dataset": "pol", "target": "y"}, "data in memory"),
     "an unknown setting": (lambda f: {"dataset": "ringnorm_drawn", "sede": 1}, "there is no setting 'sede'"),

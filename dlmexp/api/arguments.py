@@ -54,6 +54,10 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         target = target or (str(y.name) if isinstance(y, pd.Series) and y.name is not None else "y")
         frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
         frame.columns = [f"x{k + 1}" if isinstance(c, int) else str(c) for k, c in enumerate(frame.columns)]
+        if target in frame.columns:
+            raise UserError(
+                f"X has a column '{target}', as the target is called: give the target another name, target="
+            )
         frame[target] = np.asarray(y)
     elif isinstance(data, pd.DataFrame):
         if target is None:
@@ -61,10 +65,27 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         frame = data.set_axis([str(column) for column in data.columns], axis=1)
     else:
         raise UserError(f"dataset is a {type(data).__name__}: give names, a DataFrame, or arrays (X, y)")
+    _check_columns(frame)
     content = frame.to_parquet(index=False)
     path = results / "tables" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
     own = {"path": os.fspath(path), "target": target, "task": task, "name": name}
     return Table(content, path, {"dataset": "csv", "csv": own})
+
+
+def _check_columns(frame: pd.DataFrame) -> None:
+    """UserError for columns that a table can't hold."""
+    import pyarrow as pa
+
+    if twice := sorted({name for name in frame.columns if list(frame.columns).count(name) > 1}):
+        raise UserError(f"several columns are called {', '.join(twice)}: give each a name of its own")
+    for name in frame.columns:
+        try:
+            pa.array(frame[name], from_pandas=True)
+        except (pa.ArrowException, TypeError):
+            raise UserError(
+                f"column '{name}' ({frame[name].dtype}) holds values of several types, or of one that no table has: "
+                "make them all numbers, text or dates"
+            ) from None
 
 
 def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

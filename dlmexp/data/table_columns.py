@@ -137,8 +137,13 @@ def as_text(column: np.ndarray) -> np.ndarray:
     if column.dtype == object:
         return column
     lacking = missing(column)
-    texts = [f"{v:g}" for v in column] if column.dtype.kind == "f" else [str(v) for v in column]
+    texts = [_number_text(v) for v in column] if column.dtype.kind == "f" else [str(v) for v in column]
     return np.array([None if gone else text for text, gone in zip(texts, lacking, strict=True)], dtype=object)
+
+
+def _number_text(value: float) -> str:
+    """A number as people write it; different numbers are different texts."""
+    return f"{value:.0f}" if value == round(value, 0) and abs(value) < 2**53 else f"{value:.15g}"
 
 
 def _one_hot(
@@ -180,7 +185,7 @@ def labels(name: str, column: np.ndarray, task: str) -> tuple[np.ndarray, list[s
         if len(classes) != 2:
             shown = ", ".join(str(value) for value in classes[:5])
             raise UserError(f"csv.target={name}: a binary target has two values, this one has {len(classes)} ({shown})")
-        texts = [str(value) if column.dtype == object else f"{value:g}" for value in classes]
+        texts = [str(value) if column.dtype == object else _number_text(value) for value in classes]
         return codes.astype(np.float64), texts
     if column.dtype == object:
         refuse_stray_text(name, column)

@@ -188,6 +188,14 @@ def test_categories(tmp_path, values):
     assert dataset.facts["kinds"]["month"] == "category of 6 levels, base '1'"
 
 
+def test_large_numbers_as_categories_and_labels_stay_apart(tmp_path, values):
+    code = np.resize([10000001, 10000002, 2000000], ROWS)
+    path = written(tmp_path / "t.csv", values, code=code, y=np.resize([1000000, 1000001], ROWS))
+    dataset = loaded(path, "binary", "counts", categories=["code"])
+    assert dataset.facts["features"][-2:] == ["code=10000002", "code=2000000"]
+    assert dataset.schema.labels == (1000000, 1000001)
+
+
 def test_dates_become_numbers_when_asked(tmp_path, values):
     when = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d}" for k in range(ROWS)]
     path = written(tmp_path / "t.csv", values, when=when)
