@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Results", "TrainedModel", "plot", "results", "run"]
 
 Arrays = tuple[Any, Any]
-PREDICTIONS = "predictions"
 FAILED, BUDGET_SPENT, STOPPED = 1, 3, 128
 
 
@@ -146,6 +145,7 @@ def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "F
     from dlmexp.figures import style
     from dlmexp.figures.compose import render
     from dlmexp.figures.plot import Request, measured
+    from dlmexp.figures.registry import PREDICTIONS
     from dlmexp.figures.variants import parse_by
 
     given = [f"{key}={value}" for key, value in by.items()]

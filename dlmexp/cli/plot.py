@@ -6,13 +6,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.console import counted
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Request
     from dlmexp.figures.style import Page
 
-PREDICTIONS = "predictions"
 DESCRIPTION = """
 Draws figures from the records under --results, as PDF and PNG, with their numbers as CSV. Without an ID: all figures
 with any results. An incomplete figure shows the results there are; what is missing is listed, with the command that
@@ -75,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
     from dlmexp.figures.plot import Request, datasets_not_drawn, plot
-    from dlmexp.figures.registry import find
+    from dlmexp.figures.registry import PREDICTIONS, find
     from dlmexp.figures.save import parse_formats
     from dlmexp.figures.style import Page, check_page
     from dlmexp.figures.variants import parse_by
@@ -126,19 +126,24 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     from dlmexp.cli import check_writable
     from dlmexp.records.results import load
 
-    if len(args.ids) > 1 or args.compare:
-        raise UserError("the figure 'predictions' is of one model: draw it alone, and without --compare")
+    if len(args.ids) > 1 or args.compare or args.compare_protocols or args.list:
+        others = "--compare, --compare-protocols and --list"
+        raise UserError(f"the figure 'predictions' is of one model: draw it alone, and without {others}")
     results = load(args.results)
     out = Path(args.out) if args.out else Path(args.results) / "figures"
     check_writable(out, out, "--out")
 
     from dlmexp.figures import style
-    from dlmexp.figures.predictions import numbers, render
+    from dlmexp.figures.predictions import check_width, numbers, render
+    from dlmexp.figures.registry import PREDICTIONS
     from dlmexp.figures.save import encode, write
     from dlmexp.models.choose import chosen, described
     from dlmexp.models.diagnosis import diagnose
 
-    (record,) = chosen(results, [*args.by, *args.where], option="--where" if args.where else "--by")
+    check_width(page.width)
+    named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
+    terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
+    (record,) = chosen(results, terms, option="--where" if args.where else "--by")
     found = diagnose(results, record)
     with style.use(page.style):
         canvas = render(found, page.width)
@@ -160,10 +165,13 @@ def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:
 def _list(args: argparse.Namespace, request: "Request") -> int:
     """Lists the figures; without any results, all as `not run`."""
     from dlmexp.figures.plot import measured
-    from dlmexp.figures.registry import find
+    from dlmexp.figures.registry import PREDICTIONS, find
     from dlmexp.records.results import read_results
 
     results = read_results(args.results)
+    if not args.ids:
+        models = f"{counted(len(results.store.keys_with_models()), 'model')}"
+        print(f"{PREDICTIONS:28} {models:16} One trained model on its test rows.")
     if not results.records:
         for figure in find([]):
             print(f"{figure.id:28} not run       {figure.caption}")

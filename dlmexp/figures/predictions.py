@@ -9,24 +9,32 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import MaxNLocator
 
+from dlmexp.errors import UserError
 from dlmexp.figures import style
 from dlmexp.figures.axes import compact
+from dlmexp.figures.registry import PREDICTIONS
 from dlmexp.models.diagnosis import Diagnosis
 
-ID = "predictions"
 SHOWN = 300  # rows with an interval each; more would hide one another
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
+NARROWEST, ONE_COLUMN = 3.0, 5.5  # inches: below them the legends do not fit, of one panel or of two side by side
 BELOW: dict[str, Any] = {  # a legend under the axes, where it covers nothing
     "ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "columnspacing": 0.8, "handlelength": 1.4,
 }  # fmt: skip
 Draw = Callable[[Axes, Diagnosis], None]
 
 
+def check_width(width: float | None) -> None:
+    """UserError for a width that the panels do not fit into."""
+    if width is not None and width < NARROWEST:
+        raise UserError(f"--width {width:g}: the figure '{PREDICTIONS}' needs {NARROWEST:g} inches or more")
+
+
 def render(found: Diagnosis, width: float | None = None) -> Canvas:
-    """The figure; call within `style.use()`."""
+    """The figure; call within `style.use()`. Panels lie side by side where the width allows it."""
     panels = [draw for draw, there in _panels(found) if there]
-    columns = min(2, len(panels))
+    columns = 1 if width is not None and width < ONE_COLUMN else min(2, len(panels))
     rows = -(-len(panels) // columns)
     width = width or (style.TEXT if columns > 1 else style.COLUMN)
     scale = width / (style.TEXT if columns > 1 else style.COLUMN)
@@ -141,7 +149,8 @@ def _over_feature(ax: Axes, found: Diagnosis) -> None:
     ax.plot(
         inside, np.full(len(inside), low), "^", color=ORANGE, ms=4, clip_on=False, label="inducing inputs", zorder=5
     )
-    ax.set(title="over its one feature", xlabel=found.features[0], ylabel=found.target)
+    labelled = found.target if found.labels is None else f"probability of {found.target} = {found.labels[1]}"
+    ax.set(title="over its one feature", xlabel=found.features[0], ylabel=labelled)
     ax.set_ylim(bottom=low)
     ax.legend(**BELOW)
 

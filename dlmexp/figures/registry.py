@@ -1,11 +1,18 @@
 """All figures by id. To add one: a `Figure` in a file of `families`, or `FIGURES.add(id, figure)` in a plugin."""
 
+from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure
 from dlmexp.registry import Registry
 
 FIGURES: Registry[Figure] = Registry("figure", "dlmexp.figures.families")
 
 
+PREDICTIONS = "predictions"  # the figure of one trained model, which is not made of panels of records
+
+
 def find(ids: list[str]) -> list[Figure]:
     """The figures with these ids, each once; all of them where none is named."""
+    for name in ids:
+        if name not in FIGURES:
+            raise UserError(f"there is no figure '{name}': {nearest(name, [*FIGURES.names(), PREDICTIONS])}")
     return [FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names())]

@@ -1,5 +1,6 @@
 """The figure `predictions`: its numbers are those of the record, its panels what the data allows; style and width."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from matplotlib.image import imread
 import dlmexp
 from dlmexp.cli import main
 from dlmexp.errors import UserError
+from dlmexp.figures import style
+from dlmexp.figures.predictions import NARROWEST, ONE_COLUMN, render
 from dlmexp.models.choose import chosen
 from dlmexp.models.diagnosis import LEVELS, diagnose
 from dlmexp.records.provenance import COMMAND
@@ -72,7 +75,15 @@ def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
     assert figure.axes[0].get_title() == "over its one feature"
     assert figure.axes[0].get_xlabel() == "rooms"
     results = read_results("results")
-    line = diagnose(results, chosen(results, [])[0]).line
+    diagnosis = diagnose(results, chosen(results, [])[0])
+    for width, columns in ((NARROWEST, 1), (ONE_COLUMN, 2)):
+        with style.use():
+            canvas = render(diagnosis, width)
+            canvas.savefig(
+                io.BytesIO(), format="png"
+            )  # a layout that does not fit is a warning, which is an error here
+        assert len({round(ax.get_position().x0, 3) for ax in canvas.axes}) == columns
+    line = diagnosis.line
     assert line is not None
     model = found.model()._models[0]
     assert len(line["inducing"]) == model.cell.M
@@ -92,6 +103,8 @@ def test_data_that_is_gone_or_has_changed(here, capsys, monkeypatch):
     for option in ("--by", "--where"):
         assert main(["plot", "predictions", option, "method=elbo"]) == 2
         assert f"{option} method=elbo" in capsys.readouterr().err
+    assert main(["plot", "predictions", "--protocol", "released"]) == 2
+    assert "protocol=released: no record" in capsys.readouterr().err
     Path("own.csv").unlink()
     capsys.readouterr()
     assert main(["plot", "predictions"]) == 2
@@ -126,6 +139,10 @@ MISTAKES = {
     "a negative width": (["--width", "-1"], ["--width -1"]),
     "a width that is no number": (["--width", "nan"], ["--width nan"]),
     "predictions and another": (["predictions", "class-log"], ["of one model"]),
+    "predictions and a list": (["predictions", "--list"], ["of one model", "--list"]),
+    "predictions of all protocols": (["predictions", "--compare-protocols"], ["of one model", "--compare-protocols"]),
+    "predictions on a stamp": (["predictions", "--width", "2"], ["--width 2", "3 inches"]),
+    "predictions with a typo": (["predictons"], ["no figure 'predictons'", "did you mean predictions"]),
     "predictions without a model": (["predictions"], ["no models"]),
     "predictions of an unknown field": (["predictions", "--by", "sede=1"], ["--by sede=1", "seed"]),
 }
