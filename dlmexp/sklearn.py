@@ -8,6 +8,7 @@ loss minimisation, or by the ELBO, with beta selected on a share of the training
 """
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,6 +26,8 @@ from dlmexp.catalogue import entries
 from dlmexp.config import BetaConfig
 from dlmexp.data.schema import plain_schema
 from dlmexp.data.splits import Prepared, normalisation
+from dlmexp.errors import UserError
+from dlmexp.gp.kernels import kernel_named
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
@@ -32,6 +35,8 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.grid import betas as beta_grid
 from dlmexp.running.device import select_target
 from dlmexp.running.fit import NothingFitted, best_fit
+
+DEVICES = ("auto", "cpu", "cuda")
 
 
 class _SparseGP(BaseEstimator):
@@ -132,11 +137,23 @@ class _SparseGP(BaseEstimator):
         known = [name for name in OBJECTIVES.names() if self._takes(name)]
         if self.objective not in known:
             raise ValueError(f"objective={self.objective!r}: choose one of {', '.join(known)}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction={self.validation_fraction}: give a share between 0 and 1")
-        for name in ("n_inducing", "max_iter", "window", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)}: give a number > 0")
+        wholes = ["n_inducing", "max_iter", "window", *(["batch_size"] if self.batch_size is not None else [])]
+        for name in wholes:
+            if not (isinstance(value := getattr(self, name), Integral) and value > 0):
+                raise ValueError(f"{name}={value!r}: give a whole number > 0")
+        for name, fits, what in (
+            ("validation_fraction", lambda share: 0 < share < 1, "a share between 0 and 1"),
+            ("learning_rate", lambda rate: 0 < rate < np.inf, "a number > 0"),
+            ("tol", lambda change: change >= 0, "a number >= 0"),
+        ):
+            if not (isinstance(value := getattr(self, name), Real) and fits(value)):
+                raise ValueError(f"{name}={value!r}: give {what}")
+        if str(self.device).partition(":")[0] not in DEVICES:
+            raise ValueError(f"device={self.device!r}: choose one of {', '.join(DEVICES)}")
+        try:
+            kernel_named(str(self.kernel))
+        except UserError as error:
+            raise ValueError(f"kernel={self.kernel!r}: {error}") from None
 
     def _takes(self, objective: str) -> bool:
         facts = OBJECTIVES[objective]
@@ -145,9 +162,10 @@ class _SparseGP(BaseEstimator):
     def _beta_config(self) -> BetaConfig:
         if self.betas is None:
             return BetaConfig(**entries("protocol")["paper"]["beta"])
-        values = [float(beta) for beta in self.betas]
-        if not values or not all(np.isfinite(values)) or min(values) < 0:
-            raise ValueError(f"betas={self.betas}: give numbers >= 0")
+        values = list(self.betas) if np.iterable(self.betas) else []
+        if not values or not all(isinstance(beta, Real) and 0 <= beta < np.inf for beta in values):
+            raise ValueError(f"betas={self.betas!r}: give a list of numbers >= 0")
+        values = [float(beta) for beta in values]
         return BetaConfig(values=values)
 
     def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
