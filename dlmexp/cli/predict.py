@@ -47,7 +47,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 def add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--where", nargs="+", default=[], metavar="FIELD=VALUE",
+        "--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE",
         help="which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, "
         "the one with the best validation NLL)",
     )  # fmt: skip

@@ -7,7 +7,7 @@ bounded size, whatever the file claims; the limits on columns are those of `tabl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
@@ -37,7 +37,7 @@ def csv_pieces(path: Path, wanted: Sequence[str], sep: str = ",", missing: Seque
         parse = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
         read = csv.ReadOptions(block_size=BLOCK_BYTES)
         with (
-            open_raw(path, limit=MAX_STREAM_BYTES) as stream,
+            _opened_text(path) as stream,
             translated(f"{path} is not a csv file with named columns"),
             csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert) as reader,
         ):
@@ -62,6 +62,20 @@ def csv_pieces(path: Path, wanted: Sequence[str], sep: str = ",", missing: Seque
             yield from reader
 
     return names, pieces()
+
+
+@contextmanager
+def _opened_text(path: Path) -> Iterator[Any]:
+    """A plain file is opened by Arrow: its threads read ahead, and one that were in a read of Python's when the program
+    ends, after an error say, would abort it."""
+    import pyarrow as pa
+
+    if path.suffix.lower() == ".gz":
+        with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
+            yield stream
+    else:
+        with pa.OSFile(str(path)) as stream:
+            yield stream
 
 
 def parquet_pieces(path: Path, wanted: Sequence[str]) -> Pieces:

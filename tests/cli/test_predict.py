@@ -69,6 +69,13 @@ def test_the_model_that_is_asked_for(here, capsys, where):
     assert key in notes
 
 
+def test_terms_may_be_given_one_by_one(here, capsys):
+    models = fill(seeds=(0, 1), betas=(1.0, 0.1))
+    NEW.to_csv("new.csv", index=False)
+    notes = predicted(capsys, "new.csv", "--where", "seed=1", "--where", "beta=0.1")[1]
+    assert models[1, 0.1].cell.key in notes
+
+
 def test_own_units_decide_which_model_is_best(here, capsys):
     """A model whose targets have a spread of 100 has log 100 more NLL in own units than on its normalised scale."""
     store = Store("results")

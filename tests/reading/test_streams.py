@@ -101,3 +101,13 @@ def test_text_that_is_no_table(tmp_path, content, said):
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(Unreadable, match=said):
         list(csv_pieces(tmp_path / "a.csv", WANTED)[1])
+
+
+def test_threads_that_read_ahead_need_no_python(tmp_path, monkeypatch):
+    """A thread of Arrow's in a read of a Python stream aborts the interpreter that ends meanwhile."""
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    monkeypatch.setattr(streams, "open_raw", None)
+    names, pieces = streams.csv_pieces(path, ["a"])
+    assert names == ["a", "b"]
+    assert [piece.to_pydict() for piece in pieces] == [{"a": ["1"]}]
