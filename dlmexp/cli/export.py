@@ -52,5 +52,11 @@ def run(args: argparse.Namespace) -> int:
 
     script = export(model, Path(out))
     print(f"model {described(results, record)}")
-    print(f"{out} and {script}: from {script.stem} import load; model, likelihood, saved = load('{out}')")
+    importable = script.stem.isidentifier() and script.parent == Path()
+    load_it = (
+        f"from {script.stem} import load"
+        if importable
+        else f"import runpy; load = runpy.run_path({str(script)!r})['load']"
+    )
+    print(f"{out} and {script}: {load_it}; model, likelihood, saved = load({out!r})")
     return 0

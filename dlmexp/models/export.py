@@ -7,6 +7,7 @@ is what is tested.
 
 import importlib
 import io
+import os
 import re
 import sys
 import types
@@ -157,7 +158,7 @@ def export(trained: TrainedModel, path: Path) -> Path:
     script = path.with_suffix(".py")
     if path.suffix != ".pt":
         raise UserError(f"'{path}': the file of a PyTorch model ends in .pt; choose such a name")
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise UserError(f"'{path}': can't write there; name a file in a folder that is there")
     if script.exists() and not script.read_text(errors="replace").startswith(MARK):
         raise UserError(f"'{script}' is there and not one of ours, and would be overwritten: choose another name")

@@ -1,6 +1,9 @@
 """`dlmexp export`: which model, into which files, and one sentence for every mistake."""
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +29,20 @@ def test_the_best_one(here, capsys):
     assert torch.load("model.pt")["key"] == key
 
 
+@pytest.mark.parametrize("name", ["model.pt", "my-model v1.2.pt", "folder/model.pt"])
+def test_what_is_said_to_load_it_does(here, capsys, monkeypatch, name):
+    key = fill()[0, 1.0].cell.key
+    Path("folder").mkdir()
+    assert main(["export", name]) == 0
+    code = capsys.readouterr().out.splitlines()[-1].partition(".py: ")[2]
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    assert found["saved"]["key"] == key
+
+
 MISTAKES = {
     "no file": ([], ["name the file to write"]),
     "too many words": (["a", "b", "c.pt"], ["name the file to write"]),
@@ -49,3 +66,10 @@ def test_mistakes(mistake, here, capsys):
     for part in expected:
         assert part in said
     assert sorted(here.rglob("*")) == before
+
+
+def test_a_folder_that_cant_be_written_to(here, capsys, monkeypatch):
+    fill()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main(["export", "model.pt"]) == 2
+    assert "'model.pt': can't write there" in capsys.readouterr().err
