@@ -83,7 +83,12 @@ class Predictor:
         self.members = [Member(model, device) for model in models]
         self.schema = models[0].schema
         self.task = models[0].cell.task
-        assert all(model.schema == self.schema for model in models), "a mixture has one kind of rows"
+        other = next((model for model in models if model.schema != self.schema), None)
+        if other is not None:
+            raise UserError(
+                f"the models of cells {models[0].cell.key} and {other.cell.key} are of tables with other names of "
+                "columns or labels, or read in another way, and make no mixture: train the seeds again on one of them"
+            )
 
     @cached_property
     def has_distribution(self) -> bool:

@@ -248,6 +248,12 @@ def _two():
     fill(dataset="other")
 
 
+def _renamed():
+    """The same numbers under other names: cells that differ in their seed only."""
+    fill(schema=Schema("price", MIXED.columns))
+    fill(seeds=(1,), schema=Schema("cost", MIXED.columns))
+
+
 ASKED = {
     "no folder": (lambda: None, [], ["there is no folder 'results'"]),
     "no records": (lambda: Path("results").mkdir(), [], ["holds no records yet"]),
@@ -260,6 +266,7 @@ ASKED = {
     "a key that is not there": (fill, ["--where", "key=xyz"], ["key=xyz"]),
     "several datasets": (_two, [], ["several datasets", "dataset=banana|other"]),
     "all seeds, and one": (fill, ["--seeds", "all", "--where", "seed=0"], ["leave seed="]),
+    "a mixture of tables": (_renamed, ["--seeds", "all"], ["other names of columns", "make no mixture"]),
     "a damaged model": (_damaged, [], ["can't be used", "checksum", "refit=true"]),
     "that of another cell": (_another, [], ["can't be used", "another cell"]),
     "an unknown kind of output": (fill, ["--out", "out.xls"], ["out.xls", ".parquet"]),
