@@ -69,14 +69,10 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
     mean, y = found.columns["mean"], found.targets
     some = np.random.default_rng(0).permutation(len(y))[:SHOWN]
     faint = float(np.clip(40 / np.sqrt(len(some)) / 10, 0.15, 0.6))
-    if "lower_95" in found.columns:
-        ends = np.abs(np.stack([found.columns["lower_95"][some], found.columns["upper_95"][some]]) - mean[some])
-        ax.errorbar(
-            mean[some], y[some], xerr=ends, fmt="o", ms=2, mew=0, color=BLUE, ecolor=BLUE, elinewidth=0.4,
-            capsize=0, alpha=faint,
-        )  # fmt: skip
-    else:
-        ax.plot(mean[some], y[some], "o", ms=2, mew=0, color=BLUE, alpha=faint)
+    if "lower_95" in found.columns:  # which need not hold the mean: of rare counts it is 0 to 0
+        lower, upper = found.columns["lower_95"][some], found.columns["upper_95"][some]
+        ax.hlines(y[some], lower, upper, color=BLUE, lw=0.4, alpha=faint)
+    ax.plot(mean[some], y[some], "o", ms=2, mew=0, color=BLUE, alpha=faint)
     both = np.concatenate([mean, y])
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9)
     shown = "" if len(some) == len(y) else f", {len(some)} of {len(y)} rows"

@@ -2,18 +2,21 @@
 
 import io
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import dlmexp
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.figures import style
-from dlmexp.figures.predictions import NARROWEST, ONE_COLUMN, render
+from dlmexp.figures.predictions import NARROWEST, ONE_COLUMN, _against_true, render
 from dlmexp.models.choose import chosen
 from dlmexp.models.diagnosis import LEVELS, diagnose
 from dlmexp.records.provenance import COMMAND
@@ -110,6 +113,16 @@ def test_data_that_is_gone_or_has_changed(here, capsys, monkeypatch):
     assert main(["plot", "predictions"]) == 2
     assert "own.csv" in capsys.readouterr().err
     assert not Path("results/figures").exists()
+
+
+def test_intervals_that_do_not_hold_the_mean():
+    """Of counts that are hardly ever above 0, the 95 % interval is 0 to 0."""
+    columns = {"mean": np.array([0.02, 3.0]), "lower_95": np.array([0, 1]), "upper_95": np.array([0, 7])}
+    found: Any = SimpleNamespace(columns=columns, targets=np.array([0.0, 2.0]), target="n")
+    ax = Figure().subplots()
+    _against_true(ax, found)
+    drawn = [segment[:, 0].tolist() for one in ax.collections for segment in cast(LineCollection, one).get_segments()]
+    assert sorted(drawn) == [[0.0, 0.0], [1.0, 7.0]]
 
 
 @pytest.fixture
