@@ -139,7 +139,7 @@ class _SparseGP(BaseEstimator):
             raise ValueError(f"objective={self.objective!r}: choose one of {', '.join(known)}")
         wholes = ["n_inducing", "max_iter", "window", *(["batch_size"] if self.batch_size is not None else [])]
         for name in wholes:
-            if not (isinstance(value := getattr(self, name), Integral) and value > 0):
+            if not (isinstance(value := getattr(self, name), Integral) and int(value) > 0):
                 raise ValueError(f"{name}={value!r}: give a whole number > 0")
         for name, fits, what in (
             ("validation_fraction", lambda share: 0 < share < 1, "a share between 0 and 1"),
