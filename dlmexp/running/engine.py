@@ -131,7 +131,7 @@ class Engine:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            queue.extendleft(self._out_of_memory(flight, len(running)))
+            queue.extendleft(self._out_of_memory(flight, running))
         except Stop:
             for other in running:
                 with contextlib.suppress(Stop):
@@ -145,15 +145,15 @@ class Engine:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
         return True
 
-    def _out_of_memory(self, flight: InFlight, running: int) -> list[Batch]:
+    def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        if running == 1 and len(pending) == 1:
+        if len(running) == 1 and len(pending) == 1:
             raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
         torch.cuda.empty_cache()
-        if running > 1:
+        if len(running) > 1:
             self.lanes.fewer(running)
-            self.progress.fewer(running - 1)
+            self.progress.fewer(len(running))
             return [batch]
         self.progress.halved(len(pending))
         for cells in (batch, pending):
