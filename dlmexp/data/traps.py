@@ -3,6 +3,7 @@
 import numpy as np
 
 from dlmexp.console import counted
+from dlmexp.data.advice import setting
 from dlmexp.data.table_columns import kind_of, missing
 from dlmexp.errors import UserError
 
@@ -61,9 +62,9 @@ def leaks(name: str, column: np.ndarray, target: str, y: np.ndarray, task: str, 
     sentence = f"column '{name}' gives the target '{target}' away: {words}"
     if exact and not insisted:
         raise UserError(
-            f"{sentence}; csv.drop=[{name}] leaves it out, naming it in csv.columns=[...] takes it all the same"
+            f"{sentence}; {setting('drop', name)} leaves it out, naming it in csv.columns=[...] takes it all the same"
         )
-    return f"{sentence}; is it known when you predict? csv.drop=[{name}] leaves it out"
+    return f"{sentence}; is it known when you predict? {setting('drop', name)} leaves it out"
 
 
 def _one_value_per_level(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:

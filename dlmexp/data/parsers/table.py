@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.data import table_columns as of
+from dlmexp.data.advice import setting
 from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.parsers.registry import TEST, Parsed, parser
 from dlmexp.data.schema import Column, Label, Schema
@@ -105,7 +106,7 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
             if not counts_rows(columns.pop(name)):
                 where = f"{path.name}: column {found.column_names.index(name) + 1}"
                 raise UserError(
-                    f"{where} has no name ('{name}'): name it, or leave it out with \"csv.drop=['{name}']\""
+                    f"{where} has no name ('{name}'): name it, or leave it out with {setting('drop', name)}"
                 )
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     for what in ("drop", "columns", "categories", "dates"):
@@ -179,7 +180,7 @@ def _without_missing(
             raise UserError(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
     for name, column in columns.items() if table_suffix(path) != ".npz" else ():
         if name not in (target, options.by) and of.missing(column).all():
-            raise UserError(f"{path.name}: column '{name}' is empty: csv.drop=[{name}] leaves it out")
+            raise UserError(f"{path.name}: column '{name}' is empty: {setting('drop', name)} leaves it out")
     strict = columns.items() if options.missing == "refuse" else [
         (name, columns[name]) for name in (target, options.by) if name and options.missing == "mean"
     ]  # fmt: skip
@@ -208,7 +209,7 @@ def _warnings(
     if leak := leaks(name, values[:, 0] if kind == "date" else column, target, y, task, insisted):
         found.append(leak)
     if counts_rows(column):
-        found.append(f"column '{name}' numbers the rows: csv.drop=[{name}] leaves it out")
+        found.append(f"column '{name}' numbers the rows: {setting('drop', name)} leaves it out")
     elif values.size and (values == values[0]).all():
         found.append(f"column '{name}' is the same in all rows")
     return found
