@@ -25,12 +25,16 @@ def check_target(name: str, y: np.ndarray) -> None:
         raise UserError(f"csv.target={name}: it is {y[0]:g} in all {len(y)} rows, so there is nothing to predict")
 
 
-def repeated_rows(X: np.ndarray, y: np.ndarray) -> str | None:
+def repeated_rows(X: np.ndarray, y: np.ndarray, own_test: bool) -> str | None:
     """A warning if many rows occur several times: of copies, some are trained on and others tested on."""
     rows = np.column_stack([X, y])
     repeated = len(rows) - len({hash(row.tobytes()) for row in rows})
     if len(rows) < ENOUGH or repeated <= len(rows) * MANY:
         return None
+    if own_test:  # which no division moves
+        return (
+            f"{repeated} of {len(rows)} rows are copies of others: leave out those of test rows, or they are trained on"
+        )
     return (
         f"{repeated} of {len(rows)} rows are copies of others, so that some test rows are trained on; leave copies out "
         "or keep them together with csv.split=group csv.by=COLUMN"

@@ -48,7 +48,10 @@ def sentence(error: Exception) -> str:
     """What was wrong in one sentence, with the nearest valid names."""
     text = str(error).strip()
     if isinstance(error, OverrideParseException):
-        return f"can't read '{error.override}': write it as key=value, lists as key=[a,b]"
+        typed = error.override.lstrip("+")
+        if re.match(r"[\w.]+=\{[^}]*$", typed):  # a shell took the spaces within for those between words
+            return f"can't read '{typed}': put all of it in quotes, as in 'csv.arrays={{X: NAME, y: NAME}}'"
+        return f"can't read '{typed}': write it as key=value, lists as key=[a,b]"
     if found := re.search(r"Could not (?:find|load) 'hydra/launcher/([^']+)'", text):
         if found[1] in LAUNCHER_EXTRAS:
             return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"

@@ -115,6 +115,7 @@ SENTENCES = {
     "plan=maybe": ["can't use plan=maybe: 'maybe' is not true or false"],
     "sizes=[1,2": ["can't read 'sizes=[1,2'"],
     "nonsense": ["can't read 'nonsense'"],
+    "++csv.arrays={X:": ["can't read 'csv.arrays={X:': put all of it in quotes"],
     "dataset=null": ["can't compose 'dataset=null'"],
     "experiment=": ["there is no experiment ''", "reg-log"],
     "seeds=3": ["write it as a list, seeds=[3]"],
@@ -146,7 +147,7 @@ def test_a_users_table_says_what_it_lacks():
         (["csv.task=regresion"], "csv.task=regresion: give one of regression, binary, count"),
         (["csv.task=binary"], "needs csv.path"),
         (["csv.task=binary", "csv.path=x.csv"], "needs csv.target"),
-        (["csv.task=binary", "csv.path=x.npz"], r"needs csv.arrays: csv.path=FILE csv.arrays={X: NAME, y: NAME}"),
+        (["csv.task=binary", "csv.path=x.npz"], r"needs csv.arrays: csv.path=FILE 'csv.arrays={X: NAME, y: NAME}'"),
         (
             ["csv.task=binary", "csv.path=x.csv", "csv.target=y", "csv.name=mall", "dataset.mall.M=5"],
             "no dataset 'mall', .* your own table are dataset.csv.M=",

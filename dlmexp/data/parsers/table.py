@@ -56,7 +56,7 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         "target": target, "classes": classes, "left_out": left_out, "warnings": warnings,
     }  # fmt: skip
     X = np.concatenate(arrays, axis=1)
-    of_rows = [repeated_rows(X, y), rare_class((classes[0], classes[1]), y) if classes else None]
+    of_rows = [repeated_rows(X, y, test_rows > 0), rare_class((classes[0], classes[1]), y) if classes else None]
     warnings += [text for text in of_rows if text]
     if TEST in files:
         facts["test_file"] = files[TEST].name
@@ -133,7 +133,7 @@ def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in found.items())
         raise UserError(
-            f"{path.name}: arrays of different lengths ({lengths}): csv.arrays='{{X: NAME, y: NAME}}' chooses"
+            f"{path.name}: arrays of different lengths ({lengths}): 'csv.arrays={{X: NAME, y: NAME}}' chooses"
         )
     return columns
 
