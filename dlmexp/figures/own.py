@@ -43,7 +43,7 @@ def own_drawings(several: Sequence[Results], datasets: Iterable[str], wanted: st
         for how in (one for one in PARAMETERISATIONS if one in run and wanted in (None, one)):
             fitting = [one for one in choices if one.cell.task == "regression" or one.cell.parameterisation == how]
             panels = _panels(dataset, fitting, _command(several, dataset))
-            figure = Figure(f"{OWN}{dataset}", panels, _columns(len(panels)), _caption(dataset, panels))
+            figure = Figure(f"{OWN}{dataset}", panels, _columns(len(panels)), _caption(dataset, panels, fitting))
             name = figure.id if how == min(run, key=PARAMETERISATIONS.index) else f"{figure.id}-{how}"
             if panels:
                 found.append(Drawing(figure, name, panels, how))
@@ -119,10 +119,13 @@ def _columns(panels: int) -> int:
     return 2 if panels in (2, 4) else min(COLUMNS, panels)
 
 
-def _caption(dataset: str, panels: tuple[Panel, ...]) -> str:
+def _caption(dataset: str, panels: tuple[Panel, ...], choices: list[Choice]) -> str:
+    """What is shown, and by which metric beta is selected where it is not NLL alone."""
     shown = {"sizes": "test metrics against training size", "betas": "against β", "curve": "learning curves",
              "reliability": "calibration"}  # fmt: skip
-    return f"{dataset}: {', '.join(shown[kind] for kind in dict.fromkeys(panel.kind for panel in panels))}."
+    what = ", ".join(shown[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
+    by_mse = any(panel.metric == "mse" for panel in panels) and any(one.selected_by("mse") == "mse" for one in choices)
+    return f"{dataset}: {what}" + (" (β selected by NLL, for the MSE by MSE)." if by_mse else ".")
 
 
 def with_commands(drawing: Drawing, several: Sequence[Results]) -> Drawing:
