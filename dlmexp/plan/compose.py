@@ -17,7 +17,7 @@ from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
-from dlmexp.plan.mistakes import as_sentences
+from dlmexp.plan.mistakes import as_sentences, check_added
 from dlmexp.plan.shorthand import spelled_out
 from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
@@ -51,6 +51,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     for one, typed in zip(parsed(overrides), overrides, strict=True):
         if one.is_sweep_override():
             raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
+    check_added(overrides)
     overrides = with_room(overrides)
     composed = _composed(overrides)
     _keep_selected_estimators(composed, overrides)
