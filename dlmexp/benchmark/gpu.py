@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from dlmexp.benchmark.measure import Measurement, print_all, print_device, synchronise
+from dlmexp.benchmark.measure import Measurement, give_back_memory, print_all, print_device, synchronise
 from dlmexp.benchmark.shapes import SHAPES, Shape
 from dlmexp.benchmark.watts import watts_of
 from dlmexp.errors import UserError
@@ -135,6 +135,7 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
     from dlmexp.training.trial import synthetic_data
 
     words = [f"dataset={dataset}", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", f"device={device}"]
+    give_back_memory(device)
     with tempfile.TemporaryDirectory() as folder:
         words += [f"results={folder}/results", *overrides]
         start = perf_counter()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from dlmexp.benchmark.measure import give_back_memory
 from dlmexp.benchmark.watts import watts_of
 from dlmexp.console import duration
 from dlmexp.errors import UserError
@@ -63,6 +64,7 @@ def run_paper(
     new folder for the results, which are thrown away otherwise."""
     if kept is not None and kept.exists() and any(kept.iterdir()):
         raise UserError(f"--results {kept}: what is there would not be trained and timed; name a folder that is empty")
+    give_back_memory(device)
     with tempfile.TemporaryDirectory() as folder:
         results = kept or Path(folder) / "results"
         environment = os.environ | ({"TRITON_CACHE_DIR": str(Path(folder) / "triton")} if cold else {})

@@ -91,34 +91,38 @@ class Engine:
                 time.sleep(DEVICE_POLL_SECONDS)
 
     def _start(self, queue: deque[Batch], running: list[InFlight]) -> None:
-        """Start batches while the device has room for them; those that must wait for others stay in the queue."""
-        done, failed = self._keys()
-        here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
-        holder = None
+        """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
+        place in the queue; those that another process trains come last."""
         if running and self.stop.received is not None:
             return
+        done, failed = self._keys()
+        here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
+        holder, waiting = None, list[Batch]()
         for _ in range(len(queue)):
             if self.lanes.comes_last(queue[0], running):
                 queue.rotate(-1)
                 continue
             if not self.lanes.have_room(queue[0], running):
-                return
+                break
             batch = queue.popleft()
             pending = tuple(cell for cell in batch if cell.key not in done)
             if not pending:
                 self.progress.skipped(batch)
                 continue
             keys = {cell.key for cell in pending}
-            needed = {cell.base for cell in pending if cell.base} - done - failed
-            self.presence.announce(keys)
-            holders = self.presence.announced_earlier(keys | needed)
             # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
-            if holders or needed & here:
+            needed = {cell.base for cell in pending if cell.base} - done - failed
+            if needed & here:
+                waiting.append(batch)
+                continue
+            self.presence.announce(keys)
+            if holders := self.presence.announced_earlier(keys | needed):
                 self.presence.withdraw(keys)
                 queue.append(batch)
-                holder = holders[0] if holders else holder
+                holder = holders[0]
                 continue
             running.append(InFlight(batch, pending, self._batch(batch, pending), self.lanes.take()))
+        queue.extendleft(reversed(waiting))
         if queue and not running and holder is not None:
             self.progress.waiting(holder.description)
             time.sleep(POLL_SECONDS)
@@ -131,7 +135,7 @@ class Engine:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            queue.extendleft(self._out_of_memory(flight, len(running)))
+            queue.extendleft(self._out_of_memory(flight, running))
         except Stop:
             for other in running:
                 with contextlib.suppress(Stop):
@@ -145,15 +149,15 @@ class Engine:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
         return True
 
-    def _out_of_memory(self, flight: InFlight, running: int) -> list[Batch]:
+    def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        if running == 1 and len(pending) == 1:
+        if len(running) == 1 and len(pending) == 1:
             raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
         torch.cuda.empty_cache()
-        if running > 1:
+        if len(running) > 1:
             self.lanes.fewer(running)
-            self.progress.fewer(running - 1)
+            self.progress.fewer(len(running))
             return [batch]
         self.progress.halved(len(pending))
         for cells in (batch, pending):

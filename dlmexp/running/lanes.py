@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dlmexp.plan.batches import bytes_of
 from dlmexp.plan.cell import Cell
 from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
 
@@ -14,6 +15,7 @@ Batch = tuple[Cell, ...]
 ENTRIES_PER_PROCESSOR = 400_000
 MOST = 12  # batches at once: their kernels are launched by one thread, and torch has 32 streams (two for each batch)
 MEMORY_SHARE = 0.8  # of what is free when the run starts
+LESS = 0.8  # of what batches were expected to need together that did not fit
 
 
 def capacity(device: torch.device) -> Capacity:
@@ -83,6 +85,7 @@ class Lanes:
     def give_back(self, lane: Lane) -> None:
         self._free.append(lane)
 
-    def fewer(self, running: int) -> None:
-        """Memory ran out with `running` batches at once: from now on there are fewer."""
-        self.capacity = self.capacity._replace(most=max(1, running - 1))
+    def fewer(self, running: list[InFlight]) -> None:
+        """Memory ran out with these batches at once: from now on batches train together only if they need less."""
+        needed = sum(bytes_of(flight.pending) for flight in running)
+        self.capacity = self.capacity._replace(bytes=min(self.capacity.bytes, LESS * needed))

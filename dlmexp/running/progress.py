@@ -180,8 +180,8 @@ class Progress(ABC):
         self.show()
 
     def fewer(self, batches: int) -> None:
-        """Memory ran out with several batches at once."""
-        self.show(f"  out of memory: going on with {counted(batches, 'batch')} at once")
+        """Memory ran out with so many batches at once."""
+        self.show(f"  out of memory with {batches} batches at once: going on with fewer of such a size")
 
     def halved(self, cells: int) -> None:
         """A batch did not fit into memory and is split in two."""

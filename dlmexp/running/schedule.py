@@ -120,6 +120,7 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
     moment, queue, running = 0.0, deque(courses), list[_Running]()
     missing = {cell.key for one in courses for cell in one.batch}
     while queue or running:
+        waiting = list[Course]()
         for _ in range(len(queue)):
             together = [one.course.batch for one in running]
             if capacity.comes_last(queue[0].batch, together):
@@ -127,9 +128,10 @@ def seconds_of(courses: Sequence[Course], capacity: Capacity) -> float:
             elif not capacity.room(queue[0].batch, together):
                 break
             elif {cell.base for cell in queue[0].batch} & missing:
-                queue.rotate(-1)
+                waiting.append(queue.popleft())
             else:
                 running.append(_Running(queue.popleft()))
+        queue.extendleft(reversed(waiting))
         if not running:  # what they wait for is in no batch: it can't be played
             return moment + sum(one.alone for one in queue)
         passed = min(one.seconds_left(len(running)) for one in running)

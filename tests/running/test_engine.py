@@ -19,6 +19,7 @@ from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.presence import Presence
 from dlmexp.running.progress import Progress
+from dlmexp.running.schedule import Capacity
 from dlmexp.running.signals import StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
 from tests.support.stopping import Late
@@ -283,6 +284,22 @@ def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(Engine, "_batch", never)
     with pytest.raises(UserError, match="does not fit into memory, not even alone"):
         Sweep(tmp_path, tiny).run()
+
+
+def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, monkeypatch):
+    """With several batches at once, they are not put behind all larger ones."""
+    monkeypatch.setattr("dlmexp.running.lanes.capacity", lambda device: Capacity(2, 1e12, 1e12))
+    sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
+    order, plain = [], Engine._batch
+
+    def noting(self, batch, pending):
+        order.append((batch[0].n, batch[0].variant))
+        yield from plain(self, batch, pending)
+
+    monkeypatch.setattr(Engine, "_batch", noting)
+    assert {record.status for record in sweep.run().values()} == {"done"}
+    assert len(order) == 8
+    assert order.index((20, "fixed")) < order.index((40, "joint"))
 
 
 def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
 from dlmexp.running import lanes as module
-from dlmexp.running.lanes import InFlight, Lanes
+from dlmexp.running.lanes import InFlight, Lane, Lanes
 from dlmexp.running.run import execute
 from dlmexp.running.schedule import Capacity
 from tests.support.cells import PLAIN
@@ -19,6 +19,10 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 def _flight(lanes, cells):
     return InFlight(cells, cells, iter(()), lanes.take())
+
+
+def _of(cells):
+    return InFlight(cells, cells, iter(()), Lane(torch.device("cpu")))
 
 
 def test_one_at_a_time_on_a_cpu():
@@ -45,8 +49,20 @@ def test_a_device_is_full_by_entries_memory_or_number():
     assert not lanes.have_room((replace(PLAIN, n=10**6),), running)  # does not fit into memory beside the others
     running.append(_flight(lanes, (PLAIN,)))
     assert not lanes.have_room((PLAIN,), running)
-    lanes.fewer(3)
-    assert not lanes.have_room((PLAIN,), running[:2])
+
+
+def test_after_memory_ran_out_large_batches_train_alone_and_small_ones_still_together():
+    lanes = Lanes(torch.device("cpu"))
+    lanes.capacity = Capacity(12, 1e12, 1e12)
+    large, small = (replace(PLAIN, n=10**6),), (PLAIN,)
+    assert lanes.have_room(large, [_of(large)])
+    lanes.fewer([_of(large), _of(large)])
+    assert not lanes.have_room(large, [_of(large)])
+    assert lanes.have_room(small, [_of(large), _of(small)])
+    assert lanes.have_room(small, [_of(small)] * 11)
+    before = lanes.capacity
+    lanes.fewer([_of(large), _of(large), _of(large)])
+    assert lanes.capacity == before, "the least that was too much counts"
 
 
 def test_work_goes_on_until_it_waits():
