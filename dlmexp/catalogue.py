@@ -75,6 +75,12 @@ def shipped_datasets() -> dict[str, dict[str, Any]]:
     return _entries("dataset", (conf_dir(),))
 
 
+def is_own(dataset: str) -> bool:
+    """Whether a dataset is a user's own: none of our `conf/`, or a table that has not been named."""
+    file = shipped_datasets().get(dataset)
+    return file is None or "${" in str(file.get("name"))
+
+
 def experiments() -> dict[str, dict[str, Any]]:
     return entries("experiment")
 

@@ -12,6 +12,7 @@ from dlmexp.errors import UserError
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Request
     from dlmexp.figures.style import Page
+    from dlmexp.figures.variants import Drawing
 
 DESCRIPTION = """
 Draws figures from the records under --results, as PDF and PNG, with their numbers as CSV. Without an ID: all figures
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs, page):
         shown.append(drawn.drawing)
         if not paths:
-            not_run.append(drawn.drawing.name)
+            not_run.append(drawn.drawing)
             continue
         print(
             f"{drawn.drawing.name}: {paths[0].parent / drawn.drawing.name}.{{{','.join(p.suffix[1:] for p in paths)}}}"
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         for left in drawn.left_out:
             print(f"  left out: {left.words}  ->  {left.command}")
     if not_run:
-        print(f"no results yet for: {', '.join(not_run)}  (dlmexp run experiment=ID computes those of a figure)")
+        print(f"no results yet for: {', '.join(one.name for one in not_run)}  ({_computed_by(not_run)})")
     if not args.by and (others := datasets_not_drawn(several, args.ids, shown)):
         print(
             f"your records on {', '.join(others)} are not in these figures; to draw them: {_command_for(args, others)}"
@@ -153,6 +154,18 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     print(f"{name}: {out / name}.{{{','.join([*formats, 'csv'])}}}")
     print(f"  model {described(results, record)}")
     return 0
+
+
+def _computed_by(not_run: "list[Drawing]") -> str:
+    """Which experiments compute these figures: of most, the one of the same name."""
+    from dlmexp import catalogue
+
+    others = [one for one in not_run if one.figure.id not in catalogue.experiments()]
+    said = "dlmexp run experiment=ID computes those of a figure"
+    if not others:
+        return said
+    needed = dict.fromkeys(panel.experiment for one in others for panel in one.panels if panel.experiment)
+    return f"{said}; {', '.join(one.name for one in others)}: those of {', '.join(needed)}"
 
 
 def _command_for(args: argparse.Namespace, datasets: list[str]) -> str:

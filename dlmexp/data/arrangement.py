@@ -53,7 +53,7 @@ class Arrangement:
         if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
             raise UserError(
                 f"csv.by={self.column}: its {len(np.unique(by))} groups are too few or too large to leave validation "
-                "and test rows in groups of their own: use csv.split=random, or a finer column"
+                "and test rows in groups of their own: use csv.split=random without csv.by, or a finer column"
             )
         return kept[0][shuffled], kept[1], kept[2]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dlmexp.console import counted
+from dlmexp.data.advice import setting
 from dlmexp.data.schema import Column
 from dlmexp.errors import UserError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_LEVELS = 100  # text with more distinct values holds names or identifiers
+MANY_WORDS = 10  # so many that are no numbers are no words for a missing value
 DAY = np.timedelta64(1, "D")
 
 
@@ -38,7 +40,7 @@ def from_arrow(name: str, column: "pa.ChunkedArray", file: str) -> np.ndarray:
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pc.cast(column, pa.timestamp("us"), safe=False).to_numpy().astype("datetime64[us]")
     raise UserError(
-        f"{file}: column '{name}' holds {kind}: leave it out with csv.drop=[{name}], or turn it into numbers"
+        f"{file}: column '{name}' holds {kind}: leave it out with {setting('drop', name)}, or turn it into numbers"
     )
 
 
@@ -97,17 +99,17 @@ def refuse_stray_text(name: str, column: np.ndarray) -> None:
     if numeric == 0 or numeric < others.total():
         return
     if not others:
-        advice = f"csv.categories=[{name}] takes them as categories, csv.drop=[{name}] leaves it out"
+        advice = f"{setting('categories', name)} takes them as categories, {setting('drop', name)} leaves it out"
         raise UserError(f"column '{name}' is text, though all its values are numbers: {advice}")
-    words = [word for word, _ in others.most_common(3)]
+    words = [word for word, _ in others.most_common()]
     row = next(number for number, value in enumerate(column, start=1) if value in others)
-    shown = ", ".join(f"'{word[:20]}'" for word in words) + (", ..." if len(others) > 3 else "")
-    called = ",".join(f"'{word[:20]}'" for word in words)
+    shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + (", ..." if len(words) > 3 else "")
+    called = f"{setting('na', *words)} calls that missing, " if len(words) <= MANY_WORDS else ""
     rows = f"row{'s' if others.total() > 1 else ''}"
     raise UserError(
         f"column '{name}' is text because of {shown} in {others.total()} {rows} (the first: row {row}); its other "
-        f'{numeric} values are numbers: "csv.na=[{called}]" calls that missing, csv.drop=[{name}] leaves the column '
-        f"out, csv.categories=[{name}] takes each value as a category"
+        f"{numeric} values are numbers: {called}{setting('drop', name)} leaves the column out, "
+        f"{setting('categories', name)} takes each value as a category"
     )
 
 
@@ -120,8 +122,8 @@ def features(
     if kind == "dates" and name not in categories:
         if name not in dates:
             raise UserError(
-                f"column '{name}' holds dates: csv.dates=[{name}] turns them into days since 1970, csv.drop=[{name}] "
-                "leaves it out"
+                f"column '{name}' holds dates: {setting('dates', name)} turns them into days since 1970, "
+                f"{setting('drop', name)} leaves it out"
             )
         return Column(name, "date"), days(column)[:, None], "date"
     if name in dates:
@@ -156,7 +158,8 @@ def _one_hot(
     if len(levels) > most:
         raise UserError(
             f"column '{name}' is a category with {len(levels)} distinct values (e.g. '{levels[0][:40]}') in "
-            f"{len(column)} rows, more than {most}: csv.drop=[{name}] leaves it out{_written_otherwise(levels[0])}"
+            f"{len(column)} rows, more than {most}: {setting('drop', name)} leaves it out"
+            + _written_otherwise(levels[0])
         )
     values = (text[:, None] == levels[1:]).astype(np.float64)
     values[lacking] = np.nan

@@ -66,7 +66,7 @@ def table_options(given: Mapping[str, Any]) -> TableOptions:
 
 def _arrays(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise UserError(f"csv.arrays={value}: write it as csv.arrays='{{X: NAME, y: NAME}}'")
+        raise UserError(f"csv.arrays={value}: write it as 'csv.arrays={{X: NAME, y: NAME}}'")
     for name in value:
         if name not in ARRAYS:
             raise UserError(f"csv.arrays: '{name}' is not one of {', '.join(ARRAYS)}")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from dlmexp.console import counted
+from dlmexp.data.advice import setting
 from dlmexp.data.table_columns import kind_of, missing
 from dlmexp.errors import UserError
 
@@ -24,12 +25,16 @@ def check_target(name: str, y: np.ndarray) -> None:
         raise UserError(f"csv.target={name}: it is {y[0]:g} in all {len(y)} rows, so there is nothing to predict")
 
 
-def repeated_rows(X: np.ndarray, y: np.ndarray) -> str | None:
+def repeated_rows(X: np.ndarray, y: np.ndarray, own_test: bool) -> str | None:
     """A warning if many rows occur several times: of copies, some are trained on and others tested on."""
     rows = np.column_stack([X, y])
     repeated = len(rows) - len({hash(row.tobytes()) for row in rows})
     if len(rows) < ENOUGH or repeated <= len(rows) * MANY:
         return None
+    if own_test:  # which no division moves
+        return (
+            f"{repeated} of {len(rows)} rows are copies of others: leave out those of test rows, or they are trained on"
+        )
     return (
         f"{repeated} of {len(rows)} rows are copies of others, so that some test rows are trained on; leave copies out "
         "or keep them together with csv.split=group csv.by=COLUMN"
@@ -61,9 +66,9 @@ def leaks(name: str, column: np.ndarray, target: str, y: np.ndarray, task: str, 
     sentence = f"column '{name}' gives the target '{target}' away: {words}"
     if exact and not insisted:
         raise UserError(
-            f"{sentence}; csv.drop=[{name}] leaves it out, naming it in csv.columns=[...] takes it all the same"
+            f"{sentence}; {setting('drop', name)} leaves it out, naming it in csv.columns=[...] takes it all the same"
         )
-    return f"{sentence}; is it known when you predict? csv.drop=[{name}] leaves it out"
+    return f"{sentence}; is it known when you predict? {setting('drop', name)} leaves it out"
 
 
 def _one_value_per_level(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:

@@ -118,7 +118,7 @@ def _letter(index: int, drawing: Drawing) -> str:
 
 def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
-    at_one_size = panel.kind in ("betas", "reliability", "effects")
+    at_one_size = panel.kind in ("betas", "reliability", "effects") or (panel.kind == "curve" and not panel.experiment)
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
     protocol = drawing.protocols[index] if drawing.protocols else ""
     of = drawing.stand_ins.get(panel.dataset)

@@ -10,7 +10,6 @@ from typing import Literal
 
 from dlmexp import catalogue
 from dlmexp.config import PARAMETERISATIONS
-from dlmexp.data.spec import USER_TABLE
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.panels import Figure, Kind, Line, Panel
@@ -30,9 +29,9 @@ X = Literal["epochs", "iterations"]
 def own_datasets(several: Iterable[Results]) -> list[str]:
     """Datasets with records that are neither ours nor in a figure that a plugin declares; also tables without a name of
     their own."""
-    ours = catalogue.shipped_datasets().keys() - {USER_TABLE}
-    known = {*ours, *(panel.dataset for name in FIGURES for panel in FIGURES[name].panels)}
-    return list(dict.fromkeys(name for results in several for name in results.tasks if name not in known))
+    known = {panel.dataset for name in FIGURES for panel in FIGURES[name].panels}
+    found = dict.fromkeys(name for results in several for name in results.tasks if name not in known)
+    return [name for name in found if catalogue.is_own(name)]
 
 
 def own_drawings(several: Sequence[Results], datasets: Iterable[str], wanted: str | None = None) -> list[Drawing]:
@@ -44,7 +43,7 @@ def own_drawings(several: Sequence[Results], datasets: Iterable[str], wanted: st
         for how in (one for one in PARAMETERISATIONS if one in run and wanted in (None, one)):
             fitting = [one for one in choices if one.cell.task == "regression" or one.cell.parameterisation == how]
             panels = _panels(dataset, fitting, _command(several, dataset))
-            figure = Figure(f"{OWN}{dataset}", panels, _columns(len(panels)), _caption(dataset, panels))
+            figure = Figure(f"{OWN}{dataset}", panels, _columns(len(panels)), _caption(dataset, panels, fitting))
             name = figure.id if how == min(run, key=PARAMETERISATIONS.index) else f"{figure.id}-{how}"
             if panels:
                 found.append(Drawing(figure, name, panels, how))
@@ -85,9 +84,8 @@ def _panels(dataset: str, choices: list[Choice], command: str) -> tuple[Panel, .
     chosen = [one for one in ends if len({record.cell.beta for record in one.records}) > 1]
     against = "nll" if any(_has(one, "nll") for one in chosen) else "mse"
     add("betas", against, lines(chosen, against))
-    at_one_beta, title = _curves(curves, lines(curves, "nll"))
     epochs = bool(curves) and all(one.cell.minibatch is not None for one in curves)
-    add("curve", "nll", at_one_beta, "epochs" if epochs else "iterations", title)
+    add("curve", "nll", lines(curves, "nll"), "epochs" if epochs else "iterations", "β selected")
     if task in RELIABILITY:
         kind, told_by = RELIABILITY[task]
         add("reliability", kind, lines(ends, told_by))
@@ -117,30 +115,17 @@ def _has(one: Choice, metric: str) -> bool:
     return any(metric in record.result.test for record in one.records)
 
 
-def _curves(choices: list[Choice], lines: tuple[Line, ...]) -> tuple[tuple[Line, ...], str]:
-    """The lines at the beta that validation selects most often for each, and the size they are drawn at, in words."""
-    found, counts = [], Counter[int]()
-    for line in lines:
-        same = [one for one in choices if _line_key(one) == (line.method, line.estimator, line.samples)]
-        chosen = [record.cell.beta for one in same if (record := one.selected("nll")) is not None]
-        betas = Counter(beta for beta in chosen if beta is not None)
-        if betas:
-            beta = max(betas, key=lambda value: (betas[value], value))
-            found.append(replace(line, beta=beta))
-            for one in same:
-                counts[one.cell.n] += sum(record.cell.beta == beta for record in one.records)
-    n = max(counts, key=lambda size: (counts[size], size), default=None)
-    return tuple(found), "" if n is None else f"n = {n}, β selected"
-
-
 def _columns(panels: int) -> int:
     return 2 if panels in (2, 4) else min(COLUMNS, panels)
 
 
-def _caption(dataset: str, panels: tuple[Panel, ...]) -> str:
+def _caption(dataset: str, panels: tuple[Panel, ...], choices: list[Choice]) -> str:
+    """What is shown, and by which metric beta is selected where it is not NLL alone."""
     shown = {"sizes": "test metrics against training size", "betas": "against β", "curve": "learning curves",
              "reliability": "calibration"}  # fmt: skip
-    return f"{dataset}: {', '.join(shown[kind] for kind in dict.fromkeys(panel.kind for panel in panels))}."
+    what = ", ".join(shown[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
+    by_mse = any(panel.metric == "mse" for panel in panels) and any(one.selected_by("mse") == "mse" for one in choices)
+    return f"{dataset}: {what}" + (" (β selected by NLL, for the MSE by MSE)." if by_mse else ".")
 
 
 def with_commands(drawing: Drawing, several: Sequence[Results]) -> Drawing:

@@ -6,7 +6,7 @@ mean and deviation and counted in `failed`; it is never averaged in silence.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from dlmexp.plan.protocols import kind_of
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, on_test, on_validation
-from dlmexp.records.settings import Setting, of_experiment
+from dlmexp.records.settings import Setting, of_experiment, selects_beta
 from dlmexp.records.wanted import Settled, Wanted, has, settle, usual_protocol
 
 STATISTICS = ("x", "mean", "std", "sem", "repetitions", "failed")
@@ -70,7 +70,7 @@ def panel_records(panel: Panel, results: Results, parameterisation: str, wanted:
 
 def panel_setting(panel: Panel, protocol: str, kind: str) -> Setting:
     """What the panel's experiment asks for under a protocol."""
-    return of_experiment(panel.experiment, protocol, kind, selects=PARTS[panel.kind] == "fits")
+    return of_experiment(panel.experiment, protocol, kind, selects=selects_beta(PARTS[panel.kind], panel.dataset))
 
 
 def panel_kind(panel: Panel, results: Results) -> str:
@@ -109,6 +109,8 @@ def series_of(panel: Panel, results: Results, parameterisation: str, records: Se
     found = []
     for line, several in zip(panel.lines, candidates, strict=True):
         chosen = [one for one in several if panel.kind == "sizes" or one.cell.n == n]
+        if panel.kind == "curve" and line.beta is None:
+            line, chosen = _at_most_selected(line, chosen)
         series = make(panel, line, chosen, results) if chosen else Series(line, pd.DataFrame(columns=list(STATISTICS)))
         series.n, series.folder, series.setting, series.parameterisation = n, results.label, records.setting, how
         found.append(series)
@@ -160,6 +162,17 @@ def _at_beta(line: Line, several: list[Choice]) -> list[Choice]:
         for record in records_of(several)
         if record.cell.beta is not None and np.isclose(record.cell.beta, line.beta)
     ]
+
+
+def _at_most_selected(line: Line, several: list[Choice]) -> tuple[Line, list[Choice]]:
+    """A line at the beta that validation selects most often (the larger of equals); no choices where none is yet. What
+    has no beta stays as it is."""
+    selected = [record for one in several if (record := one.selected("nll")) is not None]
+    betas = Counter(record.cell.beta for record in selected if record.cell.beta is not None)
+    if not betas:
+        return line, [one for one in several if one.cell.beta is None]
+    line = replace(line, beta=max(betas, key=lambda beta: (betas[beta], beta)))
+    return line, _at_beta(line, several)
 
 
 def _one_size(panel: Panel, several: list[Choice]) -> int | None:

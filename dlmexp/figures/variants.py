@@ -114,13 +114,11 @@ def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) ->
 
 
 def of_methods(drawing: Drawing, methods: Iterable[str]) -> Drawing:
-    """The drawing with the lines of these methods alone, in panels that have any of them."""
+    """The drawing with the lines of these methods alone, in panels that have any of them; all of it if none has."""
     wanted = set(methods)
-    panels = []
-    for panel in drawing.panels:
-        lines = tuple(line for line in panel.lines if line.method in wanted)
-        panels.append(replace(panel, lines=lines or panel.lines))
-    return replace(drawing, panels=tuple(panels))
+    lines = [tuple(line for line in panel.lines if line.method in wanted) for panel in drawing.panels]
+    panels = tuple(replace(panel, lines=own) for panel, own in zip(drawing.panels, lines, strict=True) if own)
+    return replace(drawing, panels=panels or drawing.panels)
 
 
 def side_by_side(drawing: Drawing, protocols: Iterable[str]) -> Drawing:

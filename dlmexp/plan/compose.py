@@ -17,7 +17,7 @@ from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
-from dlmexp.plan.mistakes import as_sentences
+from dlmexp.plan.mistakes import as_sentences, check_added
 from dlmexp.plan.shorthand import spelled_out
 from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
@@ -51,6 +51,7 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     for one, typed in zip(parsed(overrides), overrides, strict=True):
         if one.is_sweep_override():
             raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
+    check_added(overrides)
     overrides = with_room(overrides)
     composed = _composed(overrides)
     _keep_selected_estimators(composed, overrides)
@@ -115,9 +116,9 @@ def _check_table(composed: DictConfig) -> None:
             given = "is not set" if composed.csv.task is None else f"={composed.csv.task}"
             raise UserError(f"csv.task{' ' * (given[0] != '=')}{given}: give one of {', '.join(get_args(Task))}")
         arrays = str(composed.csv.path).endswith(".npz")  # a file of arrays, which name the target
-        target = "csv.arrays={X: NAME, y: NAME}" if arrays else "csv.target=COLUMN"
+        target = "'csv.arrays={X: NAME, y: NAME}'" if arrays else "csv.target=COLUMN"
         named = composed.csv.target or composed.csv.arrays
-        if missing := "csv.path" if not composed.csv.path else "" if named else target.partition("=")[0]:
+        if missing := "csv.path" if not composed.csv.path else "" if named else target.partition("=")[0].lstrip("'"):
             raise UserError(f"dataset=csv needs {missing}: csv.path=FILE {target} csv.task=TASK")
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from msgspec.structs import replace
 from torch import Tensor
 
+from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_sizes, split
@@ -71,6 +72,12 @@ def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
     if beyond and pool in sizes:
         yield f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+    beyond = [str(n) for n in resolve_sizes(cfg.sizes or [], pool) if cfg.largest is not None and n > cfg.largest]
+    experiment = catalogue.experiments().get(cfg.name.removesuffix(f"-{cfg.preset}"), {})
+    if beyond and cfg.sizes != experiment.get("sizes"):  # of the experiment's own, a preset is known to take few
+        which = f"largest={cfg.largest}" + (f" of preset={cfg.preset}" if cfg.preset else "")
+        left, out = ", ".join(map(str, sizes)), ", ".join(beyond)
+        yield f"{dataset.name}: n = {left} without {out} because of {which}; largest=null takes all sizes"
     if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
         yield f"{dataset.name}: M = n in place of {cfg.M} with n = {', '.join(fewer)}, as inducing inputs start at rows"
     if cfg.init.noise is not None and "noise" not in LIKELIHOODS[dataset.likelihood].parameters:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, OverrideParseException
@@ -48,7 +48,10 @@ def sentence(error: Exception) -> str:
     """What was wrong in one sentence, with the nearest valid names."""
     text = str(error).strip()
     if isinstance(error, OverrideParseException):
-        return f"can't read '{error.override}': write it as key=value, lists as key=[a,b]"
+        typed = error.override.lstrip("+")
+        if re.match(r"[\w.]+=\{[^}]*$", typed):  # a shell took the spaces within for those between words
+            return f"can't read '{typed}': put all of it in quotes, as in 'csv.arrays={{X: NAME, y: NAME}}'"
+        return f"can't read '{typed}': write it as key=value, lists as key=[a,b]"
     if found := re.search(r"Could not (?:find|load) 'hydra/launcher/([^']+)'", text):
         if found[1] in LAUNCHER_EXTRAS:
             return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[found[1]]}]'"
@@ -81,6 +84,29 @@ def sentence(error: Exception) -> str:
             reason = f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
         return f"can't use {_short(found[1])}: {_short(reason or 'its type does not fit')}"
     return _one_line(error)
+
+
+def check_added(overrides: Sequence[str]) -> None:
+    """UserError for `+key=value` with a key that the schema does not have: Hydra adds it, and nothing would read it."""
+    groups = {path.name for folder in conf_dirs() for path in folder.iterdir() if path.is_dir()}
+    for typed in (one for one in overrides if one.startswith("+")):
+        key = typed.lstrip("+").partition("=")[0]
+        of_hydra = key.startswith("hydra.") or not re.fullmatch(r"[\w.]+", key)
+        if not of_hydra and key not in groups and not _has(RunConfig, key.split(".")):
+            raise UserError(f"there is no setting '{key}': {_meant(key) or nearest(key, _settings(key))}")
+
+
+def _has(kind: Any, path: Sequence[str]) -> bool:
+    """Whether a value of this type can have something at a path; what is neither a dataclass nor a dictionary of some
+    is not looked into."""
+    if not path:
+        return True
+    if get_origin(kind) is dict:
+        return _has(get_args(kind)[1], path[1:])
+    if isinstance(kind, type) and is_dataclass(kind):
+        inner = {field.name: field.type for field in fields(kind)}
+        return path[0] in inner and _has(inner[path[0]], path[1:])
+    return True
 
 
 def _meant(typed: str) -> str:

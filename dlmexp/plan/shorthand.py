@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from dlmexp.config import InitConfig, RunConfig, TrainingConfig
+from dlmexp.data.advice import in_quotes
 from dlmexp.errors import UserError
 
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
@@ -137,5 +138,4 @@ def _quoted(key: str, value: str) -> str:
         parsed = None
     if parsed is not None or value[:1] in ("'", '"', ""):
         return text
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
+    return f"{key}={in_quotes(value)}"

@@ -12,7 +12,17 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.protocols import CLOSED_FORM, INITIAL, kind_of, trained
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice
-from dlmexp.records.settings import MODEL, TRAINING, UNWRITTEN, Changes, Setting, ordered, training_of, value_in
+from dlmexp.records.settings import (
+    MODEL,
+    TRAINING,
+    UNWRITTEN,
+    Changes,
+    Setting,
+    ordered,
+    selects_beta,
+    training_of,
+    value_in,
+)
 
 BASE = "elbo"  # the method whose fit gives the fixed variants their hyperparameters
 
@@ -113,7 +123,7 @@ class Settings:
             value = cell.options.get(name, asked)  # a record without an option has the usual value
             listed = isinstance(asked, list) and value in asked
             yield f"estimator.{cell.estimator}.{name}", value, value if listed else asked
-        if part == "fits" and catalogue.methods().get(one.method, {}).get("select", True):
+        if selects_beta(part, cell.dataset) and catalogue.methods().get(one.method, {}).get("select", True):
             yield "beta", one.betas, catalogue.beta_rule("", setting.protocol)
         protocol = catalogue.entries("protocol").get(catalogue.of_preset(setting.protocol)[1], {})
         yield "selection", one.selection, protocol.get("selection", "reported")

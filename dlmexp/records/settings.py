@@ -42,6 +42,12 @@ class Setting:
 PLAIN = Setting()  # the paper's protocol as it stands
 
 
+def selects_beta(part: str, dataset: str) -> bool:
+    """Whether beta is selected, so that the grid is part of a setting: not among learning curves of the paper, which
+    figures show at given betas, but among those of a user's own data."""
+    return part == "fits" or (part == "curves" and catalogue.is_own(dataset))
+
+
 def shown(value: Any) -> str:
     """A value as `dlmexp run` takes it."""
     if value is None or isinstance(value, bool):
@@ -96,7 +102,8 @@ def experiment_of(setting: Setting, one: Choice) -> str | None:
     changes = tuple((name, value) for name, value in setting.changes if not name.startswith("estimator."))
     if not changes:
         return ""
-    kind, selects = kind_of(one.cell.task, one.cell.split), one.records[0].part == "fits"
+    kind = kind_of(one.cell.task, one.cell.split)
+    selects = selects_beta(one.records[0].part, one.cell.dataset)
     for name in catalogue.experiments():
         if changes == of_experiment(name, setting.protocol, kind, selects).changes:
             return name

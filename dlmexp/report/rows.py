@@ -112,7 +112,7 @@ def _row(method: str, cell: Cell, records: list[Record], attempted: int, setting
     return Row(
         dataset=cell.dataset, stands_for=catalogue.stands_for(cell.dataset), n=cell.n,
         method=style.of_method(method).label, estimator=style.of_estimator(cell.estimator, cell.samples).label,
-        q=cell.parameterisation, M=cell.M, betas=_betas(betas),
+        q=cell.parameterisation if cell.form == "explicit" else cell.form, M=cell.M, betas=_betas(betas),
         beta=float(np.median(betas)) if betas else None, metrics=metrics, repetitions=used if records else 0,
         lost=attempted - (used if records else 0),
         converged=float(np.mean([bool(flag) for flag in flags])) if flags else None,

@@ -165,7 +165,8 @@ def _metrics(chosen: pd.DataFrame) -> list[str]:
 def _units(chosen: pd.DataFrame) -> list[str]:
     """What the numbers of the table are, and of which data they are on a normalised scale."""
     what = "; ".join(UNITS[metric] for metric in _metrics(chosen))
-    said = [f"mean±standard deviation over seeds; beta: the selected one, of each seed where they differ; {what}"]
+    by = " or ".join(str(name).replace("_", " ") for name in dict.fromkeys(chosen["selected_by"]))
+    said = [f"mean±standard deviation over seeds; beta: selected by {by}, of each seed where they differ; {what}"]
     scaled = sorted(chosen.loc[chosen["task"] == "regression", "dataset"].unique())
     return said + ([NORMALISED.format(datasets=", ".join(scaled))] if scaled else [])
 

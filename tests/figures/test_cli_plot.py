@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dlmexp import catalogue
 from dlmexp.cli import plot
 from dlmexp.errors import UserError
 from dlmexp.figures.registry import FIGURES
@@ -40,6 +41,10 @@ def test_draws_what_there_is_and_says_what_there_is_not(folder: Path, capsys) ->
     said = capsys.readouterr().out
     assert "default: " in said
     assert "no results yet for: selection, reg-log" in said
+    others, experiments = said.rpartition("; ")[2].rstrip(")\n").split(": those of ")
+    assert "calibration" in others
+    assert not {*others.split(", ")} & {*catalogue.experiments()}
+    assert {*experiments.split(", ")} <= {*catalogue.experiments()}
 
 
 def test_a_figure_asked_for_is_drawn_even_if_empty(folder: Path, tmp_path: Path, capsys) -> None:

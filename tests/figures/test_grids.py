@@ -12,14 +12,16 @@ from dlmexp.claims.evidence import selected
 from dlmexp.cli import main
 from dlmexp.data.dataset import Dataset
 from dlmexp.figures.measure import measure
+from dlmexp.figures.plot import measured
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.variants import Drawing
 from dlmexp.plan import grid
 from dlmexp.plan.cell import Candidates
 from dlmexp.plan.compose import compose
-from dlmexp.records.manifest import manifest
+from dlmexp.records.manifest import Manifest, manifest
 from dlmexp.records.results import load
-from tests.support.made_up import fill, fit
+from tests.support.made_up import asked, fill, fit, plausible
+from tests.support.made_up import cell as made_up
 from tests.support.series import panel_series
 
 CONFIGS = {
@@ -127,3 +129,27 @@ def test_the_command_draws_the_point_and_says_what_is_missing(tmp_path: Path, ca
     assert "joint DLM, n = 100: 1 beta has no record yet in 1 repetition, which is not drawn" in capsys.readouterr().out
     assert main(["plot", "default", "--results", str(tmp_path), "--format", "png", "--by", "seed=2"]) == 0
     assert "joint_log_dlm" not in (tmp_path / "figures" / "default-seed=2.csv").read_text()
+
+
+def test_two_grids_of_learning_curves_on_own_data_stay_apart(tmp_path: Path) -> None:
+    """Every panel, that of the curves too, shows one grid; the other is counted and named."""
+    grids = {"5, 0.1": (5.0, 0.1), "1, 0.01": (1.0, 0.01)}
+    several = [
+        [plausible(made_up("mall", "count", evaluate="10", objective=objective, beta=beta, seed=seed))
+         for objective, beta in (("elbo", 1.0), *(("log_dlm", beta) for beta in betas)) for seed in (0, 1)]
+        for betas in grids.values()
+    ]  # fmt: skip
+    for (rule, _), things in zip(grids.items(), several, strict=True):
+        records = [one[0] if isinstance(one, tuple) else one for one in things]
+        cells = {record.key: record.cell.describe() for record in records}
+        wanted = [one for one in asked(records, rule) if one.method in ("elbo", "joint_log_dlm")]
+        fill(tmp_path, things, Manifest(rule, cells, wanted))
+    (drawn,) = (one for one in measured([load(tmp_path)], ["own-mall"]))
+    kinds = [panel.kind for panel in drawn.drawing.panels]
+    assert {"sizes", "betas", "curve"} <= {*kinds}
+    assert drawn.numbers["repetitions"].max() == 2
+    assert {one.setting.label for series in drawn.series for one in series if one.setting} == {"paper, beta=1, 0.01"}
+    (curve,) = (one for one in drawn.series[kinds.index("curve")] if one.line.method == "joint_log_dlm")
+    assert curve.line.beta in grids["1, 0.01"]
+    (left,) = drawn.left_out
+    assert left.words == "4 cells with other settings (paper, beta=5, 0.1)"

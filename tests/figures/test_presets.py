@@ -38,7 +38,7 @@ def test_a_preset_is_never_drawn_as_the_papers(tmp_path):
     assert set(drawn["class-log-quick"].numbers["x"]) == {100, 200}
     assert drawn["class-log-quick"].drawing.preset == "quick"
     advice = {gap.command for gap in drawn["class-log-quick"].gaps}
-    assert advice == {f"dlmexp run experiment=class-log dataset={name} preset=quick" for name in
+    assert advice == {f"dlmexp run experiment=class-log dataset={name} preset=quick results={tmp_path}" for name in
                       ("thyroid", "twonorm", "ringnorm")}  # fmt: skip
 
 

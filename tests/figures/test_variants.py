@@ -3,8 +3,9 @@
 import pytest
 
 from dlmexp.errors import UserError
+from dlmexp.figures.panels import Figure, Panel, methods
 from dlmexp.figures.registry import FIGURES, find
-from dlmexp.figures.variants import drawings, on_datasets, parse_by, restrict
+from dlmexp.figures.variants import Drawing, drawings, of_methods, on_datasets, parse_by, restrict
 from tests.support.made_up import cell, sweep
 
 
@@ -105,3 +106,15 @@ def test_restrict_to_nothing_says_what_there_is(results) -> None:
 def test_unknown_figure_names_the_nearest() -> None:
     with pytest.raises(UserError, match="class-log"):
         find(["clas-log"])
+
+
+def test_panels_without_a_line_of_the_methods_are_left_out() -> None:
+    """NLL against beta has no ELBO: that is no panel that was not run."""
+    against_n = Panel("sizes", "pol", "nll", methods("elbo", "beta_elbo"), "reg-log")
+    against_beta = Panel("betas", "pol", "nll", methods("beta_elbo"), "reg-log")
+    both = Figure("both", (against_n, against_beta), columns=2, caption="")
+    drawing = Drawing(both, "both", both.panels)
+    (panel,) = of_methods(drawing, ["elbo"]).panels
+    assert (panel.kind, [line.method for line in panel.lines]) == ("sizes", ["elbo"])
+    assert len(of_methods(drawing, ["beta_elbo"]).panels) == 2
+    assert of_methods(drawing, ["fitc"]).panels == both.panels

@@ -135,6 +135,8 @@ def test_a_noise_that_changes_nothing_is_said():
 def test_largest_leaves_out_sizes():
     assert {cell.n for cell in cells("sizes=[20,40,80]", "largest=50").values()} == {20, 40}
     assert {cell.n for cell in cells("sizes=[40,80]", "largest=30").values()} == {30}
+    notes = prepare_sweep(compose(spelled_out([*TINY, "sizes=[20,40,80]", "largest=50"]))).notes
+    assert notes == ["ringnorm_drawn: n = 20, 40 without 80 because of largest=50; largest=null takes all sizes"]
 
 
 def test_arrays_of_an_npz_file_are_named(tmp_path):

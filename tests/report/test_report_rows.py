@@ -26,6 +26,11 @@ def test_repetitions_are_averaged_at_their_selected_beta() -> None:
     assert (row.method, row.estimator, row.q, row.converged) == ("joint DLM", "exact", "whitened", 1.0)
 
 
+def test_a_collapsed_fit_has_no_coordinates_of_q() -> None:
+    (row,) = table(fit(cell("cadata", "regression"), nll=0.3, mse=0.1))
+    assert (row.method, row.q) == ("ELBO", "collapsed")
+
+
 def test_a_beta_1_elbo_is_a_row_of_beta_elbo_only_where_that_was_asked_for() -> None:
     one, two = (fit(cell("banana", beta=beta), nll=0.3, error=0.1) for beta in (1.0, 2.0))
     assert [row.method for row in table(one)] == ["ELBO"]

@@ -32,6 +32,7 @@ def _said(tmp_path, capsys, states):
 
 def test_all_done(tmp_path, capsys):
     code, said = _said(tmp_path, capsys, ["done"] * 4)
+    assert "beta: selected by validation nll" in said
     assert code == 0
     assert "4 of 4 cells done, 0 failed" in said
     (line,) = [line for line in said.splitlines() if "fixed_log_dlm" in line]

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.data import table_columns as of
+from dlmexp.data.advice import setting
 from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.parsers.registry import TEST, Parsed, parser
 from dlmexp.data.schema import Column, Label, Schema
@@ -55,7 +56,7 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         "target": target, "classes": classes, "left_out": left_out, "warnings": warnings,
     }  # fmt: skip
     X = np.concatenate(arrays, axis=1)
-    of_rows = [repeated_rows(X, y), rare_class((classes[0], classes[1]), y) if classes else None]
+    of_rows = [repeated_rows(X, y, test_rows > 0), rare_class((classes[0], classes[1]), y) if classes else None]
     warnings += [text for text in of_rows if text]
     if TEST in files:
         facts["test_file"] = files[TEST].name
@@ -105,7 +106,7 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
             if not counts_rows(columns.pop(name)):
                 where = f"{path.name}: column {found.column_names.index(name) + 1}"
                 raise UserError(
-                    f"{where} has no name ('{name}'): name it, or leave it out with \"csv.drop=['{name}']\""
+                    f"{where} has no name ('{name}'): name it, or leave it out with {setting('drop', name)}"
                 )
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
     for what in ("drop", "columns", "categories", "dates"):
@@ -132,7 +133,7 @@ def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in found.items())
         raise UserError(
-            f"{path.name}: arrays of different lengths ({lengths}): csv.arrays='{{X: NAME, y: NAME}}' chooses"
+            f"{path.name}: arrays of different lengths ({lengths}): 'csv.arrays={{X: NAME, y: NAME}}' chooses"
         )
     return columns
 
@@ -179,7 +180,7 @@ def _without_missing(
             raise UserError(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
     for name, column in columns.items() if table_suffix(path) != ".npz" else ():
         if name not in (target, options.by) and of.missing(column).all():
-            raise UserError(f"{path.name}: column '{name}' is empty: csv.drop=[{name}] leaves it out")
+            raise UserError(f"{path.name}: column '{name}' is empty: {setting('drop', name)} leaves it out")
     strict = columns.items() if options.missing == "refuse" else [
         (name, columns[name]) for name in (target, options.by) if name and options.missing == "mean"
     ]  # fmt: skip
@@ -208,7 +209,7 @@ def _warnings(
     if leak := leaks(name, values[:, 0] if kind == "date" else column, target, y, task, insisted):
         found.append(leak)
     if counts_rows(column):
-        found.append(f"column '{name}' numbers the rows: csv.drop=[{name}] leaves it out")
+        found.append(f"column '{name}' numbers the rows: {setting('drop', name)} leaves it out")
     elif values.size and (values == values[0]).all():
         found.append(f"column '{name}' is the same in all rows")
     return found

@@ -291,7 +291,7 @@ def test_arrays_of_an_npz_file(tmp_path):
     refused("has no array 'Z'", tmp_path / "t.npz", target=None, arrays=chosen | {"X": "Z"})
     refused("say which array is X and which is y", tmp_path / "t.npz", target=None, arrays={"X": "X_train"})
     refused("'Q' is not one of X, y, X_test, y_test", tmp_path / "t.npz", target=None, arrays={"Q": "X_train"})
-    refused("write it as csv.arrays=", tmp_path / "t.npz", target=None, arrays=["X"])
+    refused("write it as 'csv.arrays=", tmp_path / "t.npz", target=None, arrays=["X"])
 
 
 def test_bytes_in_an_npz_file_are_refused(tmp_path):

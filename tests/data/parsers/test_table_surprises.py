@@ -93,10 +93,12 @@ def test_text_under_another_ending_is_told_to_be_renamed(tmp_path):
 
 def test_copies_of_rows():
     X, y = RNG.normal(size=(50, 2)), RNG.normal(size=50)
-    assert repeated_rows(X, y) is None
+    assert repeated_rows(X, y, own_test=False) is None
     copied = np.concatenate([X, X[:6]]), np.concatenate([y, y[:6]])
-    assert (repeated_rows(*copied) or "").startswith("6 of 56 rows are copies of others")
-    assert repeated_rows(copied[0], np.arange(56.0)) is None, "the targets differ"
+    warnings = [repeated_rows(*copied, own_test=own) or "" for own in (False, True)]
+    assert all(warning.startswith("6 of 56 rows are copies of others") for warning in warnings)
+    assert ["csv.split=group" in warning for warning in warnings] == [True, False], "no division moves own test rows"
+    assert repeated_rows(copied[0], np.arange(56.0), own_test=False) is None, "the targets differ"
 
 
 def test_a_class_of_hardly_any_rows():
