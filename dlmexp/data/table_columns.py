@@ -44,6 +44,13 @@ def from_arrow(name: str, column: "pa.ChunkedArray", file: str) -> np.ndarray:
     )
 
 
+def as_words(column: np.ndarray) -> np.ndarray:
+    """Booleans, of which `from_arrow` has made numbers, as the words that they are labels by."""
+    words = np.where(column == 1, "True", "False").astype(object)
+    words[missing(column)] = None
+    return words
+
+
 def from_array(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
     """The columns of an array of an npz file: one, or one for each column of a matrix."""
     if array.ndim not in (1, 2):

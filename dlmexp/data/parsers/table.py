@@ -102,6 +102,8 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
         if options.columns and name not in (*options.columns, options.target, options.by):
             continue
         columns[name] = of.from_arrow(name, arrow, path.name)
+        if name == options.target and str(arrow.type) == "bool":
+            columns[name] = of.as_words(columns[name])
         if name in UNNAMED and name not in options.columns:
             if not counts_rows(columns.pop(name)):
                 where = f"{path.name}: column {found.column_names.index(name) + 1}"

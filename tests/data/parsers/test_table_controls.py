@@ -196,6 +196,18 @@ def test_large_numbers_as_categories_and_labels_stay_apart(tmp_path, values):
     assert dataset.schema.labels == (1000000, 1000001)
 
 
+def test_a_target_of_truth_values_keeps_its_words(tmp_path, values):
+    truth = np.resize([True, False, False], ROWS)
+    path = written(tmp_path / "t.csv", values, a=truth, y=truth[::-1])
+    dataset = loaded(path, "binary", "counts")
+    assert dataset.schema.labels == ("False", "True")
+    assert (dataset.y == truth[::-1]).all()
+    assert dataset.facts["kinds"]["a"] == "number"
+    refused(r"csv.target=y is text \(e.g. 'False'\): a regression target is a number", path)
+    lacking = ["" if k == 7 else value for k, value in enumerate(truth)]
+    refused(r"row 8, column 'y'", written(path, values, y=lacking), "binary", "counts")
+
+
 def test_dates_become_numbers_when_asked(tmp_path, values):
     when = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d}" for k in range(ROWS)]
     path = written(tmp_path / "t.csv", values, when=when)
