@@ -75,9 +75,9 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
     ax.plot(mean[some], y[some], "o", ms=2, mew=0, color=BLUE, alpha=faint)
     both = np.concatenate([mean, y])
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9)
-    shown = "" if len(some) == len(y) else f", {len(some)} of {len(y)} rows"
+    shown = "" if len(some) == len(y) else f"{len(some)} of {len(y)} "
     intervals = " and 95 % interval" if "lower_95" in found.columns else ""
-    ax.set(title=f"test rows: predicted mean{intervals}{shown}", xlabel=f"predicted {found.target}", ylabel="true")
+    ax.set(title=f"mean{intervals}, {shown}test rows", xlabel=f"predicted {found.target}", ylabel="true")
     _plain(ax.xaxis, ax.yaxis)
 
 
@@ -86,7 +86,7 @@ def _probabilities(ax: Axes, found: Diagnosis) -> None:
     p = found.columns[f"probability_{found.labels[1]}"]
     bins = [k / 20 for k in range(21)]
     for value, colour in ((0, BLUE), (1, ORANGE)):
-        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"true {found.labels[value]}")
+        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"{found.target} = {found.labels[value]}")
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
     ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))

@@ -67,7 +67,7 @@ def test_numbers_and_panels(here, capsys, monkeypatch, task):
 
 
 @pytest.mark.slow
-def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
+def test_one_feature_has_mean_band_and_inducing_inputs(here, monkeypatch):
     frame = table().assign(sort="a", age=1.0).drop(columns=["sort", "age"])
     betas: dict[str, Any] = {"beta.values": [1]}
     found = dlmexp.run(
@@ -79,6 +79,7 @@ def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
     assert figure.axes[0].get_xlabel() == "rooms"
     results = read_results("results")
     diagnosis = diagnose(results, chosen(results, [])[0])
+    monkeypatch.setattr("dlmexp.figures.predictions.SHOWN", 3)
     for width, columns in ((NARROWEST, 1), (ONE_COLUMN, 2)):
         with style.use():
             canvas = render(diagnosis, width)
@@ -86,6 +87,9 @@ def test_one_feature_has_mean_band_and_inducing_inputs(here, capsys):
                 io.BytesIO(), format="png"
             )  # a layout that does not fit is a warning, which is an error here
         assert len({round(ax.get_position().x0, 3) for ax in canvas.axes}) == columns
+        canvas.draw_without_rendering()
+        titles = [ax.title.get_window_extent() for ax in canvas.axes]
+        assert all(0 <= title.x0 and title.x1 <= canvas.bbox.x1 for title in titles)
     line = diagnosis.line
     assert line is not None
     model = found.model()._models[0]
