@@ -77,8 +77,13 @@ def run_paper(
         seconds = perf_counter() - began
         if ended.returncode not in (0, 1, 3):  # complete, some cells failed, the budget is spent
             raise UserError(f"'{' '.join(command)}' ended with exit code {ended.returncode}: run it to see why")
-        estimate = re.search(r"batch(?:es)?\b.*: (about .*)", ended.stdout)
-        return _counted(words, device, results, seconds, str(watts), estimate[1] if estimate else "")
+        return _counted(words, device, results, seconds, str(watts), estimate_in(ended.stdout))
+
+
+def estimate_in(printed: str) -> str:
+    """What a run says before it trains of how long it will take; empty if it says nothing."""
+    found = re.search(r"batch(?:es)?\b.*: (about .*)", printed)
+    return found[1] if found else ""
 
 
 def _counted(words: Sequence[str], device: str, results: Path, seconds: float, watts: str, estimate: str) -> Ran:

@@ -86,7 +86,8 @@ def _probabilities(ax: Axes, found: Diagnosis) -> None:
     p = found.columns[f"probability_{found.labels[1]}"]
     bins = [k / 20 for k in range(21)]
     for value, colour in ((0, BLUE), (1, ORANGE)):
-        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=f"{found.target} = {found.labels[value]}")
+        label = f"{found.target} = {found.labels[value]}"
+        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=label)
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
     ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))

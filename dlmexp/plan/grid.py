@@ -65,8 +65,8 @@ def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
 
 
 def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str]:
-    """Sentences about what is not done quite as it was typed: more training rows or inducing inputs than there are, a
-    noise where there is none."""
+    """Sentences about what is not done quite as it was typed: sizes beyond the data or `largest`, more inducing inputs
+    than rows, a noise where there is none."""
     pool = _pool(dataset, data)
     sizes = _sizes(cfg, dataset, pool)
     beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
@@ -79,7 +79,8 @@ def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str
         left, out = ", ".join(map(str, sizes)), ", ".join(beyond)
         yield f"{dataset.name}: n = {left} without {out} because of {which}; largest=null takes all sizes"
     if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
-        yield f"{dataset.name}: M = n in place of {cfg.M} with n = {', '.join(fewer)}, as inducing inputs start at rows"
+        smaller = ", ".join(fewer)
+        yield f"{dataset.name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {smaller}"
     if cfg.init.noise is not None and "noise" not in LIKELIHOODS[dataset.likelihood].parameters:
         yield f"{dataset.name}: its likelihood has no noise, so noise={cfg.init.noise:g} changes nothing"
 

@@ -89,7 +89,7 @@ def test_one_feature_has_mean_band_and_inducing_inputs(here, monkeypatch):
         assert len({round(ax.get_position().x0, 3) for ax in canvas.axes}) == columns
         canvas.draw_without_rendering()
         titles = [ax.title.get_window_extent() for ax in canvas.axes]
-        assert all(0 <= title.x0 and title.x1 <= canvas.bbox.x1 for title in titles)
+        assert all(title.x0 >= 0 and title.x1 <= canvas.bbox.x1 for title in titles)
     line = diagnosis.line
     assert line is not None
     model = found.model()._models[0]

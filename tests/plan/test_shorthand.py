@@ -124,7 +124,7 @@ def test_sizes_beyond_the_data_are_said():
 def test_more_inducing_inputs_than_rows_are_said():
     sweep = prepare_sweep(compose(spelled_out([*TINY, "sizes=[20,40,90]", "M=40"])))
     assert {(cell.n, cell.M) for cell in sweep.cells} == {(20, 20), (40, 40), (90, 40)}
-    assert sweep.notes == ["ringnorm_drawn: M = n in place of 40 with n = 20, as inducing inputs start at rows"]
+    assert sweep.notes == ["ringnorm_drawn: no more inducing inputs than rows: M = n in place of 40 with n = 20"]
 
 
 def test_a_noise_that_changes_nothing_is_said():

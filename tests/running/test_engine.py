@@ -1,67 +1,21 @@
 """The engine in one process: records, failures, memory, waiting, resuming."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
 
-from dlmexp.data.splits import prepare
-from dlmexp.errors import UserError
-from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.schema import Result
-from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.presence import Presence
-from dlmexp.running.progress import Progress
-from dlmexp.running.schedule import Capacity
-from dlmexp.running.signals import StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
+from tests.support.engines import Sweep
 from tests.support.stopping import Late
 
 pytestmark = pytest.mark.slow
-
-
-@dataclass
-class Watched(Progress):
-    """Keeps its messages."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def __init__(self):
-        super().__init__(0, 0)
-        self.lines = []
-
-    def show(self, line=None):
-        if line is not None:
-            self.lines.append(line)
-
-
-class Sweep:
-    """A job and an engine for it."""
-
-    def __init__(self, root, words, size=100):
-        found = prepare_sweep(compose(words))
-        self.cells, self.store, self.progress, self.size = found.cells, Store(root), Watched(), size
-        self.presence, self.stop = Presence(self.store.root), StopRequest()
-        self.engine = Engine(
-            self.store, select_target("cpu", "float64"),
-            lambda cell: prepare(found.datasets[cell.dataset][1], found.datasets[cell.dataset][0], cell.seed, cell.n),
-            self.progress, self.stop, self.presence, "test", 1e9,
-        )  # fmt: skip
-
-    def plan(self, retry_failed=False):
-        done, failed = self.store.keys()
-        return plan(self.cells, done, failed, lambda _: self.size, retry_failed)
-
-    def run(self, **how):
-        self.engine.run(self.plan(**how).batches)
-        return {record.key: record for record in self.store.all()}
 
 
 @pytest.fixture
@@ -255,51 +209,6 @@ def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):
     sweep.store.path(base.dataset, base.key).unlink()
     sweep.engine.run(batches)
     assert sweep.store.keys()[1] == {cell.key for cell in sweep.cells if cell.base}
-
-
-def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
-    sweep = Sweep(tmp_path, tiny)
-    tried, plain = [], Engine._batch
-
-    def small(self, batch, pending):
-        tried.append(len(pending))
-        if len(pending) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        yield from plain(self, batch, pending)
-
-    monkeypatch.setattr(Engine, "_batch", small)
-    found = sweep.run()
-    assert {record.status for record in found.values()} == {"done"}
-    assert len(found) == len(sweep.cells)
-    assert tried[:6] == [6, 3, 1, 2, 3, 1]
-    assert sum("going on with half as many" in line for line in sweep.progress.lines) == 9
-    assert not list((tmp_path / "checkpoints").glob("*"))
-
-
-def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
-    def never(self, batch, pending):
-        yield from ()
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(Engine, "_batch", never)
-    with pytest.raises(UserError, match="does not fit into memory, not even alone"):
-        Sweep(tmp_path, tiny).run()
-
-
-def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, monkeypatch):
-    """With several batches at once, they are not put behind all larger ones."""
-    monkeypatch.setattr("dlmexp.running.lanes.capacity", lambda device: Capacity(2, 1e12, 1e12))
-    sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
-    order, plain = [], Engine._batch
-
-    def noting(self, batch, pending):
-        order.append((batch[0].n, batch[0].variant))
-        yield from plain(self, batch, pending)
-
-    monkeypatch.setattr(Engine, "_batch", noting)
-    assert {record.status for record in sweep.run().values()} == {"done"}
-    assert len(order) == 8
-    assert order.index((20, "fixed")) < order.index((40, "joint"))
 
 
 def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch):
