@@ -62,18 +62,20 @@ def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, mo
 
 def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, tiny, monkeypatch, two_at_once):
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
-    tried, plain = [], Engine._batch
+    events, plain = [], Engine._batch
 
     def second_too_large(self, batch, pending):
-        tried.append(batch[0].n)
-        yield from [None] * (3 if batch[0].n == 20 else 1)  # it is in flight when the other one fails
-        if batch[0].n == 30 and tried == [20, 30]:
+        n = batch[0].n
+        events.append(("begins", n))
+        yield from [None] * (3 if n == 20 else 1)  # it is in flight when the other one fails
+        if n == 30 and events == [("begins", 20), ("begins", 30)]:
             raise torch.OutOfMemoryError("CUDA out of memory")
         yield from plain(self, batch, pending)
+        events.append(("ends", n))
 
     monkeypatch.setattr(Engine, "_batch", second_too_large)
     assert {record.status for record in sweep.run().values()} == {"done"}
-    assert tried == [20, 30, 30]
+    assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     assert [line for line in sweep.progress.lines if "memory" in line] == [
         "  out of memory with 2 batches at once: going on with fewer of such a size"
     ]
