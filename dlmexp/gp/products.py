@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.gp.fused import fused
+from dlmexp.gp.fused import MULTIPLE, fused
 
-LARGE_PRODUCT = 20_000_000  # entries of [B, M, N] from which two strips pay on a GPU
-TILE = 64  # of its products: a cut elsewhere wastes a part of one
+LARGE_PRODUCT = 20_000_000  # entries of [B, M, N] from which tiles of our own pay on a GPU
 WIDTH = 45  # of a strip on a CPU; measured with M from 74 to 206
 LEAST_WORK = 2_500_000  # multiplications of a strip on a CPU
 
@@ -41,6 +40,10 @@ def triangular_product(
     R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"], out: Float[Tensor, "B M N"] | None = None
 ) -> Float[Tensor, "B M N"]:
     """`R K` for lower triangles R, without most of the products with zeros."""
+    if K.shape[-1] % MULTIPLE == 0 and _large(K, K.numel()):
+        from dlmexp.gp.fused.products import triangular_product
+
+        return triangular_product(R, K)
     strips = _strips(K)
     if len(strips) == 1:
         return torch.bmm(R, K, out=out)
@@ -50,13 +53,49 @@ def triangular_product(
     return out
 
 
+def columns(Z: Float[Tensor, "B M D"], N: int) -> int:
+    """How many columns Kuf of Z and N inputs should have: a few more than N where kernels of our own pay then."""
+    return MULTIPLE * -(-N // MULTIPLE) if _large(Z, Z.shape[0] * Z.shape[1] * N) else N
+
+
+def _large(like: Tensor, entries: int) -> bool:
+    """Whether kernels of our own pay for an array of so many entries, of the kind and on the device of `like`."""
+    return fused(like) and like.dtype == torch.float64 and entries >= LARGE_PRODUCT
+
+
 def gram(A: Float[Tensor, "B M N"], h: Float[Tensor, "B N"] | None = None) -> Float[Tensor, "B M M"]:
     """`A diag(h) A^T`, or `A A^T`."""
     if fused(A) and A.dtype == torch.float64 and not (torch.is_grad_enabled() and A.requires_grad):
-        from dlmexp.gp.fused.marginals import weighted_gram
+        from dlmexp.gp.fused.products import weighted_gram
 
         return weighted_gram(A, h)
     return symmetric_product(A if h is None else A * h.unsqueeze(-2), A)
+
+
+def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Tensor, "*S K N"]:
+    """`|L_k^T A_i|^2` for lower triangles L that share an A."""
+    K, M = L.shape[-3:-1]
+    if _large(A, L.shape[:-1].numel() * A.shape[-1]):
+        from dlmexp.gp.fused.products import spread
+
+        return spread(L.reshape(-1, K, M, M), A.reshape(-1, *A.shape[-2:])).reshape(*L.shape[:-2], A.shape[-1])
+    LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, (K, M))
+    if not fused(LA):
+        return LA.square_().sum(-2)
+    from dlmexp.gp.fused.marginals import squares
+
+    return squares(LA)
+
+
+def shared_gram(A: Float[Tensor, "*S M N"], h: Float[Tensor, "*S K N"]) -> Float[Tensor, "*S K M M"]:
+    """`A diag(h_k) A^T`, for weights that share an A."""
+    M, N = A.shape[-2:]
+    if _large(A, h.numel() * M):
+        from dlmexp.gp.fused.products import weighted_gram
+
+        return weighted_gram(A.reshape(-1, M, N), h.reshape(-1, N)).reshape(*h.shape[:-1], M, M)
+    weighted = (A.unsqueeze(-3) * h.unsqueeze(-2)).flatten(-3, -2)
+    return (weighted @ A.mT).unflatten(-2, (h.shape[-2], M))
 
 
 def symmetric_product(left: Float[Tensor, "B M N"], right: Float[Tensor, "B M N"]) -> Float[Tensor, "B M M"]:
@@ -75,9 +114,8 @@ def symmetric_product(left: Float[Tensor, "B M N"], right: Float[Tensor, "B M N"
 
 def _strips(K: Float[Tensor, "B M N"]) -> list[slice]:
     """The rows of K, in as many strips as pay."""
-    B, M, N = K.shape
+    M, N = K.shape[-2:]
     if K.is_cuda:
-        cut = TILE * round(0.6 * M / TILE) if B * M * N >= LARGE_PRODUCT and K.is_contiguous() else 0
-        return [slice(0, cut), slice(cut, M)] if 0 < cut < M else [slice(0, M)]
+        return [slice(0, M)]
     count = max(1, min(round(M / WIDTH), M * M * N // LEAST_WORK))
     return [slice(M * i // count, M * (i + 1) // count) for i in range(count)]

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.fused import fused
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.precision import as_rows
+from dlmexp.gp.products import shared_gram, spread
 
 
 def shared_marginals(
@@ -52,17 +52,10 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, A: Tensor, L: Tensor) -> Tensor:
         ctx.save_for_backward(A, L)
-        LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, L.shape[-3:-1])
-        if not fused(LA):
-            return LA.square_().sum(-2)
-        from dlmexp.gp.fused.marginals import squares
-
-        return squares(LA)
+        return spread(L, A)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
         A, L = ctx.saved_tensors
-        weighted = (A.unsqueeze(-3) * grads[0].unsqueeze(-2)).flatten(-3, -2)
-        P = (weighted @ A.mT).unflatten(-2, L.shape[-3:-1])
-        return None, 2 * (P @ L)
+        return None, 2 * (shared_gram(A, grads[0]) @ L)

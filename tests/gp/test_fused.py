@@ -11,7 +11,7 @@ if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
 
 from dlmexp.estimators import UPS
 from dlmexp.gp import posterior
-from dlmexp.gp.fused import counts, launch, marginals, normal, small, stationary, triangular
+from dlmexp.gp.fused import counts, launch, marginals, normal, products, small, stationary, triangular
 from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, has_fused, rbf
 from dlmexp.gp.likelihoods import special
 from dlmexp.training import fused_update, step
@@ -81,12 +81,40 @@ def test_passes_over_the_projection(random):
 
 
 @pytest.mark.parametrize("weights", [True, False], ids=["weighted", "plain"])
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31)])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31), (80, 64), (140, 48)])
 def test_gram_matrix(M, N, weights, random):
     A, h = random(2, M, N), random(2, N)
-    P = marginals.weighted_gram(A, h if weights else None)
+    P = products.weighted_gram(A, h if weights else None)
     torch.testing.assert_close(P, (A * h[:, None] if weights else A) @ A.mT)
     torch.testing.assert_close(P, P.mT, rtol=0, atol=1e-13)  # tiles on the diagonal are symmetric but for rounding
+
+
+@pytest.mark.parametrize(("M", "N"), [(10, 32), (64, 160), (74, 288)])
+def test_triangular_product(M, N, random):
+    R, K = random(2, M, M).tril(), random(2, M, N)
+    torch.testing.assert_close(products.triangular_product(R, K), R @ K)
+
+
+@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 150), (140, 48)])
+def test_products_that_share_a_factor(M, N, random):
+    A, L, h = random(2, M, N), random(2, 3, M, M).tril(), random(2, 3, N)
+    torch.testing.assert_close(products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
+    P = products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3))
+    torch.testing.assert_close(P, (A[:, None] * h[:, :, None]) @ A[:, None].mT)
+
+
+@pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
+@pytest.mark.parametrize("P", [1, 3], ids=["one lengthscale", "ard"])
+def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
+    Z, X, l, s = random(2, 5, 3), random(2, 20, 3), 1 + random(2, P).abs(), 0.5 + random(2).abs()
+    V = random(2, 5, 32)
+    usual, wide = stationary.right_factor(X, l), stationary.right_factor(X, l, 32)
+    K, wide_K = (stationary.covariance(Z, right, l, s, matern) for right in (usual, wide))
+    assert torch.equal(wide_K[..., :20], K)
+    assert (wide_K[..., 20:] == 0).all()
+    expected = stationary.pull(V[..., :20].contiguous(), K, Z, usual, l, s, matern)
+    for one, other in zip(stationary.pull(V, wide_K, Z, wide, l, s, matern), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "plain"])
@@ -242,6 +270,14 @@ def test_whole_steps(kind, rows, monkeypatch):
     made = program(form, device=DEVICE, **of_model)
     made = in_float32(made) if rows == "float32" else made
     _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_whole_steps_with_products_in_tiles(kind, monkeypatch):
+    monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
+    form, of_model = PROGRAMS[kind]
+    made = program(form, device=DEVICE, **of_model)
+    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], "float64")
 
 
 def _both_ways(monkeypatch):

@@ -2,8 +2,8 @@
 
 Each does what the plain functions beside it do, to rounding, with fewer passes over arrays of [B, M, N]. They are used
 where a tensor is on a CUDA device and Triton is installed (it comes with torch for CUDA); elsewhere the plain functions
-are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `marginals`: what the
-sparse posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written.
+are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `marginals` and `products`:
+what the sparse posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written.
 `triangular`: the inverse of a Cholesky factor, and the symmetric matrix of its gradient. `small`: jitter and KL.
 `normal`: log Phi.
 """
@@ -13,6 +13,8 @@ from functools import cache
 from importlib.util import find_spec
 
 from torch import Tensor
+
+MULTIPLE = 32  # of columns, which `products` loads without a gap
 
 
 def fused(tensor: Tensor) -> bool:

@@ -19,6 +19,7 @@ MATRIX = 32, 64
 GRADIENT = 16, 32
 GRADIENT_WARPS = 2
 TM = 32  # rows of what has one column per feature
+FAR = 1e30  # squared distance
 SLAB = 64  # columns of the factors at a time: all of many features would not fit into the memory of a processor
 
 
@@ -30,12 +31,15 @@ class Outer(NamedTuple):
     g: Float[Tensor, "B N"]
 
 
-def right_factor(X: Float[Tensor, "B N D"], l: Float[Tensor, "B P"]) -> Float[Tensor, "B N F"]:
-    """`right` of inputs X; of l only the number of lengthscales matters."""
+def right_factor(
+    X: Float[Tensor, "B N D"], l: Float[Tensor, "B P"], rows: int | None = None
+) -> Float[Tensor, "B rows F"]:
+    """`right` of inputs X; of l only the number of lengthscales matters. Where there are to be more `rows` than inputs,
+    inputs are added so far away that the kernel is 0 there."""
     (B, N, D), P = X.shape, l.shape[1]
-    F = tile(D + P + 1)
-    right = X.new_empty(B, N, F)
-    _right[(triton.cdiv(N, TM), B)](X, right, *X.stride(), N, D, P > 1, F, TM)
+    F, rows = tile(D + P + 1), rows or N
+    right = X.new_empty(B, rows, F)
+    _right[(triton.cdiv(rows, TM), B)](X, right, *X.stride(), N, rows, D, FAR, P > 1, F, TM)
     return right
 
 
@@ -99,8 +103,8 @@ def _left_factor(Z: Float[Tensor, "B M D"], l: Float[Tensor, "B P"], F: int) -> 
     return left
 
 
-@triton.jit(do_not_specialize=["XB", "XN", "XD", "N", "D"])
-def _right(X, right, XB, XN, XD, N, D, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr):
+@triton.jit(do_not_specialize=["XB", "XN", "XD", "N", "rows", "D"])
+def _right(X, right, XB, XN, XD, N, rows, D, far: tl.constexpr, ARD: tl.constexpr, F: tl.constexpr, T: tl.constexpr):
     b = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * T + tl.arange(0, T)
     f = tl.arange(0, F)
@@ -114,7 +118,8 @@ def _right(X, right, XB, XN, XD, N, D, ARD: tl.constexpr, F: tl.constexpr, T: tl
     else:
         value = tl.where(f[None, :] == D + 1, tl.sum(value * value, 1)[:, None], value)
     value = tl.where(f[None, :] == D, 1.0, value)
-    tl.store(right + (b * N + n[:, None]) * F + f[None, :], value, mask=there)
+    value = tl.where(there, value, tl.where(f[None, :] == D + 1, far, 0.0))
+    tl.store(right + (b * rows + n[:, None]) * F + f[None, :], value, mask=n[:, None] < rows)
 
 
 @triton.jit(do_not_specialize=["M", "D"])
