@@ -169,10 +169,13 @@ def agreement(one: "Results", other: "Results", close: float = CLOSE) -> list[Me
         Measurement("cells in both", len(difference), ""),
         Measurement("test NLL identical in every bit", 100 * float((everywhere == 0).mean()), "%"),
     ]
+    by_rule = [value for key, value in difference.items() if all(_by_rule(r.records[key]) for r in (one, other))]
     for within in (CLOSE, 1e-3, 1e-2):
-        limit = MIN_SHARE if within == close else None
-        share = 100 * float((everywhere <= within).mean())
-        lines.append(Measurement(f"test NLL within {within:g}", share, "%", limit, at_least=True))
+        lines.append(Measurement(f"test NLL within {within:g}", 100 * float((everywhere <= within).mean()), "%"))
+        if by_rule and within == close:
+            name = f"the same, of {len(by_rule)} cells that stopped by their rule in both"
+            share = 100 * sum(value <= close for value in by_rule) / len(by_rule)
+            lines.append(Measurement(name, share, "%", MIN_SHARE, at_least=True))
     lines.append(Measurement("largest difference in test NLL", everywhere.max(), "nats"))
     if without_nll:
         name = f"largest difference in test MSE, of {len(without_nll)} without an NLL"
@@ -192,9 +195,8 @@ def _stopped(one: "Results", other: "Results") -> list[Measurement]:
     says that they have no minimiser, or may have none, are counted apart."""
     fits: dict[bool, list[bool]] = {False: [], True: []}
     for record in (*one.records.values(), *other.records.values()):
-        cell = record.cell
-        if cell.has_stopping_rule and cell.samples is None and cell.minibatch is None:
-            fits[record.result.note is not None].append(bool(record.result.converged))
+        if _has_rule(record):
+            fits[record.result.note is not None].append(_by_rule(record))
     names = {False: "stopped by the rule", True: "the same where there may be no minimiser"}
     limits = {False: MIN_SHARE, True: None}
     return [
@@ -202,6 +204,17 @@ def _stopped(one: "Results", other: "Results") -> list[Measurement]:
         for noted, some in fits.items()
         if some
     ]
+
+
+def _has_rule(record: "Record") -> bool:
+    """Whether it is a fit of a deterministic objective with a stopping rule."""
+    cell = record.cell
+    return cell.has_stopping_rule and cell.samples is None and cell.minibatch is None
+
+
+def _by_rule(record: "Record") -> bool:
+    """Whether it stopped by that rule, not at the limit."""
+    return _has_rule(record) and bool(record.result.converged)
 
 
 def _by(

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from dlmexp.errors import UserError
 
 PAPER = ("experiment=paper",)
 AIM_SECONDS = 600.0
+LOG = "run.log"  # what the run printed, beside results that are kept
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,31 @@ def run_paper(
         command = [sys.executable, "-m", "dlmexp", "run", *words, f"device={device}", f"results={results}"]
         began = perf_counter()
         with watts_of(device) as watts:
-            ended = subprocess.run(
-                [*command, f"budget={60 * minutes:.0f}s"], env=environment, stdout=subprocess.PIPE, text=True
-            )
+            code, said = _followed([*command, f"budget={60 * minutes:.0f}s"], environment, kept)
         seconds = perf_counter() - began
-        if ended.returncode not in (0, 1, 3):  # complete, some cells failed, the budget is spent
-            raise UserError(f"'{' '.join(command)}' ended with exit code {ended.returncode}: run it to see why")
-        return _counted(words, device, results, seconds, str(watts), estimate_in(ended.stdout))
+        if code not in (0, 1, 3):  # complete, some cells failed, the budget is spent
+            raise UserError(f"'{' '.join(command)}' ended with exit code {code}: run it to see why")
+        return _counted(words, device, results, seconds, str(watts), estimate_in(said))
+
+
+def _followed(command: Sequence[str], environment: Mapping[str, str], kept: Path | None) -> tuple[int, str]:
+    """The exit code of a run, and all that it printed. Its estimate and what it says about memory are shown as it says
+    them; all of it is in a file in the folder `kept`."""
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+    said = []
+    with (
+        open(kept / LOG if kept else os.devnull, "w", encoding="utf-8", buffering=1) as log,
+        subprocess.Popen(
+            command, env={**environment, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        for line in process.stdout or ():
+            said.append(line)
+            log.write(line)
+            if "memory" in line or estimate_in(line):
+                print(f"the run: {line.strip()}", flush=True)
+    return process.returncode, "".join(said)
 
 
 def estimate_in(printed: str) -> str:

@@ -1,9 +1,9 @@
 """What training costs on a device: the seconds of a step by the shape of its batch, from a few measured numbers.
 
 A step takes `latency + work`. Work is what the device computes, in units of one multiplication of the largest products;
-latency is the rest: Python, kernel launches, factorisations column by column. Of L batches that train at once on a GPU
-each step takes `latency + L * work`: the latencies overlap, the work does not. An H200 with up to 8 batches at once was
-within 8 % of that for all shapes that were tried (tests/running/test_cost.py has the numbers).
+latency is the rest: Python, kernel launches, factorisations column by column. Where several batches train at once on a
+GPU, a step of one takes its own latency and the work of a step of each: latencies overlap, work does not. An H200 with
+up to 12 batches at once was within 20 % of that (tests/running/test_cost.py and test_schedule.py have the numbers).
 """
 
 import math
@@ -20,6 +20,9 @@ from dlmexp.plan.cell import Cell
 
 # The work of a step: its product of M x M by M x rows, with additions to both dimensions.
 SQUARE_ROWS = 4  # products of M x M matrices, as additional rows: this many times M
+# At least so many rows in addition: on a GPU, what is done by cell (factorisations, Adam, the stopping rule) in many
+# small kernels. Fitted to steps on an H200, several batches at once, with n = 100 to 11 000 and M = 40 to 206.
+CELL_ROWS = {"cpu": 0.0, "cuda": 1300.0}
 ELEMENTWISE_COLUMNS = {False: 90, True: 60}  # work that is linear in M x rows, by whether the variant is fixed
 FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a step of a joint one
 FIXED_LATENCY = 0.4  # the same of its latency
@@ -35,7 +38,8 @@ Batch = tuple[Cell, ...]
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Measured on a device: a joint step takes `latency + column * M + per_unit * units` seconds.
+    """Measured on a device: a joint step takes `latency + column * M + per_unit * units` seconds, where a cell has at
+    least `cell_rows` rows in addition to its own.
 
     `factors` correct that for shapes that were timed themselves, `corrections` for kinds of steps by what whole runs
     took."""
@@ -45,6 +49,7 @@ class Pace(msgspec.Struct, frozen=True):
     column: float = 0.0
     factors: dict[str, float] = {}
     corrections: dict[str, float] = {}
+    cell_rows: float = 0.0
 
 
 class Rows(NamedTuple):
@@ -65,10 +70,6 @@ class Step(NamedTuple):
     def alone(self) -> float:
         return self.latency + self.work
 
-    def beside(self, together: int) -> float:
-        """Its share of the device's seconds with so many batches at once."""
-        return self.latency / together + self.work
-
 
 def kind_of(cell: Cell) -> str:
     """Which steps cost alike, apart from their size."""
@@ -87,11 +88,11 @@ def rows_of(cell: Cell) -> int:
     return min(cell.n, cell.minibatch or cell.n)
 
 
-def units_of(cell: Cell, cells: float, rows: int) -> float:
-    """The work of a step of so many cells on so many rows."""
+def units_of(cell: Cell, cells: float, rows: int, cell_rows: float = 0.0) -> float:
+    """The work of a step of so many cells on so many rows, and at least `cell_rows` in addition."""
     fixed = cell.variant == "fixed"
     columns = cell.M * (FIXED_PRODUCTS if fixed else 1.0) + ELEMENTWISE_COLUMNS[fixed] + 2 * (cell.samples or 0)
-    return cells * cell.M * (rows + SQUARE_ROWS * cell.M) * columns
+    return cells * cell.M * (rows + max(cell_rows, SQUARE_ROWS * cell.M)) * columns
 
 
 def work_of(batch: Batch) -> float:
@@ -118,7 +119,8 @@ class Costs:
             return Step(self.pace.latency, self.pace.per_unit * units_of(cell, cells, cell.n))
         factor = self.factor(cell)
         latency = (self.pace.latency + self.pace.column * cell.M) * (FIXED_LATENCY if cell.variant == "fixed" else 1)
-        return Step(factor * latency, factor * self.pace.per_unit * units_of(cell, cells, rows_of(cell)))
+        units = units_of(cell, cells, rows_of(cell), self.pace.cell_rows)
+        return Step(factor * latency, factor * self.pace.per_unit * units)
 
     def evaluation(self, cell: Cell, cells: float, final: bool) -> Step:
         """Predictions on the rows of the test (and at the end of the validation) of such cells."""

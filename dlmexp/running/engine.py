@@ -78,15 +78,16 @@ class Engine:
             self._run(deque(self._resumable(batches)))
 
     def _run(self, queue: deque[Batch]) -> None:
-        self.lanes, running, ended = Lanes(self.target.device), list[InFlight](), list[InFlight]()
+        self.lanes, running = Lanes(self.target.device), list[InFlight]()
         while queue or running:
             if not running:  # where some are, each of them saves its state before it stops
                 self.stop.raise_if_requested()
-            if ended or self.recorder.new_bases or not running:
-                self.recorder.new_bases = False
+            if self.lanes.freed or self.recorder.new_bases or not running:
+                self.lanes.freed = self.recorder.new_bases = False
                 self._start(queue, running)
             ready = [flight for flight in running if flight.lane.ready]
-            ended = [flight for flight in ready if self._ends(flight, queue, running)]
+            for flight in ready:
+                self._go_on(flight, queue, running)
             if running and not ready:
                 time.sleep(DEVICE_POLL_SECONDS)
 
@@ -95,6 +96,10 @@ class Engine:
         place in the queue; those that another process trains come last."""
         if running and self.stop.received is not None:
             return
+        self.lanes.longest_first(queue, running)
+        first = next((batch for batch in queue if not self.lanes.comes_last(batch, running)), None)
+        if first is None or not self.lanes.have_room(first, running):
+            return  # without a look at all records, which takes a while where there are many
         done, failed = self._keys()
         here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
         holder, waiting = None, list[Batch]()
@@ -121,17 +126,19 @@ class Engine:
                 queue.append(batch)
                 holder = holders[0]
                 continue
-            running.append(InFlight(batch, pending, self._batch(batch, pending), self.lanes.take()))
+            flight = InFlight(batch, pending, self.lanes.take())
+            flight.work = self._batch(flight)
+            running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not running and holder is not None:
             self.progress.waiting(holder.description)
             time.sleep(POLL_SECONDS)
 
-    def _ends(self, flight: InFlight, queue: deque[Batch], running: list[InFlight]) -> bool:
-        """Let a batch go on until it waits for the device. Whether it has ended: its lane is free for another one."""
+    def _go_on(self, flight: InFlight, queue: deque[Batch], running: list[InFlight]) -> None:
+        """Let a batch go on until it waits for the device, or has ended: then its lane is free for another one."""
         try:
             if flight.lane.go_on(flight.work):
-                return False
+                return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -147,7 +154,6 @@ class Engine:
         self.writer.do(partial(self.presence.withdraw, [cell.key for cell in flight.pending]))
         if self.keeper is not None:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
-        return True
 
     def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
@@ -197,8 +203,9 @@ class Engine:
         rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
         return resumed + [batch for batch in rest if batch]
 
-    def _batch(self, batch: Batch, pending: Batch) -> Iterator[None]:
+    def _batch(self, flight: InFlight) -> Iterator[None]:
         """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
+        batch, pending = flight.batch, flight.pending
         self.progress.started(pending)
         if orphans := self._orphans(pending):
             for cell in orphans:
@@ -213,7 +220,7 @@ class Engine:
             for finished in solve(self._program(pending)):
                 self.recorder.fit(pending[finished.cell], finished)
         else:
-            yield from self._train(batch, pending)
+            yield from self._train(batch, pending, flight)
 
     def _orphans(self, cells: Batch) -> set[Cell]:
         """Cells that need an ELBO fit which has no sound record."""
@@ -229,7 +236,7 @@ class Engine:
         assert found is not None, NO_BASE
         return found
 
-    def _train(self, batch: Batch, pending: Batch) -> Iterator[None]:
+    def _train(self, batch: Batch, pending: Batch, flight: InFlight) -> Iterator[None]:
         """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
         how = settings(batch[0], self.target)
         resumed = self._resume(batch, how)
@@ -242,6 +249,7 @@ class Engine:
         def between(training: Training) -> None:
             nonlocal saved
             self.progress.tick(cells, training)
+            self.lanes.hold(flight, len(training.cells))
             requested = self.stop.received is not None
             if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
                 self._save(path, cells, training)

@@ -12,7 +12,7 @@ from dlmexp.records.schema import Record
 from dlmexp.running.cost import RECORD_SECONDS, Costs, kind_of
 from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
 from dlmexp.running.pace import known_pace
-from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of, seconds_of_processes
+from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity, Course, course, seconds_of, seconds_of_processes, shares_of
 from dlmexp.running.threads import core_seconds
 
 Batch = tuple[Cell, ...]
@@ -24,7 +24,9 @@ ITERATION_ERROR = {RULE: 0.02, HERE: 0.08, SAME: 0.1, OTHER: 0.35, ASSUMED: 0.6}
 PRIOR_CELLS = 10  # cells of each kind that are taken to have needed what was expected, beside those that are done
 OVERDUE = 0.5  # a cell that has outlived its expected iterations will take this share of them more
 CACHED_SECONDS = 5.0
-FIRST_SECONDS = 5.0  # as expected, added to what was measured while that is little
+# As expected, added to what was measured while that is little: so many seconds, or where several batches share a device
+# this share of all. The first ones there are small and tell little of the others.
+FIRST_SECONDS, FIRST_SHARE = 5.0, 0.1
 
 
 class Estimate(NamedTuple):
@@ -58,17 +60,18 @@ class Forecast:
     workers: int = 1
     covered: float = 0.0  # share of the expected time in shapes that were timed
     load: float = 1.0  # of the machine, which the costs include
-    _done: float = 0.0  # expected seconds of what is done
-    _modelled: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of steps made, by their kind
-    _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # seconds of our cores, likewise
+    # By the kind of step: expected seconds of cells that are done, of steps made, and those of our cores for them.
+    _done: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _modelled: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _fits: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _training: dict[str, int] = field(default_factory=dict)  # iterations of cells in training
     _looked: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         self.courses = [course(batch, self.costs, self.iterations, self.device) for batch in self.batches]
-        shared = [one.beside(self.capacity.alike(one.batch)) for one in self.courses]
-        self._share = self._together(self.courses) / max(sum(shared), 1e-9)
+        shared, self._likely = shares_of(self.courses, self.capacity), self._together(self.courses)
+        self._share = self._likely / max(sum(shared), 1e-9)
         self.planned: dict[str, Planned] = {}
         for one, seconds in zip(self.courses, shared, strict=True):
             expected = [self.iterations.expected(cell) for cell in one.batch]
@@ -90,7 +93,7 @@ class Forecast:
 
     def estimate(self) -> Estimate:
         """Before anything has run."""
-        likely = self._together(self.courses)
+        likely = self._likely
         most = [course(batch, self.costs, self.iterations, self.device, to_the_limit=True) for batch in self.batches]
         longest = max(likely, self._together(most))
         pace = self.covered * TIMED_ERROR + (1 - self.covered) * MODEL_ERROR
@@ -113,10 +116,9 @@ class Forecast:
         if not known:
             return
         before = self._training.get(known[0].key, iteration)  # of the first look nothing is known
-        together = self.capacity.alike(known[0:1] * inside)
-        step = self.costs.step(known[0], inside).beside(together)
+        step = self.costs.step(known[0], inside).alone
         if every := known[0].evaluate_every:
-            step += self.costs.evaluation(known[0], len(known), final=False).beside(together) / every
+            step += self.costs.evaluation(known[0], len(known), final=False).alone / every
         self._made(known[0], self._share * step * (iteration - before))
         self._training.update(dict.fromkeys((cell.key for cell in known), iteration))
 
@@ -126,7 +128,7 @@ class Forecast:
             return
         self._training.pop(record.key, None)
         made = record.result.iterations or one.iterations
-        self._done += made * one.seconds
+        self._done[kind_of(one.cell)] += made * one.seconds
         fits = self._fits[one.fits]
         fits[0], fits[1] = fits[0] + made, fits[1] + one.iterations
         evaluation = self.costs.evaluation(one.cell, 1, final=True).work
@@ -143,7 +145,7 @@ class Forecast:
         """Another process has trained them: what they cost counts as done in the same time."""
         for cell in cells:
             if (one := self.planned.pop(cell.key, None)) is not None:
-                self._done += one.iterations * one.seconds
+                self._done[kind_of(cell)] += one.iterations * one.seconds
 
     def seconds_left(self) -> float:
         """Expected for what is left, times how much slower than expected it has gone so far. In any thread."""
@@ -153,7 +155,7 @@ class Forecast:
         return max(0.0, self._looked[1] - (moment - self._looked[0]))
 
     def _seconds_left(self, elapsed: float) -> float:
-        left, done = 0.0, self._done
+        left, done = 0.0, sum(self._progress().values())
         for key, one in list(self.planned.items()):
             made = self._training.get(key, 0)
             took, expected = self._fits.get(one.fits, (0.0, 0.0))
@@ -161,8 +163,8 @@ class Forecast:
             number = one.iterations * (took + prior) / (expected + prior)
             more = number - made if made < number else OVERDUE * made
             left += one.seconds * max(0.0, min(more, max(one.cell.iterations, 1) - made))
-            done += one.seconds * made
-        return left * (elapsed + FIRST_SECONDS) / (done + FIRST_SECONDS)
+        first = FIRST_SECONDS if self.capacity.most == 1 else max(FIRST_SECONDS, FIRST_SHARE * self._likely)
+        return left * (elapsed + first) / (done + first)
 
     def lessons(self) -> dict[str, tuple[float, float]]:
         """For each kind of step that was done, the seconds it took on the device and those expected. Where batches
@@ -170,8 +172,17 @@ class Forecast:
         if self.capacity.most == 1:
             alone = self._share * self.load  # what makes the expected time that of this process among others
             return {kind: (self._spent[kind], some / alone) for kind, some in self._modelled.items()}
-        elapsed, modelled = time.monotonic() - self.began, sum(self._modelled.values())
-        return {kind: (elapsed * some / modelled, some) for kind, some in self._modelled.items() if some > 0}
+        elapsed, done = time.monotonic() - self.began, self._progress()
+        return {kind: (elapsed * some / sum(done.values()), some) for kind, some in done.items() if some > 0}
+
+    def _progress(self) -> dict[str, float]:
+        """Expected seconds of what is done so far, by the kind of step."""
+        found = dict(self._done)
+        for key, made in list(self._training.items()):
+            if (one := self.planned.get(key)) is not None:
+                kind = kind_of(one.cell)
+                found[kind] = found.get(kind, 0.0) + made * one.seconds
+        return found
 
 
 def forecast_share(batches: Sequence[Batch], records: Iterable[Record], device: str, capacity: Capacity) -> float:

@@ -1,7 +1,8 @@
 """How many batches train at the same time: one on a CPU; on a GPU as many as fill it, each on a stream of its own."""
 
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -54,8 +55,12 @@ class InFlight:
 
     batch: Batch
     pending: Batch
-    work: Iterator[None]
     lane: Lane
+    work: Iterator[None] = field(default_factory=lambda: iter(()))
+    inside: int = 0  # cells that have not left it
+
+    def __post_init__(self) -> None:
+        self.inside = len(self.pending)
 
 
 class Lanes:
@@ -65,10 +70,16 @@ class Lanes:
         self.capacity = capacity(device)
         self._all = self.capacity.most
         self._free = [Lane(device) for _ in range(self._all)]
+        self.freed = False  # a batch has ended, or cells have left one; whoever acts on it makes this False
 
     def have_room(self, batch: Batch, running: list[InFlight]) -> bool:
         """The first batch always has; another one until the device is full."""
-        return self.capacity.room(batch, [flight.pending for flight in running])
+        together, inside = [flight.pending for flight in running], [flight.inside for flight in running]
+        return self.capacity.room(batch, together, inside)
+
+    def longest_first(self, queue: deque[Batch], running: list[InFlight]) -> None:
+        """Put batches of many steps first, if too few of them are among those in training."""
+        self.capacity.longest_first(queue, [flight.pending for flight in running])
 
     def comes_last(self, batch: Batch, running: list[InFlight]) -> bool:
         """Whether others go before it: it needs the device for itself, and others train."""
@@ -84,6 +95,12 @@ class Lanes:
 
     def give_back(self, lane: Lane) -> None:
         self._free.append(lane)
+        self.freed = True
+
+    def hold(self, flight: InFlight, inside: int) -> None:
+        """So many cells are in this batch now."""
+        self.freed |= inside < flight.inside
+        flight.inside = inside
 
     def fewer(self, running: list[InFlight]) -> None:
         """Memory ran out with these batches at once: from now on batches train together only if they need less."""

@@ -28,7 +28,8 @@ def describe(spec: DatasetConfig, data: Dataset, cells: Iterable[Cell]) -> list[
     """Rows, features, target, how the rows are divided, what was left out, and what looks wrong."""
     facts, kinds = data.facts, data.facts["kinds"]
     features = data.X.shape[1]
-    named = [f"{column} ({kind})" for column, kind in islice(kinds.items(), MOST_COLUMNS)]
+    few = islice(kinds.items(), MOST_COLUMNS)
+    named = [f"{repr(column) if ',' in column else column} ({kind})" for column, kind in few]
     more = [f"{len(kinds) - MOST_COLUMNS} more"] if len(kinds) > MOST_COLUMNS else []
     lines = [
         f"{data.name}: {_rows(data)}, {counted(features, 'feature')} from "
@@ -69,7 +70,7 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
         if data.arrangement.kind == "time":
             how = f"by time ({by}), the latest for testing"
         else:
-            how = f"by {len(np.unique(data.arrangement.by))} groups ({by})"
+            how = f"by {counted(len(np.unique(data.arrangement.by)), 'group')} ({by})"
             left = len(data.y) - len(parts.train_pool) - len(parts.validation) - len(parts.test)
             unused = f", {left} not used, as no group is in two parts" if left else ""
     own = " of your own" if data.arrangement is not None and data.arrangement.test else ""

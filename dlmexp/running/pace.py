@@ -21,7 +21,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
-from dlmexp.running.cost import Costs, Pace, Rows, kind_of, rows_of, shape_of, units_of
+from dlmexp.running.cost import CELL_ROWS, Costs, Pace, Rows, kind_of, rows_of, shape_of, units_of
 from dlmexp.running.threads import core_seconds
 
 Batch = tuple[Cell, ...]
@@ -67,7 +67,7 @@ def measured_pace(
     times a step of a batch with so many features."""
     timer = timer or (lambda batch, features: timed_step(batch, features, device))
     key = device_key(device)
-    known = remembered().get(key)
+    known = _remembered(device)
     began = perf_counter()
     pace = known or base_pace(device)
     seconds: dict[str, float] = defaultdict(float)
@@ -175,8 +175,8 @@ def base_pace(device: str) -> Pace:
     column = max(0.0, found[wide] - found[small]) / max(1, wide[2] - small[2])
     latency = max(found[small] - column * small[2], 1e-6)
     rest = found[large] - latency - column * large[2]
-    per_unit = max(rest, 0.1 * found[large]) / units_of(_joint(large[1], large[2]), large[0], large[1])
-    return Pace(latency, per_unit, column)
+    units = units_of(_joint(large[1], large[2]), large[0], large[1], CELL_ROWS[device])
+    return Pace(latency, max(rest, 0.1 * found[large]) / units, column, cell_rows=CELL_ROWS[device])
 
 
 def _joint(n: int, M: int) -> Cell:
@@ -232,7 +232,13 @@ def remembered() -> dict[str, Pace]:
 
 def known_pace(device: str) -> Pace:
     """What is remembered of this device; measured, in a second or so, if it is nothing."""
-    return remembered().get(device_key(device)) or base_pace(device)
+    return _remembered(device) or base_pace(device)
+
+
+def _remembered(device: str) -> Pace | None:
+    """Of this device, unless what was measured was divided into latency and work in another way."""
+    pace = remembered().get(device_key(device))
+    return None if pace is None or pace.cell_rows != CELL_ROWS[device] else pace
 
 
 def remember(key: str, pace: Pace) -> None:

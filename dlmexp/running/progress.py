@@ -186,7 +186,7 @@ class Progress(ABC):
     def halved(self, cells: int) -> None:
         """A batch did not fit into memory and is split in two."""
         self.batches += 1
-        self.show(f"  out of memory with {cells} cells at once: going on with half as many")
+        self.show(f"  out of memory with {counted(cells, 'cell')} at once: going on with half as many")
 
 
 def described(cells: tuple[Cell, ...]) -> str:

@@ -7,6 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from dlmexp.console import counted, wide_console
+from dlmexp.paths import in_folder
 from dlmexp.plan.cell import SHARED, Candidates, Cell
 from dlmexp.records.manifest import manifest
 from dlmexp.records.schema import Record
@@ -24,7 +25,7 @@ UNITS = {  # of the metrics
 }
 NORMALISED = (
     "targets of {datasets} are scaled to variance 1: mse times y_std squared and nll plus log(y_std) are in their own "
-    "units ('dlmexp collect' writes y_std)"
+    "units (`{collect}` writes y_std)"
 )
 
 
@@ -36,29 +37,32 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     cells = {cell.key: cell for some in candidates for cell in some.cells}
     records = _records(cells, store)
     selections = _selections(candidates, records)
+    collect = in_folder("dlmexp collect", store.root)
     if selections:
         chosen = selected_table(selections, table(records.values()))
         lines = _lines(chosen)
         if 0 < lines.row_count <= MOST_LINES:
             console.print(lines)
-            for line in _units(chosen):
+            for line in _units(chosen, collect):
                 console.print(line, highlight=False, soft_wrap=True)
         elif lines.row_count:
-            console.print(f"{lines.row_count} results: 'dlmexp collect' writes them as a table", highlight=False)
+            many = f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table"
+            console.print(many, highlight=False, soft_wrap=True)
     _print_incomplete(candidates, records)
     if at_limit := _stopped_at_limit(candidates, records):
         console.print(at_limit, highlight=False, soft_wrap=True)
     done = sum(record.done for record in records.values())
     failed, missing = len(records) - done, len(cells) - len(records)
     console.print(
-        f"{done} of {len(cells)} cells done, {failed} failed"
+        f"{done} of {counted(len(cells), 'cell')} done, {failed} failed"
         + (f", {missing} without a record" if missing else "")
         + f"; records in {store.records}",
         highlight=False,
         soft_wrap=True,
     )
     if failed:
-        console.print("see them with 'dlmexp status --failed', run them again with retry_failed=true", highlight=False)
+        see = in_folder("dlmexp status --failed", store.root)
+        console.print(f"`{see}` lists them, retry_failed=true runs them again", highlight=False, soft_wrap=True)
     return 1 if failed or missing else 0
 
 
@@ -162,13 +166,14 @@ def _metrics(chosen: pd.DataFrame) -> list[str]:
     return [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
 
 
-def _units(chosen: pd.DataFrame) -> list[str]:
-    """What the numbers of the table are, and of which data they are on a normalised scale."""
+def _units(chosen: pd.DataFrame, collect: str) -> list[str]:
+    """What the numbers of the table are, and of which data they are on a normalised scale. `collect`: the command that
+    writes them with their scale."""
     what = "; ".join(UNITS[metric] for metric in _metrics(chosen))
     by = " or ".join(str(name).replace("_", " ") for name in dict.fromkeys(chosen["selected_by"]))
     said = [f"mean±standard deviation over seeds; beta: selected by {by}, of each seed where they differ; {what}"]
     scaled = sorted(chosen.loc[chosen["task"] == "regression", "dataset"].unique())
-    return said + ([NORMALISED.format(datasets=", ".join(scaled))] if scaled else [])
+    return said + ([NORMALISED.format(datasets=", ".join(scaled), collect=collect)] if scaled else [])
 
 
 def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> str:

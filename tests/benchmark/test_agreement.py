@@ -69,6 +69,21 @@ def test_cells_that_stop_by_their_rule_are_counted(tmp_path):
     assert found["the same where there may be no minimiser, of 2 fits"] == 0
 
 
+def test_the_limit_is_for_cells_that_stopped_by_their_rule(tmp_path, capsys):
+    """Where a fit was cut off at its limit of iterations, its value is not that of a minimiser."""
+    for name, shift in (("one", 0.0), ("other", 0.1)):
+        store = Store(tmp_path / name)
+        for each in CELLS:
+            cut = each is CELLS[0]
+            record = fit(each, nll=0.5 + cut * shift, error=0.1)
+            store.write(replace(record, result=replace(record.result, converged=not cut, note="none" if cut else None)))
+    found = values(tmp_path / "one", tmp_path / "other")
+    assert found["test NLL within 0.0001"] == 75
+    assert found["the same, of 3 cells that stopped by their rule in both"] == 100
+    assert main([str(tmp_path / "one"), str(tmp_path / "other")]) == 0
+    assert "NOT MET" not in capsys.readouterr().out
+
+
 def test_shares_by_dataset_and_method_and_by_beta(tmp_path):
     cells = [cell("banana"), *(replace(cell("ringnorm"), objective="log_dlm", beta=beta) for beta in (2.0, 0.05, 0.0))]
     for name, shift in (("one", 0), ("other", 2e-4)):

@@ -1,10 +1,12 @@
 """`dlmexp benchmark gpu` at small sizes on a CPU: its measurements, not their values."""
 
-from subprocess import CompletedProcess
+import os
+import sys
 
 import pytest
 import torch
 
+from dlmexp.benchmark import whole_paper
 from dlmexp.benchmark.gpu import COLUMNS, block, main, shape_row
 from dlmexp.benchmark.gpytorch_model import SparseGP, gpytorch_step
 from dlmexp.benchmark.shapes import Shape
@@ -104,9 +106,24 @@ def test_a_bounded_run_is_counted(tmp_path, monkeypatch):
     assert len(list((tmp_path / "results" / "records").glob("*/*.json"))) == 6
     with pytest.raises(UserError, match="name a folder that is empty"):
         run_paper("cpu", 5, kept=tmp_path / "results", words=words)
-    monkeypatch.setattr("subprocess.run", lambda command, **_: CompletedProcess(command, 2))
+    assert "6 of 6 cells done" in (tmp_path / "results" / "run.log").read_text()
+    monkeypatch.setattr("dlmexp.benchmark.whole_paper._followed", lambda *_: (2, ""))
     with pytest.raises(UserError, match=r"experiment=papper .* exit code 2"):
         run_paper("cpu", 5, words=["experiment=papper"])
+
+
+@pytest.mark.processes
+def test_what_a_run_says_of_time_and_memory_is_shown(tmp_path, capsys):
+    lines = [
+        "banana: 3 batches of 12 cells: about 9 min (7 to 12)",
+        "a batch",
+        "  out of memory with 4 cells at once: x",
+    ]
+    command = [sys.executable, "-c", f"print({chr(10).join(lines)!r})"]
+    code, said = whole_paper._followed(command, os.environ, tmp_path / "new")
+    assert (code, said.splitlines()) == (0, lines)
+    assert capsys.readouterr().out.splitlines() == [f"the run: {line.strip()}" for line in (lines[0], lines[2])]
+    assert (tmp_path / "new" / "run.log").read_text() == said
 
 
 def test_without_a_gpu_it_is_one_sentence(monkeypatch):

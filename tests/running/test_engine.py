@@ -223,9 +223,9 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
     other.announce(cell.key for cell in first)
     order, waited, plain = [], [], Engine._batch
 
-    def noting(self, batch, pending):
-        order.append(batch)
-        yield from plain(self, batch, pending)
+    def noting(self, flight):
+        order.append(flight.batch)
+        yield from plain(self, flight)
 
     def leaves(seconds):
         assert seconds == module.POLL_SECONDS

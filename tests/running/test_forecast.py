@@ -94,6 +94,32 @@ def test_the_time_left_follows_the_speed_of_this_run(clock, slowness):
     assert one.seconds_left() == pytest.approx(slowness * 0.9 * total, rel=0.1)
 
 
+def test_where_batches_share_a_device_the_first_of_them_decide_little(clock):
+    """Three times slower than expected at first, then as expected: the time left does not overshoot by more than half
+    when a twentieth is done, and is as expected at the end; a run that stays slow is seen to be."""
+    batches = [cells(1, dataset=f"d{i}") for i in range(40)]
+    device = Capacity(2, 1e15, 1e18)
+    for slow, wanted in ((2, 1.0), (40, 3.0)):
+        clock[0] = 0.0
+        one = forecast(batches, capacity=device)
+        total = one.estimate().likely
+        for i, batch in enumerate(batches[:30]):
+            clock[0] += (3 if i < slow else 1) * total / 40
+            one.finished(done(batch[0], 1000))
+            one._looked = None
+            if i == 1:
+                assert one.seconds_left() < 1.7 * 0.95 * total
+        assert one.seconds_left() == pytest.approx(wanted * total / 4, rel=0.25)
+
+
+def test_a_small_batch_beside_large_ones_tells_little_of_the_time(clock):
+    """Shares of the time are those of the schedule: five cells in step with a hundred are no quick success."""
+    large, small = cells(100), cells(5, dataset="other")
+    one = forecast([large, small], capacity=Capacity(2, 1e15, 1e18))
+    together = one.estimate().likely
+    assert one.planned[small[0].key].seconds * 5 * 1000 > 0.3 * together
+
+
 def test_cells_that_need_fewer_iterations_shorten_what_is_left(clock):
     batches = [cells(40)]
     one, other = forecast(batches), forecast(batches)
@@ -101,9 +127,9 @@ def test_cells_that_need_fewer_iterations_shorten_what_is_left(clock):
         one.finished(done(cell, 1000))
         other.finished(done(cell, 200))
     # At the same speed: each took what its iterations cost.
-    clock[0] = one._done
+    clock[0] = sum(one._done.values())
     usual = one.seconds_left()
-    clock[0] = other._done
+    clock[0] = sum(other._done.values())
     short = other.seconds_left()
     assert short < 0.6 * usual
 

@@ -18,11 +18,11 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 
 def _flight(lanes, cells):
-    return InFlight(cells, cells, iter(()), lanes.take())
+    return InFlight(cells, cells, lanes.take())
 
 
 def _of(cells):
-    return InFlight(cells, cells, iter(()), Lane(torch.device("cpu")))
+    return InFlight(cells, cells, Lane(torch.device("cpu")))
 
 
 def test_one_at_a_time_on_a_cpu():

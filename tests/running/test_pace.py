@@ -82,6 +82,12 @@ def test_a_new_kind_is_timed_beside_what_is_remembered():
     assert found.covered == 1
 
 
+def test_a_pace_of_another_division_into_latency_and_work_is_measured_again(monkeypatch):
+    assert not measure(Timer(2.0)).remembered
+    monkeypatch.setitem(module.CELL_ROWS, "cpu", 7.0)
+    assert not measure(Timer(2.0)).remembered
+
+
 def test_time_for_trials_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "TRIAL_SECONDS", 0.0)
     timer = Timer(2.0)

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from dlmexp.errors import UserError
+from dlmexp.plan.batches import entries_of
 from dlmexp.running.engine import Engine
+from dlmexp.running.lanes import Lanes
 from dlmexp.running.schedule import Capacity
 from tests.support.engines import Sweep
 
@@ -20,11 +22,11 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     sweep = Sweep(tmp_path, tiny)
     tried, plain = [], Engine._batch
 
-    def small(self, batch, pending):
-        tried.append(len(pending))
-        if len(pending) > 2:
+    def small(self, flight):
+        tried.append(len(flight.pending))
+        if len(flight.pending) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        yield from plain(self, batch, pending)
+        yield from plain(self, flight)
 
     monkeypatch.setattr(Engine, "_batch", small)
     found = sweep.run()
@@ -36,7 +38,7 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
 
 
 def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
-    def never(self, batch, pending):
+    def never(self, flight):
         yield from ()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -50,9 +52,9 @@ def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, mo
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
     order, plain = [], Engine._batch
 
-    def noting(self, batch, pending):
-        order.append((batch[0].n, batch[0].variant))
-        yield from plain(self, batch, pending)
+    def noting(self, flight):
+        order.append((flight.batch[0].n, flight.batch[0].variant))
+        yield from plain(self, flight)
 
     monkeypatch.setattr(Engine, "_batch", noting)
     assert {record.status for record in sweep.run().values()} == {"done"}
@@ -64,13 +66,13 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, 
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
     events, plain = [], Engine._batch
 
-    def second_too_large(self, batch, pending):
-        n = batch[0].n
+    def second_too_large(self, flight):
+        n = flight.batch[0].n
         events.append(("begins", n))
         yield from [None] * (3 if n == 20 else 1)  # it is in flight when the other one fails
         if n == 30 and events == [("begins", 20), ("begins", 30)]:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        yield from plain(self, batch, pending)
+        yield from plain(self, flight)
         events.append(("ends", n))
 
     monkeypatch.setattr(Engine, "_batch", second_too_large)
@@ -79,3 +81,40 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, 
     assert [line for line in sweep.progress.lines if "memory" in line] == [
         "  out of memory with 2 batches at once: going on with fewer of such a size"
     ]
+
+
+def test_a_batch_starts_when_cells_have_left_another(tmp_path, tiny, monkeypatch):
+    sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
+    first, _ = sweep.plan().batches
+    monkeypatch.setattr("dlmexp.running.lanes.capacity", lambda device: Capacity(2, entries_of(first), 1e12))
+    events, plain = [], Engine._batch
+
+    def shrinking(self, flight):
+        events.append(("begins", flight.batch[0].n))
+        yield from [None] * 3  # the other one could start by now
+        events.append("one leaves")
+        self.lanes.hold(flight, len(flight.pending) - 1)
+        yield from [None] * 2
+        yield from plain(self, flight)
+        events.append(("ends", flight.batch[0].n))
+
+    monkeypatch.setattr(Engine, "_batch", shrinking)
+    assert {record.status for record in sweep.run().values()} == {"done"}
+    assert events[:3] == [("begins", 20), "one leaves", ("begins", 30)]
+
+
+def test_the_engine_notes_which_cells_have_left(tmp_path, tiny, monkeypatch):
+    """And looks through the records only where there is room for another batch: once for each, and at the start."""
+    sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0.01"])
+    noted, looks, hold, keys = [], [], Lanes.hold, Engine._keys
+
+    def noting(self, flight, inside):
+        noted.append((flight.inside, inside))
+        hold(self, flight, inside)
+
+    monkeypatch.setattr(Lanes, "hold", noting)
+    monkeypatch.setattr(Engine, "_keys", lambda self: looks.append(1) or keys(self))
+    found = sweep.run()
+    assert len({record.result.iterations for record in found.values()}) > 1
+    assert any(0 < inside < before for before, inside in noted)
+    assert len(looks) == 1 + len(Sweep(tmp_path / "other", [*tiny, "training.binary.tolerance=0.01"]).plan().batches)

@@ -90,7 +90,7 @@ def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
     made.result.validation = {}
     store.write(made)
     assert summary(_candidates([PLAIN]), store) == 0
-    assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cells done")
+    assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cell done")
 
 
 def test_two_grids_of_one_method_are_told_apart(tmp_path, capsys):
