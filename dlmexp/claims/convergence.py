@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dlmexp import catalogue
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, made_by
 from dlmexp.claims.rules import Verdict, almost_all
+from dlmexp.console import counted
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 
@@ -33,7 +34,7 @@ def converged_share(results: Results) -> Iterator[Finding]:
     for (dataset, how, about), records in sorted(groups.items()):
         converged = sum(bool(record.result.converged) for record in records)
         failed = sum(not record.done for record in records)
-        words = f"{converged} of {len(records)} runs converged" + (f", {failed} failed" if failed else "")
+        words = f"{converged} of {counted(len(records), 'run')} converged" + (f", {failed} failed" if failed else "")
         yield Finding(
             about, almost_all(converged, len(records)), dataset, how, words=words,
             figures={"converged": converged, "runs": len(records)},

@@ -13,6 +13,7 @@ from dlmexp.claims.rules import AtSize, Verdict, by_size, every, opposite
 from dlmexp.claims.statistics import Comparison, Values, paired
 from dlmexp.claims.thresholds import MARGIN_SHARE, MIN_REPETITIONS
 from dlmexp.config import PARAMETERISATIONS
+from dlmexp.console import counted
 from dlmexp.figures import style
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
@@ -159,11 +160,12 @@ def finding(
     if measured and not several:
         verdict = Verdict.UNDECIDABLE
         most = max(one.comparison.repetitions for one in measured)
-        said.append(f"only {most} repetitions in common: too few to judge")
+        said.append(f"only {counted(most, 'repetition')} in common: too few to judge")
     elif verdict is Verdict.UNDECIDABLE and margins:
         said.append(margins.missing)
     if measured and (lost := sum(one.lost for one in evidence)):
-        said.append(f"{lost} repetitions failed or are not finite and are left out")
+        be = "is" if lost == 1 else "are"
+        said.append(f"{counted(lost, 'repetition')} failed or {be} not finite and {be} left out")
     return Finding(
         about, verdict, dataset, parameterisation, measured, words="; ".join(said),
         sizes=sizes if sizes.states else None, repetitions=_fewest(measured),

@@ -22,7 +22,8 @@ class Judgement:
     claim: Claim
     findings: list[Finding]
     by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation -> verdict
-    setting: Setting = PLAIN  # of the records it was judged by
+    results: Results  # ... that it was judged by, and their setting
+    setting: Setting = PLAIN
 
     def on(self, basis: str) -> Verdict:
         """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
@@ -57,8 +58,8 @@ class Judgement:
 
     @property
     def commands(self) -> list[str]:
-        """What made the records."""
-        return list(dict.fromkeys(command for found in self.judged for command in found.commands))
+        """What made the records; given again, it goes on with their folder."""
+        return [*map(self.results.command, dict.fromkeys(one for found in self.judged for one in found.commands))]
 
     @property
     def missing(self) -> list[str]:
@@ -70,7 +71,7 @@ class Judgement:
                 # Most experiments run the whitened q alone: the other is an override away.
                 how = f" parameterisation=[{found.parameterisation}]" if found.dataset in done else ""
                 commands |= dict.fromkeys(command + how for command in self._commands_for(found.dataset))
-        return list(commands)
+        return [*map(self.results.command, commands)]
 
     def _commands_for(self, dataset: str) -> list[str]:
         fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
@@ -200,4 +201,4 @@ def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judge
             for how in (PARAMETERISATIONS if claim.both else PARAMETERISATIONS[:1])
         }
         by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
-    return Judgement(claim, findings, by_basis, setting)
+    return Judgement(claim, findings, by_basis, results, setting)

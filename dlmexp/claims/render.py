@@ -8,8 +8,8 @@ JSON is a list of claims, in the order of their numbers:
     protocols          protocol -> verdict, basis (what the verdict rests on), paper and stand_in (the verdicts on the
                        paper's data and on stand-ins), parameterisations (the same by parameterisation of q, where it
                        matters), difference (what they change, in words), data, repetitions (fewest, most), commands
-                       that made the records, missing (commands that would make more), and findings: each part with
-                       about, verdict, dataset, stands_for, parameterisation, words, counts (of sizes, in words), sizes
+                       for the records, missing (commands that would make more), and findings: each part with about,
+                       verdict, dataset, stands_for, parameterisation, words, counts (of sizes, in words), sizes
                        (n -> supported, contradicted, undecided, neither, no margin, perhaps contradicted),
                        repetitions, figures, comparisons (a paired test each, with its n), commands
 """
@@ -169,8 +169,8 @@ def _details(one: Judgement) -> list[str]:
     lines += [f"      {found.verdict}: {_part(one, found)}".rstrip() for found in one.judged]
     if one.difference:
         lines.append(f"      {one.difference}")
-    if one.commands and one.repetitions[1]:
-        lines.append(f"      {repetitions_words(one)} repetitions; made by: {'; '.join(one.commands)}")
+    if one.commands and (words := repetitions_words(one)):
+        lines.append(f"      {words} repetition{'' if words == '1' else 's'}; commands: {'; '.join(one.commands)}")
     return lines + [f"      not run: {command}" for command in one.missing]
 
 
@@ -233,7 +233,7 @@ def _markdown_details(one: Judgement) -> list[str]:
     if one.difference:
         lines += ["", _cell(one.difference)]
     if one.commands:
-        lines += ["", "Records made by: " + ", ".join(f"`{command}`" for command in one.commands)]
+        lines += ["", "Commands for these records: " + ", ".join(f"`{command}`" for command in one.commands)]
     if one.missing:
         lines += ["", "Not run: " + ", ".join(f"`{command}`" for command in one.missing)]
     return lines

@@ -11,6 +11,7 @@ from dlmexp.claims.evidence import Evidence, compared, each, finding, margins, p
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, all_parts, made_by
 from dlmexp.claims.rules import Verdict, better, between
 from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO
+from dlmexp.console import counted
 from dlmexp.figures import style
 from dlmexp.records.results import Results, records_of
 from dlmexp.records.schema import Record
@@ -131,7 +132,7 @@ def _about_one(results: Results, records: list[Record], name: str, samples: int,
     )  # fmt: skip
     if means:
         found.figures = {"mean": mean}
-        found.words = f"mean {mean:.3g} over {len(means)} repetitions"
+        found.words = f"mean {mean:.3g} over {counted(len(means), 'repetition')}"
     return found
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from dlmexp.claims.thresholds import ALPHA
+from dlmexp.console import counted
 
 Values = dict[Any, float]  # (size or other setting, seed) -> value; lower is better
 
@@ -47,7 +48,7 @@ class Comparison:
         effect = f"{self.effect:.2g}" if math.isfinite(self.effect) else "∞"
         return (
             f"{self.ours:.4g} against {self.rival:.4g} (difference {self.difference:+.3g}, p = {self.p:.2g}, "
-            f"d = {effect}, {self.repetitions} repetitions)"
+            f"d = {effect}, {counted(self.repetitions, 'repetition')})"
         )
 
 

@@ -10,6 +10,7 @@ from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, all_parts, m
 from dlmexp.claims.nonconjugate import BASELINES, DLM, methods_evidence
 from dlmexp.claims.rules import AtSize, Verdict, any_of, every, most, no_worse
 from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.console import counted
 from dlmexp.figures import style
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
@@ -33,7 +34,7 @@ def small_betas(results: Results) -> Iterator[Finding]:
                 cases, below = cases + len(medians), below + under
                 repetitions |= {count for _, count in medians}
                 records += evidence.records
-                said.append(f"{style.of_method(method).label} at {under} of {len(medians)} sizes")
+                said.append(f"{style.of_method(method).label} at {under} of {counted(len(medians), 'size')}")
             yield Finding(
                 "for most methods and sizes a β < 1 is selected", most(below, cases), place, how,
                 figures={"below": below, "cases": cases} if cases else {},

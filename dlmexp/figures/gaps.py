@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dlmexp import catalogue
+from dlmexp.console import counted
 from dlmexp.data.splits import known_sizes
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.series import Series
@@ -47,7 +48,7 @@ def gaps(panel: Panel, series: list[Series]) -> list[Gap]:
     run = [int((one.points["repetitions"] + one.points["failed"]).min()) for one in drawn]
     if min(run) < expected:
         where = " at some points" if max(run) > min(run) else ""
-        what.append(f"{min(run)} of {expected} repetitions{where}")
+        what.append(f"{min(run)} of {counted(expected, 'repetition')}{where}")
     return [Gap(panel.dataset, text, command) for text in what]
 
 
@@ -60,10 +61,10 @@ def caveats(series: list[Series]) -> list[str]:
         label, points = one.line.look.label, one.points
         if (failures := int(points["failed"].max())) > 0:
             found.append(
-                f"{label}: up to {failures} repetitions of a point failed or are not finite, and are not averaged"
+                f"{label}: up to {counted(failures, 'repetition')} of a point failed or not finite, and not averaged"
             )
         if "failed_candidates" in points and (failed := int(points["failed_candidates"].sum())):
-            found.append(f"{label}: {failed} candidate cells failed; beta is selected among the others")
+            found.append(f"{label}: {counted(failed, 'candidate cell')} failed; beta is selected among the others")
         if "fewest_candidates" in points and (points["fewest_candidates"] < points["most_candidates"]).any():
             found.append(f"{label}: beta is selected from an incomplete grid in some repetitions")
     return found

@@ -109,8 +109,7 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
                     + run_words(asked, panel.experiment, panel.dataset, kind)
                 )
             )
-            command = commands[index] + (_folder("results=", results) if commands[index] else "")
-            missing |= {Gap(where, gap.what, command): None for gap in gaps(panel, one)}
+            missing |= {Gap(where, gap.what, results.command(commands[index])): None for gap in gaps(panel, one)}
             warnings |= dict.fromkeys(f"{where}: {text}" for text in caveats(one))
             if said := _said(panel, kind, one, drawing):
                 settings[where] = said
@@ -146,18 +145,12 @@ def _left_out(drawing: Drawing, results: Results, settled: list[Settled]) -> lis
             said = Setting(setting.protocol) if setting == usual else setting
             changed = experiment_of(setting, records.at_hand[setting][0]) is None
             keys.setdefault((said, words, changed), set()).update(several - shown)
-    folder = _folder("--results ", results)
+    plot = f"dlmexp plot {drawing.figure.id}"
     return [
-        LeftOut(setting, len(several), changed, words, f"dlmexp plot {drawing.figure.id} {words}".rstrip() + folder)
+        LeftOut(setting, len(several), changed, words, results.command(f"{plot} {words}".rstrip()))
         for (setting, words, changed), several in keys.items()
         if several
     ]
-
-
-def _folder(option: str, results: Results) -> str:
-    """What a command needs for the records of a folder: nothing if it is the one that commands use anyway."""
-    root = results.store.root.as_posix()
-    return "" if root == "results" else f" {option}{shlex.quote(root)}"
 
 
 def _against(panel: Panel) -> str:

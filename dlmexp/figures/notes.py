@@ -38,6 +38,8 @@ def notes_below(drawn: Drawn) -> list[str]:
     if not points:
         return []
     notes = [drawn.drawing.figure.caption]
+    if drawn.drawing.only:
+        notes.append(f"Only records with {', '.join(drawn.drawing.only)}.")
     kinds = {panel.kind for panel in drawn.drawing.panels}
     counts = sorted({int(c) for one in points for c in one.points["repetitions"] if c > 0})
     if kinds == {"histogram"}:

@@ -67,6 +67,12 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         chosen += own_drawings(several, own_datasets(several), parameterisation)
     if methods := by.get("method"):
         chosen = [of_methods(drawing, methods) for drawing in chosen]
+    only = tuple(
+        f"{name} = {' or '.join(values)}" + (" of methods that have one to choose" if name == "beta" else "")
+        for name, values in by.items()
+        if name not in ("dataset", "method")
+    )
+    chosen = [replace(drawing, only=only) for drawing in chosen]
     if request.compare_protocols and len(names := _protocols(several)) > 1:
         chosen = [side_by_side(drawing, names) for drawing in chosen]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]

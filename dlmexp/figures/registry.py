@@ -14,5 +14,6 @@ def find(ids: list[str]) -> list[Figure]:
     """The figures with these ids, each once; all of them where none is named."""
     for name in ids:
         if name not in FIGURES:
-            raise UserError(f"there is no figure '{name}': {nearest(name, [*FIGURES.names(), PREDICTIONS])}")
+            known = nearest(name, [*FIGURES.names(), PREDICTIONS])
+            raise UserError(f"there is no figure '{name}': {known} (that of data of your own is own-NAME)")
     return [FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names())]

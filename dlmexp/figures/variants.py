@@ -40,6 +40,7 @@ class Drawing:
     preset: str = ""  # whose results it shows, if not those of whole experiments
     protocols: tuple[str, ...] = ()  # where protocols stand side by side: that of each panel
     options: tuple[str, ...] = ()  # of `dlmexp plot`, that lead to this drawing
+    only: tuple[str, ...] = ()  # the values that `--by` restricts its records to, in words
 
     @property
     def columns(self) -> int:
@@ -60,24 +61,25 @@ def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
 
 def restrict(results: Results, wanted: Mapping[str, list[str]]) -> Results:
     """The results with only the records that have one of the wanted values in each field, and what was asked for under
-    the wanted methods. `dataset` is ignored here: it selects panels."""
+    the wanted methods. A beta is wanted of methods that have one to choose: others, such as the ELBO, stay. `dataset`
+    is ignored here: it selects panels."""
     if methods := wanted.get("method"):
         present = {one.method for one in results.asked}
         for name in methods:
             if name not in present:
                 raise UserError(f"--by method={name}: it was not run; there are {', '.join(sorted(present))}")
         results = results.of_methods(methods)
-    kept = list(results.records.values())
     for name, values in wanted.items():
         if name in ("dataset", "method"):
             continue
-        of = {record.key: record.cell.flat().get(name) for record in kept}
-        present = {str(value) for value in of.values()}
-        kept = [record for record in kept if any(same(of[record.key], text) for text in values)]
+        of = {key: record.cell.flat().get(name) for key, record in results.records.items()}
+        kept = [results.records[key] for key, value in of.items() if any(same(value, text) for text in values)]
         if not kept:
-            known = ", ".join(sorted(present)[:12])
+            known = ", ".join(sorted({str(value) for value in of.values()})[:12])
             raise UserError(f"--by {name}={','.join(values)}: no record has this value; there are {known}")
-    return results.restricted(kept)
+        without = [one for one in results.asked if not catalogue.selects(one.method)] if name == "beta" else []
+        results = results.restricted(kept, without)
+    return results
 
 
 def on_datasets(figure: Figure, given: list[str], present: Mapping[str, str]) -> Drawing | None:

@@ -1,10 +1,12 @@
 """The records of each experiment as tables on disk, and all records as one pack."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
 from dlmexp.errors import UserError, nearest
+from dlmexp.paths import in_folder
 from dlmexp.records.files import write_atomically
 from dlmexp.records.manifest import Asked, Manifest, merged, read_manifests
 from dlmexp.records.pack import PATTERN, write_pack
@@ -12,8 +14,6 @@ from dlmexp.records.results import Results, read_results
 from dlmexp.records.selection import choices
 from dlmexp.records.settings import experiment_of
 from dlmexp.records.table import selected_table, table
-
-NO_RECORDS = "--results {results}: there are no records; start with 'dlmexp run'"
 
 
 def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, int]]:
@@ -55,7 +55,16 @@ def collect_pack(results: str, path: str, light: bool, new: bool = False, protoc
     if not records:
         raise UserError(f"--pack {path}: the packs in {results} have all records; there is nothing new")
     pairs = ((record, read.store.arrays(record)) for record in records)
-    return write_pack(Path(path), pairs, manifests, light, known=packed)
+    return write_pack(Path(path), pairs, manifests, light, known=packed, unselected=_unselected(kept))
+
+
+def _unselected(read: Results) -> set[str]:
+    """Keys of records of which no figure draws more than their metrics: all candidates are there, and another beta was
+    selected."""
+    complete = [one for one in read.choices if not one.missing]
+    selected = {record.key for one in complete for metric in ("nll", "mse") if (record := one.selected(metric))}
+    still_open = {record.key for one in read.choices if one.missing for record in one.records}
+    return {record.key for one in complete for record in one.records} - selected - still_open
 
 
 def _of_protocol(read: Results, protocol: str) -> Results:
@@ -84,5 +93,6 @@ def _cut_down(one: Manifest, asked: set[Asked]) -> Manifest:
 def _read(results: str) -> Results:
     found = read_results(results)
     if not found.records:
-        raise UserError(NO_RECORDS.format(results=results))
+        start = in_folder("dlmexp run", results)
+        raise UserError(f"--results {shlex.quote(results)}: there are no records; `{start}` makes some")
     return found

@@ -123,7 +123,7 @@ class Settings:
             value = cell.options.get(name, asked)  # a record without an option has the usual value
             listed = isinstance(asked, list) and value in asked
             yield f"estimator.{cell.estimator}.{name}", value, value if listed else asked
-        if selects_beta(part, cell.dataset) and catalogue.methods().get(one.method, {}).get("select", True):
+        if selects_beta(part, cell.dataset) and catalogue.selects(one.method):
             yield "beta", one.betas, catalogue.beta_rule("", setting.protocol)
         protocol = catalogue.entries("protocol").get(catalogue.of_preset(setting.protocol)[1], {})
         yield "selection", one.selection, protocol.get("selection", "reported")

@@ -20,7 +20,7 @@ from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import MAX_PACK_MEMBERS, pack_members
 from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import MIB
-from dlmexp.reading.json_text import json_value, typed_json
+from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import is_sealed, sealed, write_atomically
 from dlmexp.records.manifest import Manifest, merged
 from dlmexp.records.provenance import portable_command
@@ -29,13 +29,14 @@ from dlmexp.records.schema import FORMAT, Record, decoded, encoded
 PATTERN = "records*.tar.xz"
 MAX_RECORD = 16 * MIB
 RECORDS, MANIFESTS = "records.jsonl", "manifests.jsonl"
+RELIABILITY = "reliability_"  # how the names of arrays of reliability diagrams begin
 
 
 def read_record(line: bytes) -> Record:
     """The record of a sealed JSON object; `Unreadable` says what is wrong with one that is not sound."""
     if len(line) > MAX_RECORD:
         raise Unreadable(f"it has {len(line)} bytes, more than {MAX_RECORD}")
-    record = decoded(json_value(line))
+    record = decoded(line)
     if record.sha256 is None or not is_sealed(line, record.sha256):
         raise Unreadable("its checksum does not fit")
     return record
@@ -47,7 +48,7 @@ def hyperparameters(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _for_figures(name: str) -> bool:
-    return name in ("objective", "evaluated_at", "epochs") or name.startswith(("test_", "reliability_"))
+    return name in ("objective", "evaluated_at", "epochs") or name.startswith(("test_", RELIABILITY))
 
 
 def checked_arrays(content: bytes, record: Record) -> dict[str, np.ndarray]:
@@ -119,11 +120,13 @@ def write_pack(
     manifests: Iterable[Manifest],
     light: bool,
     known: Collection[str] = (),
+    unselected: Collection[str] = (),
 ) -> int:
     """Write records with their arrays, and count them. The objective of every iteration stays behind, except where the
     learning curve is what the cell is for. A `light` pack has what figures and claims need: no objectives at all, and
-    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again.
-    `known`: keys whose records are in other packs, which describe them."""
+    no hyperparameters of ELBO fits, so that fixed variants that go on from it fit their ELBO again;
+    nor reliability diagrams of the `unselected`, by their keys. `known`: keys of records in other packs, which describe
+    them."""
     lines, members, packed = [], [], set(known)
     for record, arrays in records:
         kept = dict(arrays)
@@ -131,6 +134,8 @@ def write_pack(
             kept.pop("objective", None)
         if light and record.part != "gradients":
             kept = {name: array for name, array in kept.items() if _for_figures(name)}
+            if record.key in unselected:
+                kept = {name: array for name, array in kept.items() if not name.startswith(RELIABILITY)}
         command = portable_command(record.made.command)
         record = msgspec.structs.replace(
             record,

@@ -13,6 +13,7 @@ import pandas as pd
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
+from dlmexp.paths import in_folder
 from dlmexp.records.comparison import Settings
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.schema import Record
@@ -42,18 +43,21 @@ class Results:
         self.records: dict[str, Record] = {record.key: record for record in records}
         self.asked = list(asked)
 
-    def restricted(self, keep: Iterable[Record]) -> "Results":
-        """The same results with only some of the records left.
+    def restricted(self, keep: Iterable[Record], whole: Iterable[Asked] = ()) -> "Results":
+        """The same results with only some of the records left, and those of the candidates that stay `whole`.
 
         Candidates of which some are left out (those at other betas) are cut down to the rest, a choice of its own; of
         all others, those that have no record yet are still missing.
         """
-        kept = {record.key: record for record in keep}
+        kept, untouched = {record.key: record for record in keep}, set(whole)
         left_out = self.records.keys() - kept.keys()
         asked = [
-            one if left_out.isdisjoint(one.keys) else replace(one, keys=tuple(filter(kept.get, one.keys)))
+            one
+            if one in untouched or left_out.isdisjoint(one.keys)
+            else replace(one, keys=tuple(filter(kept.get, one.keys)))
             for one in self.asked
         ]
+        kept |= {key: self.records[key] for one in untouched for key in one.keys if key in self.records}
         return Results(self.store, kept.values(), asked, self.label, self.origin)
 
     def keeping(self, several: Iterable[Choice]) -> "Results":
@@ -68,7 +72,12 @@ class Results:
         """The same results with only what was asked for under these methods."""
         asked = [one for one in self.asked if one.method in set(names)]
         keys = {key for one in asked for key in one.keys}
-        return Results(self.store, (r for key, r in self.records.items() if key in keys), asked, self.label)
+        records = (record for key, record in self.records.items() if key in keys)
+        return Results(self.store, records, asked, self.label, self.origin)
+
+    def command(self, command: str) -> str:
+        """A command of ours, so that it goes on with this folder."""
+        return in_folder(command, self.store.root)
 
     @cached_property
     def settings(self) -> Settings:
@@ -156,11 +165,12 @@ def records_of(several: Iterable[Choice]) -> list[Record]:
 
 def load(folder: str | Path, label: str = "") -> Results:
     """The results under `folder`; a folder without records is a mistake of the user's, said in a sentence."""
+    computes = in_folder("dlmexp run", folder)
     if not Path(folder).is_dir():
-        raise UserError(f"there is no folder '{folder}': name the one that `dlmexp run` wrote to with --results")
+        raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
     results = read_results(folder, label)
     if not results.records:
-        raise UserError(f"'{folder}' holds no records yet: `dlmexp run` computes some, --results names another folder")
+        raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results
 
 

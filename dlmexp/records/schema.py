@@ -5,6 +5,7 @@ default, which then stands for all records without it. Fields that this version 
 cell: there an unknown field changes what the record is about.
 """
 
+import contextlib
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -15,7 +16,7 @@ import numpy as np
 
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell, Count
-from dlmexp.reading.json_text import typed_value
+from dlmexp.reading.json_text import json_value, typed_json, typed_value
 
 FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
@@ -112,7 +113,17 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a record can't hold {value!r}")
 
 
-def decoded(values: Any) -> Record:
+def decoded(text: bytes) -> Record:
+    """The record of a JSON text of any known format; one of the present format takes half the time of others."""
+    with contextlib.suppress(Unreadable, ValueError):  # what is wrong with it is said below
+        record = typed_json(text, Record)
+        if record.format == FORMAT:
+            _check(record)
+            return record
+    return upgraded(json_value(text))
+
+
+def upgraded(values: Any) -> Record:
     """The record of a decoded JSON object of any known format."""
     version = values.get("format", 1) if isinstance(values, dict) else None
     if not isinstance(version, int):

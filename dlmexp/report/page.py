@@ -9,11 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from PIL import Image
 
-from dlmexp import __version__, catalogue
+from dlmexp import __version__
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
 from dlmexp.claims.render import changes, claim_by_claim, evidence_words, repetitions_words, summaries
 from dlmexp.claims.rules import Verdict
 from dlmexp.config import PARAMETERISATIONS
+from dlmexp.console import counted
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
 from dlmexp.figures.measure import Drawn
@@ -53,11 +54,11 @@ def pictures(results: Results) -> list[Picture]:
     for drawn in drawings:
         if drawn.empty:
             continue
-        panels = drawn.drawing.panels
-        runs = dict.fromkeys(p.command or catalogue.run_command(p.experiment, p.dataset) for p in panels)
+        runs = dict.fromkeys(results.command(command) for command in drawn.commands)
         source = _source(drawn)
         words = " --compare-protocols" if drawn.drawing.protocols else ""
-        found.append(Picture(drawn, source, list(runs), f"dlmexp plot {drawn.drawing.figure.id}{words}"))
+        plots = results.command(f"dlmexp plot {drawn.drawing.figure.id}{words}")
+        found.append(Picture(drawn, source, list(runs), plots))
     return found
 
 
@@ -85,6 +86,7 @@ def page(results: Results, folder: str) -> str:
     )
     environment.filters["number"] = number
     environment.filters["duration"] = duration
+    environment.filters["counted"] = counted
     table = rows(results)
     judged = judge_protocols(results)
     drawn = pictures(results)
@@ -101,6 +103,7 @@ def page(results: Results, folder: str) -> str:
         left_out=max(len(table) - MOST_ROWS, 0),
         metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
+        here=results.command,
     )  # fmt: skip
 
 

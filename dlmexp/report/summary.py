@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from dlmexp.records.clock import busy_seconds, spans
+from dlmexp.records.clock import Span, busy_seconds, spans
 from dlmexp.records.results import Results
 from dlmexp.records.schema import Record
 
@@ -17,10 +17,11 @@ class Overview:
     done: int
     failed: int
     datasets: list[str]
-    clock: float  # seconds in which at least one batch was in training, by device, added up
+    clock: float  # seconds in which at least one batch was in training, by device, added up: at least so many
     devices: int
     added: float  # seconds of the cells, added up: where batches share a device, each has its share of it
-    alone: int  # cells that had their device to themselves, ...
+    alone: int  # fits that had their device to themselves, ...
+    known: int  # ... of those that say so, ...
     unknown: int  # ... and those of a version that did not say
     first: str
     last: str
@@ -43,14 +44,22 @@ def overview(results: Results) -> Overview:
         done=sum(record.done for record in records),
         failed=sum(not record.done for record in records),
         datasets=sorted(results.tasks),
-        clock=sum(map(busy_seconds, by_device.values())),
+        clock=sum(map(_clock, by_device.values())),
         devices=len(by_device),
         added=sum(record.result.seconds or 0.0 for record in records),
         alone=sum(record.result.alone is True for record in records),
-        unknown=sum(record.result.alone is None for record in records),
+        known=sum(record.result.alone is not None for record in records),
+        unknown=sum(record.result.alone is None and record.cell.kind == "fit" for record in records),
         first=times[0] if times else "",
         last=times[-1] if times else "",
     )
+
+
+def _clock(batches: list[Span]) -> float:
+    """Seconds in which one device was in use. Batches that share it began earlier than their own seconds say; but the
+    shares that they had of it add up."""
+    shares = sum(r.result.seconds or 0.0 for batch in batches for r in batch.records if r.result.alone is not None)
+    return max(busy_seconds(batches), shares)
 
 
 def made_with(results: Results) -> list[tuple[list[str], int]]:

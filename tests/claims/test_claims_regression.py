@@ -23,13 +23,14 @@ def test_1_joint_log_dlm_lowest(judged) -> None:
 
 def test_1_says_what_was_not_run(judged) -> None:
     judgement = judged(1, fits("pol", "nll", JOINT))
+    folder = f"results={judgement.results.store.root}"
     assert judgement.missing == [
-        "dlmexp run experiment=reg-log dataset=sarcos",
-        "dlmexp run experiment=reg-log dataset=song",
+        f"dlmexp run experiment=reg-log dataset=sarcos {folder}",
+        f"dlmexp run experiment=reg-log dataset=song {folder}",
     ]
     assert judgement.data == ["pol"]
     assert judgement.repetitions == (5, 5)
-    assert judgement.commands == ["dlmexp run experiment=made-up"]
+    assert judgement.commands == [f"dlmexp run experiment=made-up {folder}"]
 
 
 def test_1_stand_ins_are_judged_apart_and_labelled(judged) -> None:
@@ -66,7 +67,7 @@ def test_1_failed_repetitions_are_counted(judged) -> None:
     records = [*fits("pol", "nll", JOINT, seeds=4), failed(method_cell("joint_log_dlm", "pol", seed=4, beta=2.0))]
     (found,) = on(judged(1, records), "pol")
     assert found.verdict is HOLDS
-    assert "1 repetitions failed" in found.words
+    assert "1 repetition failed" in found.words
 
 
 def test_2_fixed_log_dlm_lowest_on_cadata(judged) -> None:

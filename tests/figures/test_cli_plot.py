@@ -15,7 +15,10 @@ import pytest
 from dlmexp import catalogue
 from dlmexp.cli import plot
 from dlmexp.errors import UserError
+from dlmexp.figures.notes import notes_below
+from dlmexp.figures.plot import Request, measured
 from dlmexp.figures.registry import FIGURES
+from dlmexp.records.results import load
 from tests.support.made_up import cell, fill, sweep
 
 FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
@@ -210,3 +213,23 @@ def test_one_method_alone(tmp_path: Path, capsys) -> None:
     assert not re.search("β-ELBO|DLM", capsys.readouterr().out)
     with pytest.raises(UserError, match="--by method=elbow: it was not run; there are beta_elbo, elbo"):
         run("class-log", "--by", "method=elbow", "--results", str(tmp_path))
+
+
+def test_a_beta_is_chosen_of_methods_that_have_one(tmp_path: Path, capsys) -> None:
+    """The ELBO has beta = 1 by definition: it stays, and its fit does not come back as a candidate of beta-ELBO."""
+    fill(tmp_path, sweep("banana", FOUR, [100], range(3), 3))
+    grid = [100 / 3**k for k in range(3)]
+    assert run("class-log", "--by", f"beta={grid[1]}", "--results", str(tmp_path), "--format", "png") == 0
+    said = capsys.readouterr().out
+    assert "no ELBO" not in said
+    (csv,) = (tmp_path / "figures").glob("class-log-beta=*.csv")
+    numbers = pd.read_csv(csv, dtype={"betas": str}).query("dataset == 'banana'")
+    assert set(numbers["method"]) == set(FOUR)
+    for method, betas in zip(numbers["method"], numbers["betas"].str.split(), strict=True):
+        assert set(betas) == ({"1"} if method == "elbo" else {f"{grid[1]:.4g}"})
+    request = Request({"beta": [str(grid[1])], "seed": ["0", "1"]})
+    (drawn,) = measured([load(tmp_path)], ["class-log"], request)
+    said = f"Only records with beta = {grid[1]} of methods that have one to choose, seed = 0 or 1."
+    assert said in notes_below(drawn)
+    with pytest.raises(UserError, match="--by beta=17: no record has this value"):
+        run("class-log", "--by", "beta=17", "--results", str(tmp_path))

@@ -42,8 +42,8 @@ def test_failures_are_caveats_not_gaps(results) -> None:
     ]
     series = panel_series(PANEL, results(*done, failed(method_cell("elbo", "banana", n=100, seed=4))))
     assert not any("repetitions" in gap.what for gap in gaps(PANEL, series))
-    assert any("ELBO: up to 1 repetitions of a point failed" in text for text in caveats(series))
-    assert any("1 candidate cells failed" in text for text in caveats(series))
+    assert any("ELBO: up to 1 repetition of a point failed" in text for text in caveats(series))
+    assert any("1 candidate cell failed" in text for text in caveats(series))
 
 
 def test_an_incomplete_grid_is_a_caveat(results) -> None:

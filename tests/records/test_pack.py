@@ -145,6 +145,23 @@ def _selected(results):
                   for one in results.choices)  # fmt: skip
 
 
+def test_a_light_pack_has_reliability_diagrams_of_what_was_selected(asked_for, tmp_path):
+    """And of candidates that can't be selected from yet."""
+    store = Store(asked_for)
+    for record in list(store.all()):
+        if record.done:
+            store.write(record, {"reliability_p": np.ones(3), "test_nll": np.ones(2)})
+    collect_pack(str(asked_for), str(tmp_path / "target" / "records.tar.xz"), light=True)
+    packed = Store(tmp_path / "target")
+    arrays = {record.key: set(packed.arrays(record)) for record in packed.all() if record.done}
+    selected = {key for *_, key in _selected(read_results(asked_for)) if key is not None}
+    complete = {cell.key for some in CANDIDATES for cell in some.cells}
+    assert len(selected) == 2
+    assert len(complete) == 6
+    for key, names in arrays.items():
+        assert names == ({"test_nll"} if key in complete - selected else {"test_nll", "reliability_p"})
+
+
 @pytest.mark.parametrize("light", [False, True])
 def test_a_pack_alone_selects_what_the_folder_selects(asked_for, tmp_path, light):
     before = read_results(asked_for)

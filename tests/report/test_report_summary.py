@@ -24,6 +24,15 @@ def test_overview() -> None:
     assert (head.alone, head.unknown) == (0, 12)
 
 
+def test_batches_that_share_a_device_have_their_shares_of_its_time() -> None:
+    """Two batches of 3 s each, by their shares, that end at the same moment."""
+    records = [fit(cell(name, seed=seed), nll=0.1) for name in ("banana", "pol") for seed in range(3)]
+    for record in records:
+        record.result = replace(record.result, seconds=1.0, alone=False)
+    head = overview(Results(Store("nowhere"), records, asked(records)))
+    assert (head.clock, head.added, head.alone, head.known, head.unknown) == (6, 6, 0, 6, 0)
+
+
 def test_machines() -> None:
     assert [(values[0], count) for values, count in made_with(results())] == [("cpu", 11), ("NVIDIA", 1)]
 
