@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.results import Results as Records
 from dlmexp.records.table import selected_table
@@ -110,7 +111,7 @@ class Results:
 
     def __repr__(self) -> str:
         done = sum(record.done for record in self._records.records.values())
-        return f"Results('{self.folder}': {done} cells done, {len(self._records.records) - done} failed)"
+        return f"Results('{self.folder}': {counted(done, 'cell')} done, {len(self._records.records) - done} failed)"
 
 
 class TrainedModel:

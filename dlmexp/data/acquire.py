@@ -64,7 +64,8 @@ def _downloaded(entry: FileSpec, folder: Path, progress: ProgressFactory) -> Pat
 
 
 def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
-    """Copies a user's files to the data root; each is recognised by its name or its checksum. Returns the copies."""
+    """Copies a user's files to the data root; each is recognised by its name, checksum or content. Returns the
+    copies."""
     if loader_of(spec).drawn:
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
     matched = {}
@@ -99,7 +100,7 @@ def _is_valid(entry: FileSpec, root: Path) -> bool:
 
 
 def _recognise(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec]:
-    """The file of the spec that `path` is: by its name, else by its checksum, else by a pattern."""
+    """The file of the spec that `path` is: by its name, else by its checksum, a pattern of names, or its content."""
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
         if Path(entry.name).name == path.name:
@@ -110,8 +111,32 @@ def _recognise(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec]:
     for entry in entries:
         if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
             return str(Path(entry.name).parent / path.name), entry
-    names = dict.fromkeys(Path(entry.name).name for entry in entries)
-    raise UserError(f"{path} is none of the files of dataset '{spec.name}': {', '.join(names)}")
+    if (found := _by_content(spec, path)) is not None:
+        return found
+    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+    how = "its name, checksum and content" if spec.options.get("checks") else "its name and checksum"
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by {how}: {names}")
+
+
+def _by_content(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec] | None:
+    """The format in which `path`, whatever its name, holds the data of the spec; None if it does in none, or if the
+    spec has no checks that would tell."""
+    if not spec.options.get("checks"):
+        return None
+    single = [one for (one, *others) in file_groups(spec) if not others and one.package is None]
+    for entry in sorted(single, key=lambda one: not path.suffix or not one.name.endswith(path.suffix)):
+        name = entry.name.replace("*", path.stem, 1).replace("*", "")
+        if entry.pinned and mismatch(entry, path) is not None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            named = Path(folder) / Path(name).name  # formats are told by the ends of names
+            named.symlink_to(path.resolve())
+            try:
+                parse(spec, loader_of(spec), {name: named})
+            except UserError:
+                continue
+        return name, entry
+    return None
 
 
 def _parse_and_move(spec: DatasetSpec, root: Path, staged: dict[str, Path]) -> list[Path]:

@@ -15,7 +15,7 @@ from dlmexp.data.checks import check
 from dlmexp.data.checksums import cached_sha256, mismatch
 from dlmexp.data.folders import cache_folders
 from dlmexp.data.parsers.registry import TEST, Loader, Parsed, loader_of
-from dlmexp.data.raw_files import find_files, how_to_get
+from dlmexp.data.raw_files import data_command, find_files, how_to_get
 from dlmexp.data.schema import Schema, plain_schema
 from dlmexp.data.spec import DatasetSpec, Task, as_spec
 from dlmexp.errors import UserError
@@ -87,7 +87,8 @@ def verified_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
     for entry in spec.files:
         path = found.files.get(entry.name)
         if path is not None and entry.pinned and (problem := mismatch(entry, path, cached_sha256(path, root))):
-            raise UserError(f"dataset '{spec.name}': {problem}; remove it and run 'dlmexp data fetch {spec.name}'")
+            fetch = data_command(f"fetch {spec.name}", root)
+            raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
     if spec.loader == "table" and spec.options.get("test"):
         return found.files | {TEST: _existing(root / str(spec.options["test"]), "test", spec.options["test"])}
     return found.files

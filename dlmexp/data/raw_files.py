@@ -1,6 +1,7 @@
 """Which raw files of a dataset are present, which are missing, and how a user can get those."""
 
 import importlib.util
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlmexp.data.spec import DatasetSpec, FileSpec
+from dlmexp.paths import data_root
 
 Availability = Literal["ready", "partial", "missing", "drawn"]
 """All files present, some present, none present; or drawn from a definition, without files."""
@@ -73,15 +75,20 @@ def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
     missing = [entry for entry in found.missing if entry.package is None and "*" not in entry.name]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
     if any(all(entry.url for entry in entries) for entries in in_root):
-        commands.append(f"run 'dlmexp data fetch {spec.name}'")
+        commands.append(f"run `{data_command(f'fetch {spec.name}', root)}`")
     pages = sorted({entry.page for entries in in_root for entry in entries if entry.page})
     source = f" with files from {', '.join(pages)}" if pages else ""
-    commands.append(f"'dlmexp data import {spec.name} FILE...'{source}")
+    commands.append(f"`{data_command(f'import {spec.name} FILE...', root)}`{source}")
     if found.present:
         problem = f"has {', '.join(found.present)} but not {', '.join(entry.name for entry in missing)}"
     else:
         problem = f"has no {' or '.join(joined)}"
     return f"{root} {problem}: {', or '.join(commands)}"
+
+
+def data_command(words: str, root: Path) -> str:
+    """`dlmexp data fetch NAME`, with the data root where it is not the one that commands use anyway."""
+    return f"dlmexp data {words}" + ("" if root == data_root() else f" --data-root {shlex.quote(root.as_posix())}")
 
 
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:

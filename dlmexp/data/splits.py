@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from dlmexp import catalogue
+from dlmexp.console import counted
 from dlmexp.data.arrangement import Arrangement
 from dlmexp.errors import UserError, nearest
 
@@ -132,7 +133,9 @@ def resolve_size(size: int | str, pool: int) -> int:
         raise UserError(f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'")
     rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
     if not 1 <= rows <= pool:
-        raise UserError(f"size '{size}' means {rows} rows, but the training pool has {pool}: choose 1 to {pool}")
+        raise UserError(
+            f"size '{size}' means {counted(rows, 'row')}, but the training pool has {pool}: choose 1 to {pool}"
+        )
     return rows
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dlmexp.catalogue import stand_ins
+from dlmexp.console import counted
 from dlmexp.data import cache
 from dlmexp.data.dataset import cache_entry_name, load, verified_files
 from dlmexp.data.folders import cache_folders
@@ -67,7 +68,7 @@ def _shape_and_facts(spec: DatasetSpec, root: Path) -> tuple[tuple[int, int], Ma
 def _describe(facts: Mapping[str, Any]) -> list[str]:
     texts = []
     if parts := facts.get("parts"):
-        texts.append(f"{len(parts)} parts: " + ", ".join(f"{name} {rows}" for name, rows in parts.items()))
+        texts.append(f"{counted(len(parts), 'part')}: " + ", ".join(f"{name} {rows}" for name, rows in parts.items()))
     if "direction" in facts:
         texts.append(f"direction {facts['direction']}")
     if "dirs" in facts:

@@ -36,7 +36,13 @@ def from_arrow(name: str, column: "pa.ChunkedArray", file: str) -> np.ndarray:
         # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
         return pc.cast(column, pa.float64(), safe=False).to_numpy()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return column.to_numpy().astype(object)
+        try:  # dates as text: a CSV file has them so
+            dates = pc.cast(column, pa.timestamp("us"))
+        except pa.ArrowInvalid:
+            dates = None
+        if dates is None or dates.null_count == len(dates):
+            return column.to_numpy().astype(object)
+        column, kind = dates, dates.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return pc.cast(column, pa.timestamp("us"), safe=False).to_numpy().astype("datetime64[us]")
     raise UserError(
@@ -112,10 +118,9 @@ def refuse_stray_text(name: str, column: np.ndarray) -> None:
     row = next(number for number, value in enumerate(column, start=1) if value in others)
     shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + (", ..." if len(words) > 3 else "")
     called = f"{setting('na', *words)} calls that missing, " if len(words) <= MANY_WORDS else ""
-    rows = f"row{'s' if others.total() > 1 else ''}"
     raise UserError(
-        f"column '{name}' is text because of {shown} in {others.total()} {rows} (the first: row {row}); its other "
-        f"{numeric} values are numbers: {called}{setting('drop', name)} leaves the column out, "
+        f"column '{name}' is text because of {shown} in {counted(others.total(), 'row')} (the first: row {row}); its "
+        f"other {numeric} values are numbers: {called}{setting('drop', name)} leaves the column out, "
         f"{setting('categories', name)} takes each value as a category"
     )
 

@@ -10,6 +10,7 @@ from dlmexp.errors import UserError
 ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
 MANY = 0.1  # as a share of the rows: so many copies are no coincidence
 RARE = 10  # rows of a class
+NEARLY = 1e-3  # of the target's variance: what is left beside another copy of the target, rounded or with its own noise
 
 
 def counts_rows(column: np.ndarray) -> bool:
@@ -46,6 +47,18 @@ def rare_class(labels: tuple[str, str], y: np.ndarray) -> str | None:
     for label, rows in zip(labels, (int((y == 0).sum()), int((y == 1).sum())), strict=True):
         if rows < RARE:
             return f"class '{label}' has {counted(rows, 'row')}: not every training, validation and test set has some"
+    return None
+
+
+def alike_levels(name: str, levels: tuple[str, ...]) -> str | None:
+    """A warning if two levels of a category differ in capitals and spaces alone."""
+    first: dict[str, str] = {}
+    for level in levels:
+        if (other := first.setdefault(" ".join(level.split()).casefold(), level)) != level:
+            return (
+                f"column '{name}' has the levels '{other}' and '{level}', which count as different; write them in one "
+                "way if they are the same"
+            )
     return None
 
 
@@ -104,4 +117,7 @@ def _same_up_to_units(x: np.ndarray, y: np.ndarray) -> tuple[bool, str] | None:
     steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
     if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
         return False, "sorted by it, the target only rises or only falls"
+    rest = np.var(slope * x + offset - y) / np.var(y)
+    if rest < NEARLY:
+        return False, f"the target is about {slope:.4g} times it, which leaves {100 * rest:.2g} % of its variance"
     return None

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmexp.console import counted
 from dlmexp.data import cache
 from dlmexp.data.checksums import cached_sha256, mismatch
 from dlmexp.data.dataset import cache_entry_name, parse
@@ -34,7 +35,7 @@ def verify(spec: DatasetSpec, root: Path) -> CheckResult:
         entries = [entry for entry in spec.files if entry.name in checksums]
         verified = sum(_verify_file(entry, found.present[entry.name], checksums[entry.name]) for entry in entries)
         if found.state in ("partial", "missing") and not loader.drawn:
-            return CheckResult(spec.name, True, f"{_count(verified)}; incomplete, so not parsed")
+            return CheckResult(spec.name, True, f"{counted(verified, 'checksum')} verified; incomplete, so not parsed")
         parsed = parse(spec, loader, found.files)
     except UserError as error:
         return CheckResult(spec.name, False, str(error))
@@ -47,7 +48,7 @@ def verify(spec: DatasetSpec, root: Path) -> CheckResult:
         if (folder / name).exists() and (problem := _cache_problem(folder / name, checksum)):
             shutil.rmtree(folder / name, ignore_errors=True)
             return CheckResult(spec.name, False, f"cached arrays were wrong and have been removed: {problem}")
-    return CheckResult(spec.name, True, f"{_count(verified)}; {shape} parsed, checks pass")
+    return CheckResult(spec.name, True, f"{counted(verified, 'checksum')} verified; {shape} parsed, checks pass")
 
 
 def _verify_file(entry: FileSpec, path: Path, sha256: str) -> bool:
@@ -57,10 +58,6 @@ def _verify_file(entry: FileSpec, path: Path, sha256: str) -> bool:
     if problem := mismatch(entry, path, sha256):
         raise UserError(problem)
     return True
-
-
-def _count(verified: int) -> str:
-    return f"{verified} checksum{'s' if verified != 1 else ''} verified"
 
 
 def _cache_problem(folder: Path, checksum: str) -> str | None:

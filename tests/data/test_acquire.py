@@ -190,7 +190,7 @@ def test_import_refuses_unknown_and_invalid_files(tmp_path):
     (tmp_path / "other.dat").write_bytes(TABLE)
     (tmp_path / "toy.dat").write_bytes(b"1,2,x\n")
     root = tmp_path / "root"
-    with pytest.raises(UserError, match=r"none of the files of dataset 'toy': toy.dat"):
+    with pytest.raises(UserError, match=r"none of the files of dataset 'toy', by its name and checksum: toy.dat"):
         acquire.import_files(label_last(), root, [tmp_path / "other.dat"])
     with pytest.raises(UserError, match="no such file"):
         acquire.import_files(label_last(), root, [tmp_path / "nothing"])
@@ -202,6 +202,24 @@ def test_import_refuses_unknown_and_invalid_files(tmp_path):
     with pytest.raises(UserError, match="needs no file"):
         acquire.import_files(drawn, root, [tmp_path / "toy.dat"])
     assert all_files(root) == []
+
+
+def test_import_by_content(tmp_path):
+    """Whatever the file is called, and in whichever of the formats it is."""
+    x = np.loadtxt(io.BytesIO(TABLE), delimiter=",")[:, :2]
+    checks = {"x_mean": x.mean(0).tolist(), "x_std": x.std(0).tolist()}
+    files = (FileSpec("toy/toy.csv", group="a"), FileSpec("toy/toy.arff", group="b"), FileSpec("toy/c", "0" * 64))
+    spec = DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files, options={"checks": checks})
+    arff = b"@relation toy\n@attribute a real\n@data\n" + TABLE
+    for name, content, copy in (("mine.txt", TABLE, "toy.csv"), ("some.arff", arff, "toy.arff")):
+        (tmp_path / name).write_bytes(content)
+        root = tmp_path / f"root of {name}"
+        assert acquire.import_files(spec, root, [tmp_path / name]) == [root / "toy" / copy]
+        assert np.array_equal(load(spec, root).X, x)
+    (tmp_path / "other").write_bytes(TABLE.replace(b",3,", b",4,"))
+    with pytest.raises(UserError, match=r"by its name, checksum and content: toy.csv, toy.arff"):
+        acquire.import_files(spec, tmp_path / "root", [tmp_path / "other"])
+    assert not (tmp_path / "root").exists()
 
 
 def test_the_files_of_a_group_can_be_imported_one_by_one(tmp_path):

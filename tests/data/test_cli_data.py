@@ -92,7 +92,7 @@ def test_import_and_check(tmp_path, toy, capsys):
     (tmp_path / "root" / "toy" / "toy.dat").write_text("1,9\n")
     assert data("check", "toy", "--data-root", root) == 1
     assert "FAILED" in (out := capsys.readouterr().out)
-    assert "1 datasets checked in" in out
+    assert "1 dataset checked in" in out
     assert "1 failed" in out
 
 
@@ -124,8 +124,8 @@ def test_check_reports_the_number_of_datasets(tmp_path, toy, capsys):
     toy()
     assert data("check", "--data-root", str(tmp_path)) == 0
     assert "0 datasets checked in" in (out := capsys.readouterr().out)
-    assert "; 1 have no files there" in out
+    assert "; 1 other without files there" in out
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "toy.dat").write_bytes(TABLE)
     assert data("check", "--data-root", str(tmp_path)) == 0
-    assert f"1 datasets checked in {tmp_path}, all passed\n" in capsys.readouterr().out
+    assert f"1 dataset checked in {tmp_path}, all passed\n" in capsys.readouterr().out

@@ -56,11 +56,11 @@ def test_how_to_get_names_files_commands_and_pages(tmp_path):
     put(tmp_path, "a/1")
     text = how_to_get(fetched, find_files(fetched, tmp_path), tmp_path)
     assert "has a/1 but not a/2" in text
-    assert "dlmexp data fetch made_up" in text
+    assert f"`dlmexp data fetch made_up --data-root {tmp_path}`" in text
     by_hand = spec(FileSpec("b/1", page="http://page"))
     text = how_to_get(by_hand, find_files(by_hand, tmp_path), tmp_path)
     assert "fetch" not in text
-    assert "import made_up FILE...' with files from http://page" in text
+    assert f"import made_up FILE... --data-root {tmp_path}` with files from http://page" in text
 
 
 @pytest.mark.parametrize("name", ["a/1", "a/*.npz"])

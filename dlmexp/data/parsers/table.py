@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dlmexp.console import counted
 from dlmexp.data import table_columns as of
 from dlmexp.data.advice import setting
 from dlmexp.data.arrangement import Arrangement
@@ -15,7 +16,7 @@ from dlmexp.data.schema import Column, Label, Schema
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.table_files import read_table, table_suffix
 from dlmexp.data.table_options import TableOptions, table_options
-from dlmexp.data.traps import check_target, counts_rows, leaks, rare_class, repeated_rows
+from dlmexp.data.traps import alike_levels, check_target, counts_rows, leaks, rare_class, repeated_rows
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.arrays import read_npz
 
@@ -33,7 +34,7 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     chosen = _chosen(columns, options, target, path)
     columns, dropped, test_rows = _without_missing({target: columns[target]} | chosen | _by(columns, options), options,
                                                    test_rows, path, target)  # fmt: skip
-    left_out += [f"{dropped} rows with missing values (csv.missing=drop)"] if dropped else []
+    left_out += [f"{counted(dropped, 'row')} with missing values (csv.missing=drop)"] if dropped else []
     y, classes = of.labels(target, columns[target], spec.task)
     check_target(target, y)
     described: list[Column] = []
@@ -46,6 +47,7 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         described.append(added)
         arrays.append(values)
         warnings += _warnings(name, column, values, kinds[name], target, y, spec.task, name in options.columns)
+        warnings += filter(None, [alike_levels(name, added.levels)])
     labels = (_label(classes[0]), _label(classes[1])) if classes else None
     schema = Schema(target, tuple(described), labels, options.missing == "mean", options.sep, tuple(options.na))
     if not schema.features:
@@ -82,7 +84,9 @@ def _combined(path: Path, test: Path | None, options: TableOptions) -> tuple[Col
         if name not in below:
             if name in unused and name != options.target:
                 continue
-            raise UserError(f"csv.test={test or path}: it has no column '{name}'")
+            needed = name in (options.target, options.by)
+            advice = "" if needed else f"; {setting('drop', name)} leaves it out of {path.name} too"
+            raise UserError(f"csv.test={test or path}: it has no column '{name}'{advice}")
         if of.kind_of(column) != of.kind_of(below[name]):
             kinds = f"{of.kind_of(column)} in {path.name}, {of.kind_of(below[name])} in {(test or path).name}"
             raise UserError(f"column '{name}' holds {kinds}")

@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import feather
@@ -172,6 +173,9 @@ def test_a_column_that_gives_the_target_away(tmp_path, values):
     assert not loaded(path, drop=["cents"]).facts["warnings"]
     cube = loaded(written(path, values, cube=y**3))
     assert "the target only rises or only falls" in cube.facts["warnings"][0]
+    rounded = loaded(written(path, values, tax=(y / y.std()).round(1)))
+    assert "which leaves 0.0" in rounded.facts["warnings"][0]
+    assert not loaded(written(path, values, tax=(y / y.std()).round(0))).facts["warnings"]
     label = np.where(y > 0, "yes", "no")
     refused("column 'flag' gives", written(path, values, y=label, flag=np.where(y > 0, 7, 2)), "binary", "counts")
     refused("column 'word' gives", written(path, values, y=label, word=np.where(y > 0, "u", "v")), "binary", "counts")
@@ -186,6 +190,12 @@ def test_categories(tmp_path, values):
     dataset = loaded(path, drop=["name"], categories=["month"])
     assert dataset.facts["features"][-5:] == [f"month={k}" for k in range(2, 7)]
     assert dataset.facts["kinds"]["month"] == "category of 6 levels, base '1'"
+
+
+def test_levels_that_differ_in_capitals_or_spaces(tmp_path, values):
+    path = written(tmp_path / "t.csv", values, kind=np.resize(["flat", "House", "house "], ROWS))
+    (warning,) = loaded(path).facts["warnings"]
+    assert warning.startswith("column 'kind' has the levels 'House' and 'house ', which count as different")
 
 
 def test_large_numbers_as_categories_and_labels_stay_apart(tmp_path, values):
@@ -216,6 +226,15 @@ def test_dates_become_numbers_when_asked(tmp_path, values):
     assert loaded(path, drop=["when"]).facts["features"] == ["a", "b", "house", "day"]
 
 
+def test_dates_as_text_of_a_parquet_file_are_dates(tmp_path, values):
+    when = np.array([f"2020-{1 + k // 28:02d}-{1 + k % 28:02d}" for k in range(ROWS)], dtype=object)
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({**values, "when": when, "nothing": np.full(ROWS, None, dtype=object)}).to_parquet(path)
+    refused(r"column 'when' holds dates: csv.dates=\[when\] turns", path, drop=["nothing"])
+    assert loaded(path, dates=["when"], drop=["nothing"]).X[0, -1] == 18262
+    refused(r"column 'when' is a category with .* distinct values", path, drop=["nothing"], categories=["when"])
+
+
 def test_own_test_rows(tmp_path, values):
     path = written(tmp_path / "t.csv", values)
     other = written(tmp_path / "other.csv", {name: column[:25] + 0.5 for name, column in values.items()})
@@ -228,7 +247,7 @@ def test_own_test_rows(tmp_path, values):
         assert len(parts.validation) == 6  # 8 of 75 parts
     assert dataset.checksum != loaded(path).checksum
     other.write_text("a,b,day,y\n1,2,3,4\n")
-    refused("csv.test=.*other.csv: it has no column 'house'", path, test=str(other))
+    refused(r"csv.test=.*other.csv: it has no column 'house'; csv.drop=\[house\] leaves it", path, test=str(other))
     assert len(loaded(path, test=str(other), drop=["house"]).y) == ROWS + 1
     refused("csv.test=none.csv: there is no such file", path, test="none.csv")
 
