@@ -66,6 +66,11 @@ def methods() -> dict[str, dict[str, Any]]:
     return entries("method")
 
 
+def selects(method: str) -> bool:
+    """Whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
+    return methods().get(method, {}).get("select", True)
+
+
 def datasets() -> dict[str, dict[str, Any]]:
     return entries("dataset")
 

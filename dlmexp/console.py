@@ -2,16 +2,20 @@
 
 import re
 import sys
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from dlmexp.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LOG_WIDTH = 140
 
 
-def wide_console() -> Console:
+def wide_console() -> "Console":
     """A console as wide as the terminal; in a file or pipe, wide enough for our tables."""
+    from rich.console import Console  # which takes a while to load, and counts do not need
+
     return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
 
 
@@ -28,8 +32,8 @@ def speed(rate: float) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number with its noun: 0 cells, 1 cell, 2 cells, 3 batches."""
-    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
+    """A number with its noun: 0 cells, 1 cell, 2 cells, 3 batches, 4 processes."""
+    return f"{number} {what}" + ("" if number == 1 else "es" if what.endswith(("ch", "s")) else "s")
 
 
 def budget_seconds(budget: str | None) -> float | None:

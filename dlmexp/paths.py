@@ -1,6 +1,7 @@
 """Where things lie: the configuration that travels with the package, users' own, the data root."""
 
 import os
+import shlex
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -33,6 +34,15 @@ def _installed_conf_dirs() -> list[Path]:
 def data_root(given: str | os.PathLike[str] | None = None) -> Path:
     """The folder with one sub-folder per dataset: what the user named, else `DLMEXP_DATA`, else `./data`."""
     return Path(given or os.environ.get("DLMEXP_DATA") or "data")
+
+
+def in_folder(command: str, results: str | os.PathLike[str]) -> str:
+    """A command of ours that goes on with a results folder; as it is for the one that commands use anyway."""
+    program, _, words = command.partition(" ")
+    folder = Path(results).as_posix()
+    if program != "dlmexp" or folder == "results":
+        return command
+    return f"{command} {shlex.join([f'results={folder}'] if words.split()[0] == 'run' else ['--results', folder])}"
 
 
 def user_cache() -> Path:

@@ -46,9 +46,10 @@ def test_training_as_the_paper_does():
     assert {k: (t.lr, t.window, t.tolerance, t.max_iterations) for k, t in training.items() if k != "large"} == {
         "regression": (0.1, 50, 1e-4, 5000), "binary": (0.1, 20, 1e-4, 3000), "count": (0.1, 20, 1e-4, 3000),
     }  # fmt: skip
-    assert (training["regression"].minibatch, training["regression"].minibatch_lr) == (6000, 1e-3)
+    assert (training["regression"].minibatch, training["regression"].minibatch_lr) == (6000, 0.1)
     assert training["count"].estimator_lr == {"ups": 0.01}
-    assert (training["large"].minibatch, training["large"].epochs, training["large"].minibatch_lr) == (1000, 20, 1e-3)
+    large = training["large"]
+    assert (large.minibatch, large.epochs, large.max_iterations, large.minibatch_lr) == (1000, None, 39_100, 1e-3)
 
 
 def test_defaults():

@@ -22,6 +22,7 @@ def test_wide_where_there_is_no_terminal(capsys):
         (2, "cell", "2 cells"),
         (1, "batch", "1 batch"),
         (3, "batch", "3 batches"),
+        (4, "process", "4 processes"),
     ],
 )
 def test_counted(number, what, said):

@@ -23,6 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.cluster.cancelling import cancellable
     from dlmexp.cluster.scheduler import SchedulerUnavailable
     from dlmexp.errors import UserError
+    from dlmexp.paths import in_folder
 
     if not Path(args.results).is_dir():
         raise UserError(f"--results {args.results}: there is no such folder")
@@ -42,5 +43,5 @@ def run(args: argparse.Namespace) -> int:
         found.cancel()
     except SchedulerUnavailable as error:
         raise UserError(f"SLURM does not cancel them: {error}") from None
-    print("asked to save and leave; 'dlmexp status' shows what is left")
+    print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")
     return 0

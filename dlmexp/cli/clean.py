@@ -64,6 +64,7 @@ def _check_unused(root: Path, keys: frozenset[str]) -> None:
     """UserError if a process trains some of the cells, or a job in the queue will."""
     from dlmexp.cluster.queue import unfinished_jobs
     from dlmexp.errors import UserError
+    from dlmexp.paths import in_folder
     from dlmexp.records.store import Store
     from dlmexp.running.presence import active_processes
 
@@ -73,6 +74,5 @@ def _check_unused(root: Path, keys: frozenset[str]) -> None:
     users = [process.description for process in processes if process.keys.keys() & keys]
     users += [f"job {one.job.id}" for one in jobs]
     if users:
-        raise UserError(
-            f"some of its cells are in training or in a queue ({users[0]}): 'dlmexp cancel' stops that first"
-        )
+        stop = in_folder("dlmexp cancel", root)
+        raise UserError(f"some of its cells are in training or in a queue ({users[0]}): `{stop}` stops that first")

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dlmexp.console import counted
+
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
@@ -38,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         if given:
             raise UserError(f"{option} needs --pack FILE, as in --pack records.tar.xz {option}")
     for path, rows in collect(args.results, args.experiment):
-        print(f"{path}: {rows} rows")
+        print(f"{path}: {counted(rows, 'row')}")
     return 0
 
 
@@ -49,7 +51,7 @@ def _pack(args: argparse.Namespace) -> int:
     check_writable(Path(args.pack), Path(args.pack).parent, "--pack")
     count = collect_pack(args.results, args.pack, args.light, args.new, args.protocol)
     size = Path(args.pack).stat().st_size / 1e6
-    print(f"{args.pack}: {count} records, {size:.1f} MB")
+    print(f"{args.pack}: {counted(count, 'record')}, {size:.1f} MB")
     return 0
 
 
@@ -71,5 +73,5 @@ def _running(args: argparse.Namespace) -> int:
     write_atomically(
         path, rows.to_parquet(index=False) if path.suffix == ".parquet" else rows.to_csv(index=False).encode()
     )
-    print(f"{path}: {len(rows)} rows")
+    print(f"{path}: {counted(len(rows), 'row')}")
     return 0

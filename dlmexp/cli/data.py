@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.console import counted
+
 if TYPE_CHECKING:
     from dlmexp.data.download import ProgressCallback
     from dlmexp.data.status import DatasetStatus
@@ -111,9 +113,9 @@ def _check(args: argparse.Namespace, root: Path) -> int:
         print(f"{result.name:15} {labels[result.ok]:7} {result.detail}", flush=True)
     failed, absent = outcomes.count(False), outcomes.count(None)
     print(
-        f"{len(outcomes) - absent} datasets checked in {root}, "
+        f"{counted(len(outcomes) - absent, 'dataset')} checked in {root}, "
         + (f"{failed} failed" if failed else "all passed")
-        + (f"; {absent} have no files there" if absent else "")
+        + (f"; {counted(absent, 'other')} without files there" if absent else "")
     )
     return 1 if failed else 0
 

@@ -24,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.cluster.jobs import SubmittedJob, read_submissions
     from dlmexp.cluster.logs import find_logs
     from dlmexp.errors import UserError
+    from dlmexp.paths import in_folder
 
     root = Path(args.results)
     if not root.is_dir():
@@ -55,7 +56,8 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{record.cell.describe()}: {record.status} on {made.host} at {made.time}, by no job, so without a log{how}"
         )
-        print(f"  {made.command}")
+        print(f"  {in_folder(made.command or '', root)}")
     if not found.jobs and not found.records:
-        print("these cells have neither a job nor a record yet; 'dlmexp status' shows what runs")
+        status = in_folder("dlmexp status", root)
+        print(f"these cells have neither a job nor a record yet; `{status}` shows what runs")
     return 0

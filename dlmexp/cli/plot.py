@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dlmexp.console import counted
 from dlmexp.errors import UserError
+from dlmexp.paths import in_folder
 
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Request
@@ -113,8 +114,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"  note: {text}")
         for left in drawn.left_out:
             print(f"  left out: {left.words}  ->  {left.command}")
-    if not_run:
-        print(f"no results yet for: {', '.join(one.name for one in not_run)}  ({_computed_by(not_run)})")
+    own_alone = {one.name.startswith("own-") for one in shown if one not in not_run} == {True}
+    if not_run and (args.ids or not own_alone):
+        print(f"no results yet for: {', '.join(one.name for one in not_run)}  ({_computed_by(not_run, args.results)})")
     if not args.by and (others := datasets_not_drawn(several, args.ids, shown)):
         print(
             f"your records on {', '.join(others)} are not in these figures; to draw them: {_command_for(args, others)}"
@@ -156,12 +158,12 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     return 0
 
 
-def _computed_by(not_run: "list[Drawing]") -> str:
+def _computed_by(not_run: "list[Drawing]", results: str) -> str:
     """Which experiments compute these figures: of most, the one of the same name."""
     from dlmexp import catalogue
 
     others = [one for one in not_run if one.figure.id not in catalogue.experiments()]
-    said = "dlmexp run experiment=ID computes those of a figure"
+    said = f"{in_folder('dlmexp run experiment=ID', results)} computes those of a figure"
     if not others:
         return said
     needed = dict.fromkeys(panel.experiment for one in others for panel in one.panels if panel.experiment)
@@ -192,6 +194,7 @@ def _list(args: argparse.Namespace, request: "Request") -> int:
     for drawn in measured([results], args.ids, request):
         lines = [one for panel in drawn.series for one in panel]
         present = sum(not one.empty for one in lines)
-        state = "not run" if not present else "complete" if not drawn.gaps else f"{present} of {len(lines)} lines"
+        part = f"{present} of {counted(len(lines), 'line')}"
+        state = "not run" if not present else "complete" if not drawn.gaps else part
         print(f"{drawn.drawing.name:28} {state:16} {drawn.drawing.figure.caption}")
     return 0

@@ -32,9 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.cluster.status import print_json, read_status
     from dlmexp.cluster.status_tables import print_tables, watch
     from dlmexp.errors import UserError
+    from dlmexp.paths import in_folder
 
     if not Path(args.results).is_dir():
-        raise UserError(f"--results {args.results}: there is no such folder; 'dlmexp run' makes one")
+        run = in_folder("dlmexp run", args.results)
+        raise UserError(f"--results {args.results}: there is no such folder; `{run}` makes one")
     if args.watch is not None:
         if not 0.1 <= args.watch <= 86400:
             raise UserError(f"--watch {args.watch:g}: give a number of seconds from 0.1 on, at most a day")

@@ -16,6 +16,7 @@ from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
 from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task
 from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
+from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Candidates
 from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
@@ -97,7 +98,8 @@ def _launch_on_cluster(checked: Sequence[Sweep], launch: Callable[[Task], int]) 
             raise UserError(submission.error)
         if not checked[0].cfg.wait:
             if not code:
-                print("'dlmexp status' shows their progress; the same command without wait=false waits for them")
+                status = in_folder("dlmexp status", checked[0].cfg.results)
+                print(f"`{status}` shows their progress; the same command without wait=false waits for them")
             return code
         wait(submission, stop)
     if stop.received is not None:

@@ -13,6 +13,7 @@ from dlmexp.cluster.jobs import write_submission
 from dlmexp.cluster.queue import unfinished_jobs
 from dlmexp.console import counted
 from dlmexp.errors import UserError
+from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Cell
 from dlmexp.records.store import Store
 from dlmexp.running.presence import active_processes
@@ -85,7 +86,7 @@ def _submit(
     if queued:
         print(f"already in the queue: job {', '.join(queued)}")
     if others := len(blocks) - len(selected):
-        print(f"{others} of {len(blocks)} blocks need no new job")
+        print(f"no new job for {others} of {counted(len(blocks), 'block')}")
     cluster = scheduler.cluster_info()
     params = settings(launcher.params, submission.experiment)
     executor, names = _executor(submitit, params), job_names(launcher.params["name"], blocks, job_overrides)
@@ -184,7 +185,8 @@ def wait(submission: Submission, stop: StopRequest) -> None:
             time.sleep(min(0.5, pause))
         pause = min(1.2 * pause, POLL_SECONDS[1])
     if queries >= PATIENCE:
-        print(f"not waiting for {counted(len(active), 'job')} that can't start: 'dlmexp cancel' takes them back")
+        cancel = in_folder("dlmexp cancel", submission.blocks[0].root)
+        print(f"not waiting for {counted(len(active), 'job')} that can't start: `{cancel}` takes them back")
 
 
 def _counts(submission: Submission, states: Mapping[str, scheduler.SlurmState]) -> tuple[str, dict[str, str]]:
@@ -202,7 +204,7 @@ def _progress(blocks: Iterable[Block]) -> str:
     for block in blocks:
         keys_by_root.setdefault(block.root, set()).update(cell.key for cell in block.cells)
     done = sum(len(keys & Store(root).keys()[0]) for root, keys in keys_by_root.items())
-    return f"{done} of {sum(map(len, keys_by_root.values()))} cells done"
+    return f"{done} of {counted(sum(map(len, keys_by_root.values())), 'cell')} done"
 
 
 def lost_cells(blocks: Sequence[Block]) -> list[str]:

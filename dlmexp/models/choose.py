@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedModel, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
@@ -27,7 +28,8 @@ def chosen(results: Results, where: Sequence[str], every_seed: bool = False, opt
     found = _matching(results, list(results.records.values()), wanted, option)
     kept = [record for record in found if results.store.has_model(record)]
     if not kept:
-        raise UserError(f"no model in '{folder}' matches {' '.join(where)}, though {len(found)} records do: {REFIT}")
+        without = f"which {counted(len(found), 'record')} without a model would"
+        raise UserError(f"no model in '{folder}' matches {' '.join(where)}, {without}: {REFIT}")
     datasets = sorted({record.cell.dataset for record in kept})
     if len(datasets) > 1:
         raise UserError(f"'{folder}' has models of several datasets: choose with {option} dataset={'|'.join(datasets)}")

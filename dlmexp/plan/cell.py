@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -90,8 +91,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Some of the fields, as something that can be compared and hashed."""
-        found = (getattr(self, name) for name in names)
-        return tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in found)
+        found = attrgetter(*names)(self)
+        return tuple([tuple(sorted(value.items())) if type(value) is dict else value for value in found])
 
     def flat(self) -> dict[str, Any]:
         """The fields by name, the estimator's options among them under their own names, initial values as one text."""

@@ -94,7 +94,7 @@ def test_an_experiment_in_training_is_refused(root, capsys):
     with Presence(root) as mine:
         mine.announce([BANANA[3].key])
         assert main(["clean", "one", "--results", str(root), "--yes"]) == 2
-        assert "'dlmexp cancel' stops that first" in capsys.readouterr().err
+        assert "dlmexp cancel --results " in capsys.readouterr().err
         assert main(["clean", "two", "--results", str(root), "--yes"]) == 0, "none of its cells is in training"
     assert before.keys() - _files(root).keys() == {name for name in before if name.startswith("two/")}, (
         "the cells of the other one are all shared"

@@ -3,7 +3,9 @@
 import html
 import re
 import shlex
+import shutil
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -62,6 +64,7 @@ def test_whatever_was_run_is_drawn(here, capsys):
     said = capsys.readouterr().out
     assert "own-mall: results/figures/own-mall.{pdf,png,csv}" in said
     assert "not run" not in said
+    assert "no results yet" not in said, "of the paper's figures, which nobody asked for"
     assert "missing" not in said
     numbers = pd.read_csv("results/figures/own-mall.csv")
     lines = set(zip(numbers["method"], numbers["estimator"], numbers["samples"].fillna(0), strict=True))
@@ -106,31 +109,57 @@ def advised(text: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_trials")
 def test_every_command_that_is_advised_works(here, folder, monkeypatch, capsys):
-    said = ""
+    """And goes on with the folder that was read, which is not the usual one here."""
+    results, said = "my results", ""
+    shutil.copytree(folder / "results", folder / results)
     gaps = [word.replace("[20,40]", "[30]").replace("seeds=[0]", "seeds=[0,1]") for word in RUN]
+    gaps.append(f"results={results}")
     monkeypatch.setattr(sys, "argv", ["dlmexp", *gaps])
     main(gaps)
+    told = capsys.readouterr()
+    said += told.out + told.err
     for words in (
         ["plot"], ["plot", "count-log", "--by", "dataset=mall"], ["plot", "count-mre", "--by", "dataset=mall"],
-        ["claims", "--details"], ["status"], ["status", "--missing"], ["status", "--failed"], ["report"],
-        ["plot", "--results", "nowhere"], ["collect", "--results", "nowhere"], ["status", "--results", "nowhere"],
+        ["claims", "--details"], ["claims", "--markdown"], ["status"], ["status", "--missing"], ["status", "--failed"],
+        ["report"], ["logs", "mall"],
     ):  # fmt: skip
-        main(words)
+        main([*words, "--results", results])
         captured = capsys.readouterr()
         said += captured.out + captured.err
-    commands = advised(said) | advised((folder / "results" / "report.html").read_text())
+    commands = advised(said) | advised((folder / results / "report.html").read_text())
     assert len(commands) > 10
     assert any("experiment=count-log dataset=csv 'csv.path=mall visits.csv'" in command for command in commands)
+    for program in ("run", "plot", "claims", "report"):
+        assert any(command.startswith(f"dlmexp {program}") for command in commands)
     failed = {}
     for command in sorted(commands):
         program, *words = shlex.split(command)
         assert program == "dlmexp"
+        assert folder_of(words) == results, command
         code = main([*words, "plan=true"] if words[0] == "run" else words)
         problem = capsys.readouterr().err
         # Data of the paper that is not here can't be run here; the message says how to get it.
         if code != 0 and "data fetch" not in problem and "data import" not in problem:
             failed[command] = problem
     assert not failed
+
+
+def folder_of(words: list[str]) -> str:
+    """The results folder that a command names; '' for none, or for `dlmexp data`, which has none."""
+    named = [word.removeprefix("results=") for word in words if word.startswith("results=")]
+    named += [after for before, after in pairwise(words) if before == "--results"]
+    assert len(named) < 2
+    return named[0] if named else ""
+
+
+@pytest.mark.slow
+def test_a_folder_without_records_is_named_in_what_makes_some(here, folder, capsys):
+    (folder / "no records").mkdir(exist_ok=True)
+    for words in (["plot"], ["collect"], ["claims"], ["report"], ["status"]):
+        for results in ("nowhere", "no records"):
+            if main([*words, "--results", results]) == 2:
+                said = capsys.readouterr().err
+                assert all(folder_of(shlex.split(command)) == results for command in advised(said)), said
 
 
 @pytest.mark.slow

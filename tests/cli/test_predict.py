@@ -289,4 +289,8 @@ def test_a_record_without_a_model_beside_one_with(here, capsys):
     fill()
     fill(seeds=(4,), keep=False)
     NEW.to_csv("new.csv", index=False)
-    _refused(capsys, ["predict", "new.csv", "--where", "seed=4"], ["no model", "seed=4", "1 records do", "refit=true"])
+    _refused(
+        capsys,
+        ["predict", "new.csv", "--where", "seed=4"],
+        ["no model", "seed=4", "1 record without", "refit=true"],
+    )

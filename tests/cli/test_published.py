@@ -1,16 +1,19 @@
 """What is published beside the records in results/paper is what the commands make of those records."""
 
+import os
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dlmexp.catalogue import beta_rule
+from dlmexp.claims.judge import judge_protocols
 from dlmexp.cli import main
 from dlmexp.records.pack import PATTERN
-from dlmexp.records.results import read_results
+from dlmexp.records.results import load
 from dlmexp.records.settings import experiment_of
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
@@ -18,6 +21,15 @@ from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, un
 pytestmark = pytest.mark.published
 
 PAPER = REPOSITORY / "results" / "paper"
+read, judged = cache(load), cache(judge_protocols)
+
+
+@pytest.fixture(autouse=True)
+def read_and_judged_once(monkeypatch) -> None:
+    """By all tests of a process: it takes many seconds. What is advised names the folder as it was named: from here."""
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr("dlmexp.records.results.load", lambda folder: read(os.path.relpath(folder)))
+    monkeypatch.setattr("dlmexp.claims.judge.judge_protocols", judged)
 
 
 @pytest.mark.parametrize(("option", "file"), [("--json", "claims.json"), ("--markdown", "claims.md")])
@@ -37,7 +49,7 @@ def test_tables(tmp_path: Path, capsys) -> None:
 
 
 def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
-    found = read_results(PAPER)
+    found = read(os.path.relpath(PAPER))
     assert found.unasked == 0
     assert {key for one in found.asked for key in one.keys} == found.records.keys()
     assert all(not one.missing for one in found.choices)
@@ -62,7 +74,7 @@ def test_every_record_is_of_a_protocol_that_its_file_names() -> None:
     """Or of what an experiment's file changes in it: records of other settings do not belong here."""
     others = {
         setting.label
-        for at_hand in read_results(PAPER).at_hand.values()
+        for at_hand in read(os.path.relpath(PAPER)).at_hand.values()
         for setting, several in at_hand.items()
         if experiment_of(setting, several[0]) is None
     }
@@ -94,8 +106,9 @@ def test_every_number_measured_elsewhere_is_said_and_has_its_source() -> None:
         assert source != "nan"
         for root in (REPOSITORY, PAPER):
             if (file := root / source).is_file():
-                text, value = file.read_text(encoding="utf-8"), float(number.replace(" ", ""))
-                assert {value, value / 100} & {*map(float, re.findall(r"\d+(?:\.\d+)?", text))}, f"not in {source}"
+                value, digits = float(number.replace(" ", "")), len(number.partition(".")[2])
+                values = [float(text) for text in re.findall(r"\d+(?:\.\d+)?", file.read_text(encoding="utf-8"))]
+                assert value / 100 in values or value in (round(one, digits) for one in values), f"not in {source}"
 
 
 def test_a_wrong_number_would_be_found() -> None:

@@ -54,7 +54,7 @@ def test_json(here, capsys):
 
 def test_no_folder(tmp_path, capsys):
     assert main(["status", "--results", str(tmp_path / "nowhere")]) == 2
-    assert "there is no such folder; 'dlmexp run' makes one" in capsys.readouterr().err
+    assert "there is no such folder; `dlmexp run results=" in capsys.readouterr().err
 
 
 @pytest.mark.processes

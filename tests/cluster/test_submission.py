@@ -32,7 +32,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         monkeypatch.setattr(module.scheduler, "job_states", job_states)
         monkeypatch.setattr(module, "POLL_SECONDS", (0.0, 0.0))
         stop: Any = SimpleNamespace(received=None)
-        wait(Submission([], ["1_0", "1_1"]), stop)
+        wait(Submission([Block(Path("elsewhere"), "bias", (), False)], ["1_0", "1_1"]), stop)
         return capsys.readouterr().out.splitlines(), asked
 
     return run
@@ -52,7 +52,8 @@ def test_a_job_that_can_not_start_is_named_once_and_not_waited_for_alone(waited)
     said, asked = waited((STUCK, RUNNING), (STUCK, RUNNING), (STUCK, ENDED))
     assert [line for line in said if line.startswith("job 1_0 can't start (PartitionConfig): no node")] == said[:1]
     assert said[1].startswith("jobs: 1 pending (1 can't start), 1 running, 0 ended")
-    assert said[-1] == "not waiting for 1 job that can't start: 'dlmexp cancel' takes them back"
+    cancel = "`dlmexp cancel --results elsewhere` takes them back"
+    assert said[-1] == f"not waiting for 1 job that can't start: {cancel}"
     assert asked == 2 + PATIENCE
 
 

@@ -7,6 +7,7 @@ import pytest
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
+from dlmexp.plan.shorthand import spelled_out
 from dlmexp.plugins import extended
 from tests.conftest import REPOSITORY
 
@@ -192,5 +193,5 @@ def _run_commands() -> list[str]:
 
 @pytest.mark.parametrize("command", _run_commands())
 def test_commands_of_readmes_can_be_composed(command: str):
-    cfg = compose(shlex.split(command, comments=True)[2:])
+    cfg = compose(spelled_out(shlex.split(command, comments=True)[2:]))
     assert cfg.parts or (cfg.dataset and cfg.method)

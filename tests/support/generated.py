@@ -25,8 +25,13 @@ READMES = (ROOT / "README.md", PAPER / "README.md")
 PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MEASURED = re.compile(r"<!-- measured: dlmexp [^\n]*? -->\n.*?<!-- end -->", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
-NUMBER = re.compile(r"(?<![\w./=-])(\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%))(?![\w/]|\.\d|-\d)")
-GROUPS = ["dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "protocol"]
+NUMBER = re.compile(r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)")
+GROUPS = ["dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "noise_floor", "protocol"]
+# Which metrics a paragraph is about, by its words; without any of them, NLL.
+METRICS = {
+    "MSE": ["mse"], "error rate": ["error"], "MRE": ["mre"], "Brier": ["brier"], "ECE": ["ece"], "CRPS": ["crps"],
+    "cover": ["coverage_50", "coverage_90", "coverage_95"], "NLL": ["nll"],
+}  # fmt: skip
 
 
 def output(command: str) -> str:
@@ -57,11 +62,8 @@ class Known:
     def __init__(self, folder: Path) -> None:
         table = pd.read_csv(folder / "table.csv", low_memory=False)
         metrics = [name for name in map(str, table) if name.startswith("test_")]
-        self.datasets: dict[str, set[float]] = {}
         groups = table.groupby([name for name in GROUPS if name in table], dropna=False)[metrics].mean()
-        for dataset, some in groups.groupby(level="dataset"):
-            sizes = map(float, some.index.get_level_values("n"))
-            self.datasets[str(dataset)] = {*map(float, some.to_numpy().ravel()), *sizes}
+        self.datasets = {str(name): some for name, some in groups.groupby(level="dataset")}
         claims = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
         self.claims = {one["number"]: set(_values(one["protocols"])) for one in claims}
         measured = pd.read_csv(folder / "measured.csv", dtype=str)
@@ -71,14 +73,23 @@ class Known:
         ]
 
     def has(self, text: str, paragraph: str) -> bool:
-        """Whether a number that a paragraph says is one of those it may be about, to as many digits as it gives."""
-        named = [name for name in self.datasets if re.search(rf"\b{name}\b", paragraph)]
-        candidates = set[float]().union(*(self.datasets[name] for name in named))
-        for claim in re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph):
-            candidates |= self.claims.get(int(claim), set())
-        candidates |= {value for where, value in self.measured if where in paragraph}
+        """Whether a number that a paragraph says is one of those it may be about, to as many digits as it gives. What
+        claims were judged by, and what was measured elsewhere, is compared without its sign."""
         digits, wanted = len(text.partition(".")[2]), float(text.replace(" ", ""))
-        return any(abs(round(abs(value), digits) - wanted) < 1e-9 for value in candidates)
+        others = {value for where, value in self.measured if where in paragraph}
+        for claim in re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph):
+            others |= self.claims.get(int(claim), set())
+        return any(abs(round(value, digits) - wanted) < 1e-9 for value in self._means(paragraph)) or any(
+            abs(round(abs(value), digits) - abs(wanted)) < 1e-9 for value in others
+        )
+
+    def _means(self, paragraph: str) -> Iterator[float]:
+        """The sizes of the datasets that a paragraph names, and the means of the metrics that it names."""
+        metrics = {f"test_{one}" for word, some in METRICS.items() if word in paragraph for one in some} or {"test_nll"}
+        for name, means in self.datasets.items():
+            if re.search(rf"\b{name}\b", paragraph):
+                yield from map(float, means.index.get_level_values("n"))
+                yield from map(float, means[[one for one in means if one in metrics]].to_numpy().ravel())
 
 
 def unknown(text: str, known: Known, shift: int = 0) -> list[tuple[str, str]]:
