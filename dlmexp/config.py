@@ -1,6 +1,7 @@
 """The schema of `conf/`: what can be configured, its types and its defaults (docs/SPEC.md, sections 5 and 6)."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
@@ -186,6 +187,7 @@ class RunConfig:
     refit: bool = False  # train cells again that are done and should have a model by `keep`, but have none
 
 
+@cache
 def register() -> None:
     """Make the schema known to Hydra under the name that `conf/run.yaml` starts from."""
     from hydra.core.config_store import ConfigStore

@@ -45,7 +45,7 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
     for column in frame.columns:
         if column.startswith(("validation_", "test_")) or column in ("beta", "seconds", "acceptance"):
             frame[column] = pd.to_numeric(frame[column])
-        elif len({type(value) for value in frame[column].dropna()}) > 1 and frame[column].dtype == object:
+        elif frame[column].dtype == object and len({type(value) for value in frame[column].dropna()}) > 1:
             frame[column] = frame[column].map(str, na_action="ignore")  # an option that is a word here, a number there
     return frame
 

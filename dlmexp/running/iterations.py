@@ -157,12 +157,16 @@ def shipped_curves() -> Curves:
 
 
 def _main(folders: list[str]) -> None:
-    """Write the file from the records of results folders. Fits that never stop need no curve."""
+    """Write the file from the records of results folders."""
     from dlmexp.records.store import Store
 
-    records = [record for folder in folders for record in Store(folder).all() if not is_drawn(record.cell)]
-    text = msgspec.json.encode(condensed(records)).decode()
-    FILE.write_text(text.replace('{"dataset"', '\n{"dataset"') + "\n")
+    FILE.write_text(as_text(record for folder in folders for record in Store(folder).all()))
+
+
+def as_text(records: Iterable[Record]) -> str:
+    """The file that these records give. Fits that never stop need no curve."""
+    text = msgspec.json.encode(condensed([record for record in records if not is_drawn(record.cell)])).decode()
+    return text.replace('{"dataset"', '\n{"dataset"') + "\n"
 
 
 if __name__ == "__main__":

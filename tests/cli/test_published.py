@@ -15,6 +15,7 @@ from dlmexp.cli import main
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.results import load
 from dlmexp.records.settings import experiment_of
+from dlmexp.running import iterations
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 
@@ -46,6 +47,17 @@ def test_tables(tmp_path: Path, capsys) -> None:
     pd.testing.assert_frame_equal(
         pd.read_parquet(tmp_path / "table.parquet"), pd.read_parquet(PAPER / "table.parquet"), check_exact=True
     )
+
+
+def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
+    records = read(os.path.relpath(PAPER)).records
+    assert len(records) == 70_040
+    assert [key for key, record in records.items() if key != record.cell.key] == []
+
+
+def test_the_expected_iterations_are_made_of_the_records() -> None:
+    """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
+    assert iterations.as_text(read(os.path.relpath(PAPER)).records.values()) == iterations.FILE.read_text()
 
 
 def test_every_record_was_asked_for_and_nothing_is_missing() -> None:

@@ -9,26 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.paths import conf_dir
 from dlmexp.plan import cell as module
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell
-from dlmexp.records.pack import Packs
 from tests.support.cells import PLAIN
-
-PAPER = conf_dir().parent / "results" / "paper"
 
 
 def test_the_key_is_the_same_on_every_machine_and_for_good():
     assert PLAIN.key == "4e59517bd39db2406665"
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
-
-
-@pytest.mark.published
-def test_every_key_ever_published_is_still_the_key_of_its_cell():
-    packs = Packs(PAPER)
-    assert packs.skipped == []
-    assert len(packs.records) == 70_040
-    assert [key for key, record in packs.records.items() if key != record.cell.key] == []
 
 
 def _another(value: Any) -> Any:

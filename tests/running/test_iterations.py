@@ -1,12 +1,8 @@
 """How many iterations are expected of a fit."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 from msgspec.structs import replace
 
-from dlmexp.running import iterations as module
 from dlmexp.running.iterations import (
     ASSUMED,
     HERE,
@@ -23,7 +19,6 @@ from dlmexp.running.iterations import (
 from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 KIND = kind_of(ELBO)
 CURVE = Curve("banana", 100, 3000, [0.0, 2.0], [100.0, 300.0])
 
@@ -86,16 +81,6 @@ def test_condensed_records_are_means_over_seeds_and_near_betas():
     (curve,) = condensed([fit(cell, 10 * (i + 1)) for i, cell in enumerate(cells)])[KIND]
     assert curve == Curve("banana", 100, 3000, [0.0, 4.0], [30.0, 45.0])
     assert condensed([record(ELBO, "failed"), fit(replace(ELBO, window=None), 3)]) == {}
-
-
-@pytest.mark.published
-def test_what_is_shipped_is_made_of_the_published_results(monkeypatch, tmp_path):
-    """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
-    monkeypatch.setattr(module, "FILE", tmp_path / "iterations.json")
-    shipped = module.FILE.parent / "shipped"
-    shipped.write_bytes(Path(module.__file__).with_suffix(".json").read_bytes())
-    module._main([str(REPOSITORY / "results" / "paper")])
-    assert module.FILE.read_bytes() == shipped.read_bytes()
 
 
 def test_what_is_shipped_is_plausible():

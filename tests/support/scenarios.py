@@ -101,16 +101,16 @@ class Folder:
         started = [line for line in re.split(r"\nbatch ", self.logs()) if re.match(rf"\S+\s+{description}", line)]
         return sum("resumes at" not in line for line in started)
 
-    def under_way(self) -> bool:
-        """Whether a checkpoint with some iterations in it has been written."""
+    def reached(self) -> int:
+        """The largest iteration of a checkpoint; 0 where there is none."""
+        found = 0
         for path in self.root.glob("checkpoints/*.npz"):
             try:
                 with np.load(path, allow_pickle=False) as content:
-                    if json.loads(content["about"].tobytes())["notes"].get("iteration", 0) > 0:
-                        return True
+                    found = max(found, json.loads(content["about"].tobytes())["notes"].get("iteration", 0))
             except (OSError, ValueError):
                 continue  # replaced just now
-        return False
+        return found
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
