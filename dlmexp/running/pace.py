@@ -30,7 +30,8 @@ BASE_SHAPES = {  # (B, n, M) of joint steps: all latency, the same with more col
     "cpu": ((1, 64, 8), (1, 64, 8), (4, 1000, 74)),
     "cuda": ((1, 64, 32), (1, 256, 206), (32, 4000, 128)),
 }
-TRIAL_SECONDS = 4.0  # for timing kinds of steps of which nothing is remembered
+# For timing kinds of steps of which nothing is remembered: so many seconds, and no more than this share of the run.
+TRIAL_SECONDS, TRIAL_SHARE = 4.0, 0.05
 BASE_SECONDS, SHAPE_SECONDS = 0.3, 0.25  # for one of them
 LARGEST_TRIAL = {"cpu": (6, 1000), "cuda": (1000, 20_000)}  # cells and rows
 FASTER = 0.8  # a check below this share of what is remembered shows that it was measured on a busy machine
@@ -77,12 +78,13 @@ def measured_pace(
             kind = kind_of(batch[0])
             seconds[kind] += some
             trials[kind] = max((some, trial_of(batch, device)), trials.get(kind, (0.0, ())), key=lambda one: one[0])
+    end = began + min(TRIAL_SECONDS, TRIAL_SHARE * sum(seconds.values()))
     factors, loads, check, covered = dict(pace.factors), list[float](), 1.0, 0.0
     for kind in sorted(seconds, key=lambda kind: -seconds[kind]):
         trial = trials[kind][1]
         shape = shape_of(trial[0])
         checks = known is not None and not loads and shape in factors
-        if checks or (shape not in factors and (not loads or perf_counter() - began < TRIAL_SECONDS)):
+        if checks or (shape not in factors and (not loads or perf_counter() < end)):
             found = timer(trial, rows.get(trial[0].dataset, Rows()).features)
             modelled = Costs(replace(pace, factors={}, corrections={})).step(trial[0], len(trial)).alone
             loads.append(found.load)

@@ -162,11 +162,12 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     The limit follows the block, not the clock: on a busy machine a fixed minute may end before the first step."""
     words = [*BLOCK, "training.binary.max_iterations=3000", "estimator.paused.seconds=0.03"]
     process = folder.start(*words, "hydra.launcher.timeout_min=30")
+    wait_until(folder.jobs, "a job")
+    (job,) = folder.jobs()
     reached: list[int] = []
     for halt in range(2):
         wait_until(lambda: folder.reached() > max(resumed_at(folder.logs()), default=0), "a checkpoint with progress")
         reached.append(folder.reached())
-        (job,) = folder.jobs()
         minutes = int(folder.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%M").split(":")[-2])
         folder.slurm("scontrol", "update", f"jobid={job}", f"timelimit={minutes + 2}")  # the signal comes 2 ahead
         wait_until(lambda halt=halt: folder.logs().count("Requeued job") > halt, "a halt")

@@ -36,7 +36,7 @@ class Timer:
 
 def measure(timer, batches=(ONE, TWO)):
     def expected(costs):
-        return [costs.step(batch[0], len(batch)).alone for batch in batches]
+        return [1e6 * costs.step(batch[0], len(batch)).alone for batch in batches]
 
     return measured_pace(batches, expected, {"banana": Rows(features=2)}, "cpu", timer)
 
@@ -88,8 +88,9 @@ def test_a_pace_of_another_division_into_latency_and_work_is_measured_again(monk
     assert not measure(Timer(2.0)).remembered
 
 
-def test_time_for_trials_is_bounded(monkeypatch):
-    monkeypatch.setattr(module, "TRIAL_SECONDS", 0.0)
+@pytest.mark.parametrize("bound", ["TRIAL_SECONDS", "TRIAL_SHARE"])
+def test_time_for_trials_is_bounded(monkeypatch, bound):
+    monkeypatch.setattr(module, bound, 0.0)
     timer = Timer(2.0)
     found = measure(timer)
     assert len(timer.asked) == 1

@@ -105,7 +105,8 @@ def test_a_batch_starts_when_cells_have_left_another(tmp_path, tiny, monkeypatch
 
 def test_the_engine_notes_which_cells_have_left(tmp_path, tiny, monkeypatch):
     """And looks through the records only where there is room for another batch: once for each, and at the start."""
-    sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0.01"])
+    words = [*tiny, "training.binary.tolerance=0.01", "training.binary.max_iterations=70"]
+    sweep = Sweep(tmp_path, words)
     noted, looks, hold, keys = [], [], Lanes.hold, Engine._keys
 
     def noting(self, flight, inside):
@@ -117,4 +118,4 @@ def test_the_engine_notes_which_cells_have_left(tmp_path, tiny, monkeypatch):
     found = sweep.run()
     assert len({record.result.iterations for record in found.values()}) > 1
     assert any(0 < inside < before for before, inside in noted)
-    assert len(looks) == 1 + len(Sweep(tmp_path / "other", [*tiny, "training.binary.tolerance=0.01"]).plan().batches)
+    assert len(looks) == 1 + len(Sweep(tmp_path / "other", words).plan().batches)

@@ -13,7 +13,7 @@ from beartype import BeartypeConf, beartype
 PACKAGES = ["data", "estimators", "gp", "mlls", "objectives", "training"]  # where hints have shapes
 CONFIGURATION = BeartypeConf(is_pep484_tower=True)  # an int may be given where a hint says float
 SHAPED = re.compile(r"\b(Float|Int|Bool)\[")
-CALLS = 20  # of a function are checked in each test: what a training step calls, it calls a thousand times alike
+CALLS = 5  # of a function are checked in each test: what a training step calls, it calls a thousand times alike
 
 calls: Counter[Callable[..., Any]] = Counter()  # in the present test
 

@@ -11,7 +11,7 @@ from tests.support.launcher import Launcher
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=6", "sizes=[20]",
-    "seeds=[0,1]", "beta=list", "beta.values=[10,1,0.1]", "device=cpu", "training.binary.max_iterations=70",
+    "seeds=[0,1]", "beta=list", "beta.values=[10,1,0.1]", "device=cpu", "training.binary.max_iterations=40",
 ]  # fmt: skip
 
 
