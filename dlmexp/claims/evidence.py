@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from dlmexp import catalogue
 from dlmexp.claims.finding import Finding, Measured, made_by
-from dlmexp.claims.rules import AtSize, Verdict, by_size, every, opposite
+from dlmexp.claims.rules import AtSize, State, Verdict, by_size, comparable, every, opposite
 from dlmexp.claims.statistics import Comparison, Values, paired
 from dlmexp.claims.thresholds import MARGIN_SHARE, MIN_REPETITIONS
 from dlmexp.config import PARAMETERISATIONS
@@ -22,7 +22,15 @@ from dlmexp.records.selection import Choice, on_test
 NO_TRIVIAL = "records of version 0.1 have no trivial predictor, so there is no margin"
 NO_ELBO = "ELBO was not run at some of the sizes, or explains nothing there, so there is no margin"
 Relation = Callable[[Comparison, float | None], AtSize]  # `better`, `comparable`, `no_worse`
-Rule = Callable[[list[Measured], float | None], AtSize]  # what the comparisons at one size say, given a margin
+Decides = Callable[[list[Measured]], Measured]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the comparisons at one size say, given a margin; and which of all comparisons the verdict hangs on."""
+
+    at_size: Callable[[list[Measured], float | None], AtSize]
+    decides: Decides
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Evidence:
 
 def trivial(record: Record, metric: str) -> float | None:
     """The test metric of the predictor that knows only the training targets of the record's split, where it has one."""
-    return getattr(record.result, "trivial", {}).get("test", {}).get(metric)
+    return record.result.trivial.get("test", {}).get(metric)
 
 
 def selected(
@@ -55,7 +63,7 @@ def selected(
 ) -> Evidence:  # fmt: skip
     """A method with its beta chosen on validation, at every size and seed. Where some candidates have no record yet,
     nothing has been selected, and nothing lost. `value` gives something else than the test metric of the selected."""
-    found = [one for one in results.line("fits", dataset, method, estimator, samples) if _usable(one, parameterisation)]
+    found = [one for one in results.line("fits", dataset, method, estimator, samples) if usable(one, parameterisation)]
     complete = [one for one in results.of_one_setting(found) if not one.missing]
     chosen = [record for one in complete if (record := one.selected(metric)) is not None]
     return _evidence(style.of_method(method).label, records_of(complete), metric, chosen, value)
@@ -69,7 +77,7 @@ def at_beta(
     several = results.line("curves", dataset, method, estimator, samples)
     found = [
         Choice(method, f"{beta:g}", (record,), 0)
-        for record in records_of(one for one in results.of_one_setting(several) if _usable(one, parameterisation))
+        for record in records_of(one for one in results.of_one_setting(several) if usable(one, parameterisation))
         if record.cell.beta is not None and np.isclose(record.cell.beta, beta)
     ]
     if found:
@@ -81,8 +89,9 @@ def at_beta(
     return _evidence(look.label, records, metric, records)
 
 
-def _usable(one: Choice, parameterisation: str) -> bool:
-    return one.cell.parameterisation == parameterisation or one.cell.task == "regression"
+def usable(one: Choice, parameterisation: str) -> bool:
+    """Whether fits of these candidates are of this q. Closed forms count as whitened."""
+    return one.cell.parameterisation == parameterisation
 
 
 def _evidence(
@@ -124,14 +133,37 @@ def _trivial_values(results: Results) -> dict[tuple[str, str], Values]:
     return found
 
 
-def each(relation: Relation) -> Rule:
-    """The relation to every rival: `each(better)` is `lowest`."""
-    return lambda measured, margin: every(relation(one.comparison, margin) for one in measured)
+def everywhere(margin: float, *several: Evidence) -> Margins:
+    """The same margin at every size."""
+    return Margins({n: margin for one in several for n, _ in one.values}, "")
 
 
-def none_of(relation: Relation) -> Rule:
-    """The relation to no rival."""
-    return lambda measured, margin: every(opposite(relation(one.comparison, margin)) for one in measured)
+def each(relation: Relation, rivals: int = 1) -> Rule:
+    """The relation to each of so many rivals: `each(better, 4)` is to be the lowest of five. Where one of them has too
+    few repetitions, the statement can be contradicted, and not supported."""
+
+    def at_size(measured: list[Measured], margin: float | None) -> AtSize:
+        found = every(relation(one.comparison, margin) for one in measured)
+        return replace(found, p_for=1.0, incomplete=True) if len(measured) < rivals else found
+
+    return Rule(at_size, largest_difference if relation is comparable else least_in_favour)
+
+
+def no_match() -> Rule:
+    """Not comparable to the one rival."""
+    return Rule(lambda measured, margin: opposite(comparable(measured[0].comparison, margin)), smallest_difference)
+
+
+def least_in_favour(measured: list[Measured]) -> Measured:
+    return min(measured, key=lambda one: one.comparison.difference)
+
+
+def largest_difference(measured: list[Measured]) -> Measured:
+    return max(measured, key=lambda one: abs(one.comparison.difference))
+
+
+def smallest_difference(measured: list[Measured]) -> Measured:
+    return min(measured, key=lambda one: abs(one.comparison.difference))
 
 
 def compared(ours: Evidence, rivals: list[Evidence]) -> list[Measured]:
@@ -155,19 +187,23 @@ def finding(
             several[one.n].append(one)
     known = margins.at if margins else {}
     ordered = sorted(several.items(), key=lambda item: item[0] or 0)
-    sizes = by_size({n: rule(comparisons, known.get(n)) for n, comparisons in ordered})
+    sizes = by_size({n: rule.at_size(comparisons, known.get(n)) for n, comparisons in ordered})
     verdict, said = sizes.verdict, []
     if measured and not several:
         verdict = Verdict.UNDECIDABLE
         most = max(one.comparison.repetitions for one in measured)
         said.append(f"only {counted(most, 'repetition')} in common: too few to judge")
+    elif sizes.count(State.INCOMPLETE):
+        absent = [one.name for one in evidence if not one.values]
+        said.append(f"not run: {', '.join(absent)}" if absent else "at some sizes a rival has too few repetitions")
     elif verdict is Verdict.UNDECIDABLE and margins:
         said.append(margins.missing)
     if measured and (lost := sum(one.lost for one in evidence)):
         be = "is" if lost == 1 else "are"
         said.append(f"{counted(lost, 'repetition')} failed or {be} not finite and {be} left out")
     return Finding(
-        about, verdict, dataset, parameterisation, measured, words="; ".join(said),
+        about, verdict, dataset, parameterisation, measured, rule.decides(measured) if measured else None,
+        words="; ".join(said),
         sizes=sizes if sizes.states else None, repetitions=_fewest(measured),
         commands=made_by(record for one in evidence for record in one.records),
     )  # fmt: skip

@@ -30,11 +30,13 @@ class Finding:
     dataset: str | None = None  # None: no data involved
     parameterisation: str | None = None
     measured: list[Measured] = field(default_factory=list)
+    deciding: Measured | None = None  # the comparison that its verdict hangs on
     figures: dict[str, float] = field(default_factory=dict)
     words: str = ""
     sizes: Sizes | None = None  # what each size says, where the verdict is made by size
     repetitions: int = 0
     commands: list[str] = field(default_factory=list)
+    ours: bool = False  # a statement of ours beside the paper's: told, but not part of the claim's verdict
 
     @property
     def stands_for(self) -> str | None:

@@ -47,7 +47,7 @@ class Judgement:
     @property
     def data(self) -> list[str]:
         """What it was judged on, stand-ins labelled as such."""
-        names = dict.fromkeys(found.dataset for found in self.judged if found.dataset)
+        names = dict.fromkeys(found.dataset for found in self.judged if found.dataset and not found.ours)
         return [catalogue.labelled(name) for name in names]
 
     @property
@@ -124,16 +124,13 @@ def _differing(findings: list[Finding]) -> list[str]:
     said = []
     for (dataset, about), both in parts.items():
         if len({found.verdict for found in both.values()}) > 1:
-            each = ", ".join(f"{how} {found.verdict}{_by(found)}" for how, found in both.items())
-            said.append(f"{dataset}: {about} ({each})")
+            each = ", ".join(f"{how}: {found.verdict}{_by(found)}" for how, found in both.items())
+            said.append(f"{dataset}: {about} [{each}]")
     return said
 
 
 def _by(found: Finding) -> str:
-    if not found.measured:
-        return ""
-    closest = min(found.measured, key=lambda measured: measured.comparison.difference)
-    return f" by {closest.comparison.difference:+.3g}"
+    return f" ({found.deciding.comparison.sign})" if found.deciding else ""
 
 
 def claims() -> list[Claim]:
@@ -195,7 +192,7 @@ def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judge
     findings = list(claim.judge(results))
     by_basis = {}
     for basis in (PAPER, STAND_IN):
-        here = _on(findings, basis)
+        here = [found for found in _on(findings, basis) if not found.ours]
         under = {
             how: [found for found in here if found.parameterisation in (None, how)]
             for how in (PARAMETERISATIONS if claim.both else PARAMETERISATIONS[:1])

@@ -44,7 +44,9 @@ def ringnorm_and_others(results: Results) -> Iterator[Finding]:
                 against = [evidence[name] for name in rivals]
                 measured = compared(evidence[method], against)
                 about = f"{evidence[method].name} {words}"
-                yield finding(about, place, [evidence[method], *against], measured, each(relation), margin, how)
+                yield finding(
+                    about, place, [evidence[method], *against], measured, each(relation, len(against)), margin, how
+                )
 
 
 def no_loss(results: Results) -> Iterator[Finding]:
@@ -58,7 +60,9 @@ def no_loss(results: Results) -> Iterator[Finding]:
             for method in DLM:
                 measured = compared(evidence[method], against)
                 about = f"{evidence[method].name} loses no {name} against ELBO and β-ELBO"
-                yield finding(about, place, [evidence[method], *against], measured, each(no_worse), margin, how)
+                yield finding(
+                    about, place, [evidence[method], *against], measured, each(no_worse, len(against)), margin, how
+                )
 
 
 def counts_lowest(results: Results) -> Iterator[Finding]:
@@ -74,7 +78,9 @@ def counts_lowest(results: Results) -> Iterator[Finding]:
             for method, about, rivals, relation in parts:
                 against = [evidence[name] for name in rivals]
                 measured = compared(evidence[method], against)
-                yield finding(about, place, [evidence[method], *against], measured, each(relation), margin, how)
+                yield finding(
+                    about, place, [evidence[method], *against], measured, each(relation, len(against)), margin, how
+                )
 
 
 def three_of_four(findings: list[Finding]) -> Verdict:

@@ -6,13 +6,14 @@ import numpy as np
 
 from dlmexp import catalogue
 from dlmexp.claims.estimators import estimator_evidence, matches
-from dlmexp.claims.evidence import compared, each, finding, margins, places, selected
+from dlmexp.claims.evidence import compared, each, finding, margins, places, selected, usable
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, all_parts, made_by
 from dlmexp.claims.rules import agreeing, better
 from dlmexp.claims.statistics import paired
 from dlmexp.data.splits import known_pool, resolve_size
 from dlmexp.figures import style
 from dlmexp.records.results import Results, records_of
+from dlmexp.records.schema import Record
 from dlmexp.records.selection import lowest as lowest_validation
 from dlmexp.records.selection import on_test
 
@@ -28,7 +29,7 @@ def _below(
         ours = selected(results, place, method, metric)
         others = [selected(results, place, name, metric) for name in rivals if name != method]
         margin = margins(results, place, metric)
-        yield finding(about, place, [ours, *others], compared(ours, others), each(better), margin)
+        yield finding(about, place, [ours, *others], compared(ours, others), each(better, len(others)), margin)
 
 
 def _lowest(results: Results, dataset: str, method: str, metric: str, among: list[str]) -> Iterator[Finding]:
@@ -81,26 +82,41 @@ SIDES = {
 }
 
 
+BEST = {
+    "selects β > 1": ("β > 1", "β ≤ 1"),
+    "selects β < 1": ("β < 1", "β ≥ 1"),
+    "selects no β < 1": ("β ≥ 1", "β < 1"),
+}
+
+
+def _beta(record: Record) -> float:
+    return 1.0 if record.cell.beta is None else record.cell.beta
+
+
 def _beta_side(results: Results, method: str, share: str, what: str) -> Finding:
     """On which side of 1 validation selects beta, and what that side gains over the other in test NLL."""
     side = SIDES[what]
     wanted = resolve_size(share, known_pool("cadata") or 1)
-    kept = results.of_one_setting(results.line("fits", "cadata", method))
-    near = sorted((one for one in kept if abs(one.cell.n - wanted) <= 0.02 * wanted), key=lambda one: one.cell.seed)
+    kept = [one for one in results.of_one_setting(results.line("fits", "cadata", method)) if usable(one, "whitened")]
+    near = sorted(
+        (one for one in kept if not one.missing and abs(one.cell.n - wanted) <= 0.02 * wanted),
+        key=lambda one: one.cell.seed,
+    )
     label = style.of_method(method).label
-    betas = [r.cell.beta for one in near if (r := lowest_validation(one.records, "nll")) and r.cell.beta is not None]
+    betas = [_beta(record) for one in near if (record := one.selected("nll"))]
     inside, outside = (
         {
             (wanted, one.cell.seed): on_test(best, "nll")
             for one in near
-            if (best := lowest_validation([r for r in one.records if side(r.cell.beta or 1.0) is here], "nll"))
+            if (best := lowest_validation([r for r in one.records if side(_beta(r)) is here], "nll"))
         }
         for here in (True, False)
     )
-    name = f"{label}: best β on that side vs best on the other"
+    here, other = BEST[what]
+    measured = [Measured(f"{label}: best {here} vs best {other}", one, n) for n, one in paired(inside, outside).items()]
     found = Finding(
         f"{label} at {share} (n = {wanted}) {what}", agreeing(sum(map(side, betas)), len(betas)), "cadata",
-        measured=[Measured(name, one, n) for n, one in paired(inside, outside).items()], repetitions=len(betas),
+        measured=measured, deciding=measured[0] if measured else None, repetitions=len(betas),
         commands=made_by(records_of(near)),
     )  # fmt: skip
     if betas:
@@ -117,7 +133,7 @@ def sampled_gradients(results: Results) -> Iterator[Finding]:
         exact, one, ten, hundred = evidence
         margin = margins(results, place, "nll")
         worst = [measured for rival in (exact, ten, hundred) for measured in compared(rival, [one])]
-        yield finding("bMC-1 is the worst", place, evidence, worst, each(better), margin)
+        yield finding("bMC-1 is the worst", place, evidence, worst, each(better, 3), margin)
         for ours, source in ((ten, "main text"), (hundred, "supplement")):
             found = matches(ours, exact, margin, place)
             found.about = f"{ours.name} recovers exact gradients ({source})"

@@ -10,8 +10,9 @@ JSON is a list of claims, in the order of their numbers:
                        matters), difference (what they change, in words), data, repetitions (fewest, most), commands
                        for the records, missing (commands that would make more), and findings: each part with about,
                        verdict, dataset, stands_for, parameterisation, words, counts (of sizes, in words), sizes
-                       (n -> supported, contradicted, undecided, neither, no margin, perhaps contradicted),
-                       repetitions, figures, comparisons (a paired test each, with its n), commands
+                       (n -> supported, contradicted, undecided, neither, incomplete, no margin, perhaps
+                       contradicted), ours (told beside the paper's claim, not judged with it), repetitions,
+                       figures, comparisons (a paired test each, with its n), commands
 """
 
 import math
@@ -35,13 +36,12 @@ MOST_PARTS = 6  # of those that change between protocols, in one sentence
 
 
 def evidence_words(found: Finding) -> str:
-    """At how many sizes it is supported, the closest comparison of a finding, and what else there is to say."""
+    """At how many sizes it is supported, the comparison that decides, and what else there is to say."""
     said = [found.sizes.words] if found.sizes else []
-    if found.measured:
-        closest = min(found.measured, key=lambda measured: measured.comparison.difference)
-        where = f", n = {closest.n}" if closest.n and len({one.n for one in found.measured}) > 1 else ""
+    if one := found.deciding:
+        where = f", n = {one.n}" if one.n and len({other.n for other in found.measured}) > 1 else ""
         others = len(found.measured) - 1
-        said.append(f"{closest.name}{where}: {closest.comparison.words()}" + (f" and {others} more" if others else ""))
+        said.append(f"{one.name}{where}: {one.comparison.words()}" + (f" and {others} more" if others else ""))
     return "; ".join(filter(None, [*said, found.words]))
 
 
@@ -283,6 +283,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "words": found.words,
         "counts": found.sizes.words if found.sizes else "",
         "sizes": {str(n): state for n, state in found.sizes.states.items()} if found.sizes else {},
+        "ours": found.ours,
         "repetitions": found.repetitions,
         "figures": {name: _finite(value) for name, value in found.figures.items()},
         "comparisons": [

@@ -31,6 +31,7 @@ class State(StrEnum):
     CONTRADICTED = "contradicted"
     UNDECIDED = "undecided"  # neither, and the interval is wider than the margin
     NEITHER = "neither"  # neither, although the interval is narrow enough
+    INCOMPLETE = "incomplete"  # not contradicted, and a rival has too few repetitions to be compared with
     NO_MARGIN = "no margin"  # not supported, and the margin that would tell more is unknown
     DOUBTFUL = "perhaps contradicted"  # worse, and only the unknown margin could excuse it
 
@@ -44,6 +45,7 @@ class AtSize:
     p_against: float
     wide: bool = False  # the interval is wider than the margin (or no margin says that it is narrow)
     margin_unknown: bool = False
+    incomplete: bool = False  # a rival that the statement is about could not be compared with
 
 
 def better(comparison: Comparison, margin: float | None = None) -> AtSize:
@@ -106,7 +108,8 @@ class Sizes:
     @property
     def verdict(self) -> Verdict:
         """Holds: nowhere contradicted, supported at half of the sizes or more. Fails: contradicted at half or more.
-        Undecidable: it hangs on an unknown margin. Undecided: sizes with wide intervals could still make it hold."""
+        Undecidable: it hangs on an unknown margin, or on rivals that were not run. Undecided: sizes with wide intervals
+        could still make it hold."""
         half = HALF * len(self.states)
         supported, contradicted = self.count(State.SUPPORTED), self.count(State.CONTRADICTED)
         if not self.states:
@@ -115,7 +118,7 @@ class Sizes:
             return Verdict.HOLDS
         if contradicted >= half:
             return Verdict.FAILS
-        if self.count(State.NO_MARGIN, State.DOUBTFUL):
+        if self.count(State.NO_MARGIN, State.DOUBTFUL, State.INCOMPLETE):
             return Verdict.UNDECIDABLE
         if not contradicted and supported + self.count(State.UNDECIDED) >= half:
             return Verdict.UNDECIDED
@@ -127,7 +130,7 @@ class Sizes:
         total = len(self.states)
         text = f"supported at {self.count(State.SUPPORTED)} of {total} size{'' if total == 1 else 's'}"
         text += f", contradicted at {self.count(State.CONTRADICTED)}"
-        for state in (State.UNDECIDED, State.NEITHER, State.NO_MARGIN, State.DOUBTFUL):
+        for state in (State.UNDECIDED, State.NEITHER, State.INCOMPLETE, State.NO_MARGIN, State.DOUBTFUL):
             if number := self.count(state):
                 text += f", {state} at {number}"
         return text
@@ -147,6 +150,8 @@ def _state(one: AtSize, p_for: float, p_against: float) -> State:
         return State.DOUBTFUL if p_against < ALPHA else State.NO_MARGIN
     if p_against < ALPHA:
         return State.CONTRADICTED
+    if one.incomplete:
+        return State.INCOMPLETE
     return State.UNDECIDED if one.wide else State.NEITHER
 
 

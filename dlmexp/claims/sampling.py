@@ -3,14 +3,15 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 import numpy as np
 
 from dlmexp.claims.estimators import estimator_evidence, matches
-from dlmexp.claims.evidence import Evidence, compared, each, finding, margins, parameterisations, places
+from dlmexp.claims.evidence import Evidence, compared, each, everywhere, finding, margins, parameterisations, places
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, Measured, all_parts, made_by
 from dlmexp.claims.rules import Verdict, better, between
-from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO
+from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO, RATIO_MARGIN
 from dlmexp.console import counted
 from dlmexp.figures import style
 from dlmexp.records.results import Results, records_of
@@ -21,16 +22,15 @@ LEARNING = ("abalone", "peds1_dir2")  # the datasets with learning curves
 
 
 def no_difference(results: Results) -> Iterator[Finding]:
-    """Counts: at each L, uPS and smooth-bMC end at the NLL of bMC."""
+    """Counts: at each L, bMC, uPS and smooth-bMC end at the same NLL."""
     for place in places(results, *LEARNING):
         for how in parameterisations(results, place):
             margin = margins(results, place, "nll", how)
             for samples in SAMPLES:
                 pairs = [("bmc", samples), ("ups", samples), ("smooth_bmc", samples)]
-                bmc, *others = estimator_evidence(results, place, 0.1, pairs, how)
-                for other in others:
-                    found = matches(other, bmc, margin, place, how)
-                    found.about = f"{other.name} and {bmc.name} end at the same NLL"
+                for one, other in combinations(estimator_evidence(results, place, 0.1, pairs, how), 2):
+                    found = matches(other, one, margin, place, how)
+                    found.about = f"{other.name} and {one.name} end at the same NLL"
                     yield found
 
 
@@ -82,7 +82,7 @@ def _closer(results: Results, records: Gradients, name: str, samples: int, how: 
 
     ours, rival = (_logs(records, kind, error) for kind in ((name, samples), ("bmc", samples)))
     about = "{} has a smaller |g - G|² than {}".format(*_labels(name, samples))
-    return finding(about, "abalone", [ours, rival], _compared("|g - G|²", ours, rival), each(better), None, how)
+    return _ratios(about, [ours, rival], _compared("|g - G|²", ours, rival), 1, how)
 
 
 def _less_biased(records: Gradients, name: str, samples: int, how: str) -> Finding:
@@ -97,7 +97,13 @@ def _less_biased(records: Gradients, name: str, samples: int, how: str) -> Findi
         measured += _compared(f"bias ({G})", ours, rival)
         evidence = [ours, rival]
     about = "{} is less biased than {}".format(*_labels(name, samples))
-    return finding(about, "abalone", evidence, measured, each(better), None, how)
+    return _ratios(about, evidence, measured, 2, how)
+
+
+def _ratios(about: str, evidence: list[Evidence], measured: list[Measured], rivals: int, how: str) -> Finding:
+    """Whether ours is lower in each comparison; of logs, so the margin is a ratio."""
+    margin = everywhere(math.log1p(RATIO_MARGIN), *evidence)
+    return finding(about, "abalone", evidence, measured, each(better, rivals), margin, how)
 
 
 def _labels(name: str, samples: int) -> list[str]:
@@ -116,9 +122,7 @@ def _noisiest(results: Results, records: Gradients, how: str) -> Finding:
     measured = [
         one for kind, ours in evidence.items() if kind != ("bmc", 1) for one in _compared("scatter", ours, rival)
     ]
-    return finding(
-        "bMC-1 is the noisiest", "abalone", list(evidence.values()), measured, each(better), None, how
-    )  # fmt: skip
+    return _ratios("bMC-1 is the noisiest", list(evidence.values()), measured, len(evidence) - 1, how)
 
 
 def _about_one(results: Results, records: list[Record], name: str, samples: int, how: str) -> Finding:

@@ -44,10 +44,19 @@ class Comparison:
             return 0.0 if distance > 0 else 1.0
         return float(stdtr(self.repetitions - 1, -distance / self.error))
 
+    @property
+    def sign(self) -> str:
+        """`lower by 0.01`: ours, which speaks for it; or `higher by 0.01`, or `equal`."""
+        return (
+            f"{'lower' if self.difference > 0 else 'higher'} by {abs(self.difference):.3g}"
+            if self.difference
+            else "equal"
+        )
+
     def words(self) -> str:
         effect = f"{self.effect:.2g}" if math.isfinite(self.effect) else "∞"
         return (
-            f"{self.ours:.4g} against {self.rival:.4g} (difference {self.difference:+.3g}, p = {self.p:.2g}, "
+            f"{self.ours:.4g} against {self.rival:.4g} ({self.sign}, p = {self.p:.2g}, "
             f"d = {effect}, {counted(self.repetitions, 'repetition')})"
         )
 

@@ -17,6 +17,13 @@ MARGIN_SHARE = 0.05
 predictor minus that of ELBO at the same size. It has no unit, so one number serves NLL, error rate and MRE on all data;
 absolute margins call 29 % worse `no worse` where the metric is small."""
 
+PROBABILITY_MARGIN = 0.01
+"""Calibration errors (ECE, and how far coverage is from nominal) are shares of rows, without a unit, and the trivial
+predictor's are near 0, so it explains nothing of them: one percentage point."""
+
+RATIO_MARGIN = 0.05
+"""Gradient statistics are compared as ratios: an interval wider than 5 % may hide a difference."""
+
 AGREE_SHARE = 0.8
 """`selects beta > 1`: in at least four repetitions out of five; in at most one it does not; in between is mixed."""
 

@@ -70,6 +70,35 @@ def test_1_failed_repetitions_are_counted(judged) -> None:
     assert "1 repetition failed" in found.words
 
 
+def test_1_a_rival_that_was_not_run_can_not_be_beaten(judged) -> None:
+    (found,) = on(judged(1, fits("pol", "nll", {"elbo": 0.5, "joint_log_dlm": 0.1})), "pol")
+    assert found.verdict is UNDECIDABLE
+    assert found.words == "not run: β-ELBO, FITC, fixed DLM"
+    worse = judged(1, fits("pol", "nll", {"elbo": 0.1, "joint_log_dlm": 0.5}))
+    assert worse.verdict is FAILS, "one rival that is better is enough"
+    without = {name: level for name, level in JOINT.items() if name != "fitc"}
+    (found,) = on(judged(1, fits("pol", "nll", without) + fits("pol", "nll", {"fitc": 0.01}, seeds=2)), "pol")
+    assert found.verdict is UNDECIDABLE
+    assert "too few repetitions" in found.words
+
+
+def test_1_the_comparison_that_is_told_is_that_with_the_strongest_rival(judged) -> None:
+    (found,) = on(judged(1, fits("pol", "nll", JOINT)), "pol")
+    assert found.deciding is not None
+    assert found.deciding.name == "joint DLM vs fixed DLM"
+
+
+def test_1_fits_with_another_q_are_not_taken_for_whitened_ones(judged) -> None:
+    """The anatomy experiment has both in regression."""
+    whitened = fits("pol", "nll", JOINT)
+    other = fits("pol", "nll", {"joint_log_dlm": -9.0}, parameterisation="unwhitened")
+    alone, both = (
+        [[one.comparison for one in found.measured] for found in judged(1, records).findings]
+        for records in (whitened, whitened + other)
+    )
+    assert alone == both
+
+
 def test_2_fixed_log_dlm_lowest_on_cadata(judged) -> None:
     assert judged(2, fits("cadata", "nll", FIXED)).verdict is HOLDS
     assert judged(2, fits("cadata", "nll", JOINT)).verdict is FAILS
@@ -122,6 +151,27 @@ def test_6_best_beta(judged) -> None:
     assert judged(6, grid(691, dict.fromkeys(above, 0.25))).verdict is FAILS
     everything_above = judged(6, grid(691, above) + grid(11063, above))
     assert everything_above.verdict is MIXED  # joint DLM does not go below 1 at 80 %
+
+
+def test_6_only_whole_grids_select(judged) -> None:
+    below = dict.fromkeys(("beta_elbo", "joint_log_dlm", "fixed_log_dlm"), 0.25)
+    whole = grid(691, below)
+    interrupted = [record for record in whole if (record.cell.beta or 0) > 1]
+    assert judged(6, whole).verdict is FAILS
+    assert judged(6, interrupted, asked=whole).verdict is NOT_RUN
+
+
+def test_6_zero_is_below_1(judged) -> None:
+    zero = [
+        fit(method_cell("joint_log_dlm", "cadata", n=691, seed=seed, beta=beta), nll=beta + 0.01 * seed, mse=1.0)
+        for beta in (0.0, 1.0, 2.0)
+        for seed in range(5)
+    ]
+    (found,) = on(judged(6, zero), "cadata", "joint DLM at 5%")
+    assert found.verdict is FAILS
+    (measured,) = found.measured
+    assert measured.name == "joint DLM: best β > 1 vs best β ≤ 1"
+    assert measured.comparison.difference == pytest.approx(-2.0)
 
 
 def test_6_the_others_do_not_select_below_1(judged) -> None:

@@ -24,6 +24,8 @@ def test_13_no_difference(judged) -> None:
     assert judged(13, ends("abalone", counts(2.2, 2.5, 2.0)) + elbo, trivial=3.0).verdict is FAILS
     assert judged(13, ends("abalone", counts(2.2, 2.5, 2.2)) + elbo, trivial=3.0).verdict is MIXED
     assert judged(13, ends("abalone", counts(2.2, 2.205, 2.195)) + elbo).verdict is UNDECIDABLE
+    ends_apart = judged(13, ends("abalone", counts(2.2, 2.23, 2.17)) + elbo, trivial=3.0)
+    assert {one.verdict for one in on(ends_apart, "abalone", "smooth-bMC-10 and uPS-10")} == {FAILS, NOT_RUN}
 
 
 def gradients(

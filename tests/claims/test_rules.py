@@ -27,7 +27,7 @@ from dlmexp.claims.statistics import compare as compare_values
 HOLDS, FAILS, MIXED, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, Verdict.NOT_RUN
 UNDECIDED, UNDECIDABLE = Verdict.UNDECIDED, Verdict.UNDECIDABLE
 YES, NO, OPEN, NEITHER = State.SUPPORTED, State.CONTRADICTED, State.UNDECIDED, State.NEITHER
-NO_MARGIN, DOUBTFUL = State.NO_MARGIN, State.DOUBTFUL
+NO_MARGIN, DOUBTFUL, INCOMPLETE = State.NO_MARGIN, State.DOUBTFUL, State.INCOMPLETE
 
 
 def compare(difference: float, scatter: float) -> Comparison:
@@ -132,6 +132,9 @@ def test_holms_correction_is_over_the_sizes() -> None:
         ([YES, YES, NO_MARGIN], HOLDS),
         ([YES, YES, DOUBTFUL], UNDECIDABLE),
         ([YES, NO_MARGIN, NO_MARGIN], UNDECIDABLE),
+        ([YES, YES, INCOMPLETE], HOLDS),
+        ([YES, INCOMPLETE, INCOMPLETE], UNDECIDABLE),
+        ([NO, INCOMPLETE], FAILS),
         ([], NOT_RUN),
     ],
 )

@@ -46,6 +46,20 @@ def test_21_either_dlm(judged) -> None:
     assert judged(21, mixed, trivial=0.7).verdict is MIXED
 
 
+def test_21_nothing_is_said_without_all_four(judged) -> None:
+    for left_out in SAME:
+        some = {name: level for name, level in SAME.items() if name != left_out}
+        (found, _) = on(judged(21, fits("banana", "nll", some), trivial=0.7), "banana")
+        assert found.verdict is UNDECIDABLE
+        assert found.words.startswith("not run: ")
+
+
+def test_21_the_comparison_that_is_told_is_of_the_better_dlm(judged) -> None:
+    levels = SAME | {"joint_log_dlm": 0.9}
+    (found, _) = on(judged(21, fits("banana", "nll", levels), trivial=0.7), "banana")
+    assert found.deciding.name.startswith("fixed DLM vs ")
+
+
 def test_21_each_dlm_must_meet_both_rivals(judged) -> None:
     """Joint matches ELBO alone, fixed matches beta-ELBO alone: neither is comparable to both."""
     levels = {"elbo": 0.5, "beta_elbo": 0.3, "joint_log_dlm": 0.5, "fixed_log_dlm": 0.45}
@@ -81,6 +95,27 @@ def test_22_calibration(judged, dataset: str, good: dict, bad: dict) -> None:
     assert judged(22, calibrated(dataset, elbo=good, joint_log_dlm=bad)).verdict is FAILS
     half = {name: (good if name == min(good) else bad)[name] for name in good}
     assert judged(22, calibrated(dataset, elbo=bad, joint_log_dlm=half)).verdict is not HOLDS
+
+
+def test_22_a_narrow_interval_is_not_undecided(judged) -> None:
+    """Of a score it is narrow by the margin of that score, of a calibration error by one percentage point."""
+    same = {"ece": 0.02, "brier": 0.05}
+    records = calibrated("banana", elbo=same, joint_log_dlm=same)
+    found = on(judged(22, records, trivial=0.25), "banana", "joint DLM", how="whitened")
+    assert [one.verdict for one in found] == [MIXED, MIXED]
+    found = on(judged(22, records), "banana", "joint DLM", how="whitened")
+    assert [one.verdict for one in found] == [MIXED, Verdict.UNDECIDED], "no margin says that the interval is narrow"
+
+
+def test_22_equal_values_tell_nothing(judged) -> None:
+    made = [
+        fit(method_cell(method, "abalone", seed=seed, **more), nll=2.0, coverage_95=1.0)
+        for method, more in (("elbo", {}), ("joint_log_dlm", {"beta": 2.0, "estimator": "bmc", "samples": 10}))
+        for seed in range(5)
+    ]
+    (found,) = on(judged(22, made), "abalone", "joint DLM", how="whitened")
+    assert found.verdict is UNDECIDABLE
+    assert "the same value in every repetition" in found.words
 
 
 def test_22_old_records_have_no_calibration_metrics(judged) -> None:
