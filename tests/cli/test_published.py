@@ -1,5 +1,6 @@
 """What is published beside the records in results/paper is what the commands make of those records."""
 
+import json
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import pytest
 from dlmexp.catalogue import beta_rule
 from dlmexp.claims.judge import judge_protocols
 from dlmexp.cli import main
+from dlmexp.figures import style
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.results import load
 from dlmexp.records.settings import experiment_of
@@ -58,6 +60,23 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
 def test_the_expected_iterations_are_made_of_the_records() -> None:
     """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
     assert iterations.as_text(read(os.path.relpath(PAPER)).records.values()) == iterations.FILE.read_text()
+
+
+def test_claims_and_figures_have_the_same_means() -> None:
+    """Of regression, where records with another q lie beside those that are meant."""
+    drawn = pd.read_csv(PAPER / "figures" / "reg-log.csv").query("against == 'n'")
+    means = {
+        (dataset, style.of_method(method).label, n): mean
+        for dataset, method, n, mean in drawn[["dataset", "method", "x", "mean"]].itertuples(index=False)
+    }
+    judged = {claim["number"]: claim for claim in json.loads((PAPER / "claims.json").read_text(encoding="utf-8"))}
+    compared = 0
+    for found in (one for number in (1, 2) for one in judged[number]["protocols"]["paper"]["findings"]):
+        for one in found["comparisons"]:
+            for name, value in zip(one["name"].split(" vs "), (one["ours"], one["rival"]), strict=True):
+                assert value == pytest.approx(means[found["dataset"], name, one["n"]], abs=1e-8)
+                compared += 1
+    assert compared > 100
 
 
 def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
