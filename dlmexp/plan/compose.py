@@ -1,6 +1,7 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import cast, get_args
 
@@ -152,7 +153,14 @@ def _key(override: str) -> str:
 def parsed(overrides: Sequence[str]) -> list[Override]:
     """The overrides in Hydra's grammar."""
     with as_sentences(overrides):
-        return OverridesParser.create().parse_overrides(list(overrides))
+        return [_parsed(override) for override in overrides]
+
+
+@lru_cache(maxsize=1000)
+def _parsed(override: str) -> Override:
+    """Each is read several times on its way, and by every part of an experiment."""
+    (found,) = OverridesParser.create().parse_overrides([override])
+    return found
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
