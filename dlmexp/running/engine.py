@@ -136,13 +136,14 @@ class Engine:
 
     def _go_on(self, flight: InFlight, queue: deque[Batch], running: list[InFlight]) -> None:
         """Let a batch go on until it waits for the device, or has ended: then its lane is free for another one."""
+        instead: list[Batch] = []
         try:
             if flight.lane.go_on(flight.work):
                 return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            queue.extendleft(self._out_of_memory(flight, running))
+            instead = self._out_of_memory(flight, running)
         except Stop:
             for other in running:
                 with contextlib.suppress(Stop):
@@ -154,22 +155,28 @@ class Engine:
         self.writer.do(partial(self.presence.withdraw, [cell.key for cell in flight.pending]))
         if self.keeper is not None:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
+        if instead:
+            self.writer.wait()  # else a withdrawal in its queue would be that of cells which are announced again by then
+            queue.extendleft(instead)
 
     def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        if len(running) == 1 and len(pending) == 1:
+        own = checkpoint.path_of(self.store, batch)
+        together = batch if own.exists() else pending  # what is resumed has all cells of its checkpoint
+        if len(running) == len(together) == 1:
             raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
         torch.cuda.empty_cache()
         if len(running) > 1:
             self.lanes.fewer(running)
             self.progress.fewer(len(running))
             return [batch]
-        self.progress.halved(len(pending))
-        for cells in (batch, pending):
-            checkpoint.discard(checkpoint.path_of(self.store, cells))
         half = len(pending) // 2
-        return [pending[half:], pending[:half]]
+        parts = [part for part in (pending[half:], pending[:half]) if part]
+        self.progress.halved(len(together), len(parts))
+        for path in (own, checkpoint.path_of(self.store, pending)):
+            self.writer.do(partial(checkpoint.discard, path))
+        return parts
 
     def _keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
@@ -210,7 +217,7 @@ class Engine:
         if orphans := self._orphans(pending):
             for cell in orphans:
                 self.recorder.failure(cell, NO_BASE)
-            checkpoint.discard(checkpoint.path_of(self.store, batch))
+            self.writer.do(partial(checkpoint.discard, checkpoint.path_of(self.store, batch)))
             batch = pending = tuple(cell for cell in pending if cell not in orphans)
         if not pending:
             return
@@ -257,13 +264,15 @@ class Engine:
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 self.stop.raise_if_requested()
 
-        for finished in train(training, how, between, lambda: self.lanes.used):
-            if finished is None:
-                yield
-            elif cells[finished.cell].key in wanted:
-                self.recorder.fit(cells[finished.cell], finished)
+        try:
+            for finished in train(training, how, between, lambda: self.lanes.used):
+                if finished is None:
+                    yield
+                elif cells[finished.cell].key in wanted:
+                    self.recorder.fit(cells[finished.cell], finished)
+        finally:
+            self.progress.ended(training)
         self.writer.do(partial(checkpoint.discard, path))
-        self.progress.ended(training)
 
     def _save(self, path: Path, cells: Batch, training: Training) -> None:
         notes = checkpoint.Notes(

@@ -1,13 +1,19 @@
 """The engine with several batches at once, and where memory runs out."""
 
+import time
+
 import pytest
 import torch
 
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import entries_of
+from dlmexp.running import checkpoint
+from dlmexp.running import engine as module
 from dlmexp.running.engine import Engine
 from dlmexp.running.lanes import Lanes
+from dlmexp.running.presence import Presence
 from dlmexp.running.schedule import Capacity
+from dlmexp.running.writer import Writer
 from tests.support.engines import Sweep
 
 pytestmark = pytest.mark.slow
@@ -35,6 +41,58 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     assert tried[:6] == [6, 3, 1, 2, 3, 1]
     assert sum("going on with half as many" in line for line in sweep.progress.lines) == 9
     assert not list((tmp_path / "checkpoints").glob("*"))
+
+
+def test_what_the_writer_still_has_to_do_for_a_batch_that_did_not_fit_comes_before_its_halves(
+    tmp_path, tiny, monkeypatch
+):
+    """A save would come after the checkpoint was discarded, a withdrawal after the halves were announced."""
+    sweep = Sweep(tmp_path, [*tiny, "method=[elbo]"])
+    monkeypatch.setattr("dlmexp.running.engine.Writer", lambda beside: Writer(True))
+    tried, plain, withdraw = [], Engine._batch, Presence.withdraw
+
+    def late(self, keys):
+        time.sleep(0.05)
+        withdraw(self, keys)
+
+    def only_halves(self, flight):
+        tried.append(len(flight.pending))
+        if len(flight.pending) == 2:
+            path, notes = checkpoint.path_of(self.store, flight.batch), checkpoint.Notes([0, 1])
+            checkpoint.save(path, flight.batch, notes, {})
+            self.writer.do(lambda: (time.sleep(0.05), checkpoint.save(path, flight.batch, notes, {})))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        time.sleep(0.15)
+        assert {cell.key for cell in flight.pending} <= sweep.presence._about.keys.keys()
+        assert not list((tmp_path / "checkpoints").iterdir())
+        yield from plain(self, flight)
+
+    monkeypatch.setattr(Presence, "withdraw", late)
+    monkeypatch.setattr(Engine, "_batch", only_halves)
+    assert {record.status for record in sweep.run().values()} == {"done"}
+    assert tried == [2, 1, 1]
+
+
+def test_one_cell_of_a_checkpoint_that_does_not_fit_is_trained_alone(tmp_path, tiny, monkeypatch):
+    """What is resumed has all cells of its checkpoint, however few of them want a record."""
+    sweep = Sweep(tmp_path, [*tiny, "method=[elbo]"])
+    (batch,) = sweep.plan().batches
+    sweep.engine.run([batch[:1]])
+    checkpoint.save(checkpoint.path_of(sweep.store, batch), batch, checkpoint.Notes([0, 1]), {})
+    plain = module.train
+
+    def train(training, settings, between, at_once):
+        def short(training):
+            between(training)
+            if len(training.cells) > 1 and int(training.state.iteration) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+
+        yield from plain(training, settings, short, at_once)
+
+    monkeypatch.setattr(module, "train", train)
+    assert {record.status for record in sweep.run().values()} == {"done"}
+    assert "  out of memory with 2 cells at once: going on with half as many" in sweep.progress.lines
+    assert sweep.progress.so_far().batches == (), "none is shown as in training that was given up"
 
 
 def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
