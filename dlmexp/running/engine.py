@@ -63,6 +63,7 @@ class Engine:
     writer: Writer = field(init=False)
     recorder: Recorder = field(init=False)
     _refit: dict[str, Cell] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)  # cells that want a record, as of the last start
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
@@ -101,6 +102,7 @@ class Engine:
         if first is None or not self.lanes.have_room(first, running):
             return  # without a look at all records, which takes a while where there are many
         done, failed = self._keys()
+        self._open -= self.recorder.written.keys()
         here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
         holder, waiting = None, list[Batch]()
         for _ in range(len(queue)):
@@ -110,9 +112,11 @@ class Engine:
             if not self.lanes.have_room(queue[0], running):
                 break
             batch = queue.popleft()
-            pending = tuple(cell for cell in batch if cell.key not in done)
+            if skipped := tuple(cell for cell in batch if cell.key in self._open and cell.key in done):
+                self.progress.skipped(skipped)
+                self._open -= {cell.key for cell in skipped}
+            pending = tuple(cell for cell in batch if cell.key in self._open)
             if not pending:
-                self.progress.skipped(batch)
                 continue
             keys = {cell.key for cell in pending}
             # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
@@ -156,7 +160,7 @@ class Engine:
         if self.keeper is not None:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
         if instead:
-            self.writer.wait()  # else a withdrawal in its queue would be that of cells which are announced again by then
+            self.writer.wait()  # else the withdrawal would come after the same cells are announced again
             queue.extendleft(instead)
 
     def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
@@ -195,20 +199,14 @@ class Engine:
         record = self.store.read(path)
         return record is not None and self.store.has_model(record)
 
-    def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
+    def _resumable(self, batches: list[Batch]) -> list[Batch]:
         """The batches of all checkpoints of pending cells, then the given batches without those cells."""
-        pending = {cell.key: cell for batch in batches for cell in batch}
         done, _ = self._keys()
-        resumed: list[Batch] = []
-        for found in checkpoint.find(self.store):
-            if all(cell.key in done for cell in found.open):
-                checkpoint.discard(found.path)
-            elif any(cell.key in pending for cell in found.open):
-                resumed.append(found.cells)
-                for cell in found.open:
-                    pending.pop(cell.key, None)
-        rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
-        return resumed + [batch for batch in rest if batch]
+        checkpoint.discard_finished(self.store, done)
+        begun, rest = checkpoint.resumable(self.store, batches)
+        self._open = {cell.key for batch in batches for cell in batch}
+        self._open |= {cell.key for found in begun for cell in found.open} - done
+        return [found.cells for found in begun] + rest
 
     def _batch(self, flight: InFlight) -> Iterator[None]:
         """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
@@ -291,7 +289,7 @@ class Engine:
         Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`.
         """
         path = checkpoint.path_of(self.store, batch)
-        found = next((c for c in checkpoint.find(self.store) if c.path == path), None)
+        found = checkpoint.read(self.store, path)
         if found is None:
             return None
         notes = found.notes

@@ -90,7 +90,9 @@ def test_one_cell_of_a_checkpoint_that_does_not_fit_is_trained_alone(tmp_path, t
         yield from plain(training, settings, short, at_once)
 
     monkeypatch.setattr(module, "train", train)
-    assert {record.status for record in sweep.run().values()} == {"done"}
+    sweep.engine.run([batch])
+    assert sweep.store.keys()[0] == {cell.key for cell in batch}
+    assert (sweep.progress.done, sweep.progress.skipped_cells) == (2, 1), "it counts as skipped that it had its record"
     assert "  out of memory with 2 cells at once: going on with half as many" in sweep.progress.lines
     assert sweep.progress.so_far().batches == (), "none is shown as in training that was given up"
 
@@ -162,10 +164,11 @@ def test_a_batch_starts_when_cells_have_left_another(tmp_path, tiny, monkeypatch
 
 
 def test_the_engine_notes_which_cells_have_left(tmp_path, tiny, monkeypatch):
-    """And looks through the records only where there is room for another batch: once for each, and at the start."""
+    """And looks through the records only where there is room for another batch: once for each, and at the start;
+    through the checkpoints only at the start."""
     words = [*tiny, "training.binary.tolerance=0.01", "training.binary.max_iterations=70"]
     sweep = Sweep(tmp_path, words)
-    noted, looks, hold, keys = [], [], Lanes.hold, Engine._keys
+    noted, looks, finds, hold, keys, find = [], [], [], Lanes.hold, Engine._keys, checkpoint.find
 
     def noting(self, flight, inside):
         noted.append((flight.inside, inside))
@@ -173,7 +176,9 @@ def test_the_engine_notes_which_cells_have_left(tmp_path, tiny, monkeypatch):
 
     monkeypatch.setattr(Lanes, "hold", noting)
     monkeypatch.setattr(Engine, "_keys", lambda self: looks.append(1) or keys(self))
+    monkeypatch.setattr(checkpoint, "find", lambda store: finds.append(1) or find(store))
     found = sweep.run()
+    assert len(finds) == 2, "for those of finished batches, and for those to go on from"
     assert len({record.result.iterations for record in found.values()}) > 1
     assert any(0 < inside < before for before, inside in noted)
     assert len(looks) == 1 + len(Sweep(tmp_path / "other", words).plan().batches)

@@ -45,9 +45,11 @@ def test_another_error_is_not_hidden_by_it():
 
 
 def test_a_run_that_stops_does_not_say_that_all_is_saved():
-    with pytest.raises(OSError, match="No space"), Writer(True) as writer:
-        writer.do(_full)
-        raise Stop(15)
+    writer = Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    with pytest.raises(OSError, match="No space"):
+        writer.__exit__(Stop, Stop(15), None)
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -60,6 +62,8 @@ def test_waiting(beside):
 
 
 def test_what_failed_is_raised_to_whoever_waits():
-    with pytest.raises(OSError, match="No space"), Writer(True) as writer:
-        writer.do(_full)
+    writer = Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    with pytest.raises(OSError, match="No space"):
         writer.wait()
