@@ -234,7 +234,7 @@ class Engine:
         return {cell for cell in cells if cell.base in lost}
 
     def _program(self, cells: Batch) -> Any:
-        return program(cells, self.prepared, self._base, self.target)
+        return program(cells, self.recorder.split, self._base, self.target)
 
     def _base(self, cell: Cell) -> Hyperparameters:
         found = self.recorder.base(cell)

@@ -55,6 +55,15 @@ def test_fixed_variants_take_over_the_hyperparameters(sweep):
             assert record.result.hyperparameters == records[base].result.hyperparameters
 
 
+def test_a_split_is_prepared_once_for_a_batch(tmp_path, tiny):
+    """Not for every record: that of a large dataset takes longer than many steps."""
+    sweep, prepared = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"]), []
+    plain = sweep.engine.prepared
+    sweep.engine.prepared = lambda cell: prepared.append(cell.seed) or plain(cell)
+    assert len(sweep.run()) == 6
+    assert sorted(prepared) == [0, 1]
+
+
 def test_a_second_run_has_nothing_to_do(sweep, tmp_path, tiny):
     sweep.run()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
