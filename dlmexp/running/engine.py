@@ -222,7 +222,7 @@ class Engine:
         if batch[0].kind == "gradient":
             yield from self._gradients(pending)
         elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
-            for finished in solve(self._program(pending)):
+            for finished in solve(self._program(pending), lambda: self.lanes.used):
                 self.recorder.fit(pending[finished.cell], finished)
         else:
             yield from self._train(batch, pending, flight)
