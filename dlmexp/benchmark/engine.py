@@ -102,8 +102,11 @@ def overhead(args: argparse.Namespace) -> list[Measurement]:
     import dlmexp.training.train as train
 
     timer = _FunctionTimer()
-    steps = timer.on_what(train, "stepper")
-    with steps, timer.on(train, "evaluate"), timer.on(engine, "program"), timer.on(build, "_stack"):
+    parts = ((train, "evaluate"), (train, "evaluate_finally"), (engine, "program"), (build, "_stack"))
+    with contextlib.ExitStack() as timed:
+        timed.enter_context(timer.on_what(train, "stepper"))
+        for module, name in parts:
+            timed.enter_context(timer.on(module, name))
         total = _run(["experiment=default", "device=cpu"]).wall
     training = timer.seconds
     with tempfile.TemporaryDirectory() as folder:
