@@ -1,38 +1,28 @@
-"""The engine: trains batches of cells, several at once on a GPU, with checkpoints."""
+"""The engine: a queue of batches of cells, of which several train at once on a GPU."""
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import Unreadable, UserError
-from dlmexp.objectives import OBJECTIVES
+from dlmexp.errors import UserError
 from dlmexp.plan.cell import Cell
-from dlmexp.reading.json_text import typed_value
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.keeping import Keeper
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.trainer import Trainer
 from dlmexp.running.writer import Writer
-from dlmexp.training.gradients import gradient_statistics
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
-from dlmexp.training.train import Curve, Training, train
 
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -42,7 +32,6 @@ TOO_LARGE = (
     "{cell} does not fit into memory, not even alone: free some, or leave it out with sizes= or dataset=; what is "
     "finished is safe"
 )
-NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
 @dataclass
@@ -62,6 +51,7 @@ class Engine:
     lanes: Lanes = field(init=False)
     writer: Writer = field(init=False)
     recorder: Recorder = field(init=False)
+    trainer: Trainer = field(init=False)
     _refit: dict[str, Cell] = field(default_factory=dict)
     _open: set[str] = field(default_factory=set)  # cells that want a record, as of the last start
 
@@ -76,10 +66,15 @@ class Engine:
             self.recorder = Recorder(
                 self.store, self.writer, self.prepared, self.progress, str(device), self.experiment, self.keeper
             )
+            self.lanes = Lanes(device)
+            self.trainer = Trainer(
+                self.store, self.target, self.progress, self.stop, self.writer, self.recorder, self.lanes,
+                self.checkpoint_seconds,
+            )  # fmt: skip
             self._run(deque(self._resumable(batches)))
 
     def _run(self, queue: deque[Batch]) -> None:
-        self.lanes, running = Lanes(self.target.device), list[InFlight]()
+        running = list[InFlight]()
         while queue or running:
             if not running:  # where some are, each of them saves its state before it stops
                 self.stop.raise_if_requested()
@@ -131,7 +126,7 @@ class Engine:
                 holder = holders[0]
                 continue
             flight = InFlight(batch, pending, self.lanes.take())
-            flight.work = self._batch(flight)
+            flight.work = self.trainer.work(flight)
             running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not running and holder is not None:
@@ -174,7 +169,7 @@ class Engine:
         if len(running) > 1:
             self.lanes.fewer(running)
             self.progress.fewer(len(running))
-            return [batch]
+            return [together]
         half = len(pending) // 2
         parts = [part for part in (pending[half:], pending[:half]) if part]
         self.progress.halved(len(together), len(parts))
@@ -207,111 +202,3 @@ class Engine:
         self._open = {cell.key for batch in batches for cell in batch}
         self._open |= {cell.key for found in begun for cell in found.open} - done
         return [found.cells for found in begun] + rest
-
-    def _batch(self, flight: InFlight) -> Iterator[None]:
-        """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
-        batch, pending = flight.batch, flight.pending
-        self.progress.started(pending)
-        if orphans := self._orphans(pending):
-            for cell in orphans:
-                self.recorder.failure(cell, NO_BASE)
-            self.writer.do(partial(checkpoint.discard, checkpoint.path_of(self.store, batch)))
-            batch = pending = tuple(cell for cell in pending if cell not in orphans)
-        if not pending:
-            return
-        if batch[0].kind == "gradient":
-            yield from self._gradients(pending)
-        elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
-            for finished in solve(self._program(pending), lambda: self.lanes.used):
-                self.recorder.fit(pending[finished.cell], finished)
-        else:
-            yield from self._train(batch, pending, flight)
-
-    def _orphans(self, cells: Batch) -> set[Cell]:
-        """Cells that need an ELBO fit which has no sound record."""
-        first = {cell.base: cell for cell in cells if cell.base}
-        lost = {base for base, cell in first.items() if self.recorder.base(cell) is None}
-        return {cell for cell in cells if cell.base in lost}
-
-    def _program(self, cells: Batch) -> Any:
-        return program(cells, self.recorder.split, self._base, self.target)
-
-    def _base(self, cell: Cell) -> Hyperparameters:
-        found = self.recorder.base(cell)
-        assert found is not None, NO_BASE
-        return found
-
-    def _train(self, batch: Batch, pending: Batch, flight: InFlight) -> Iterator[None]:
-        """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
-        how = settings(batch[0], self.target)
-        resumed = self._resume(batch, how)
-        training, cells = resumed or (Training.start(self._program(pending), how), pending)
-        path = checkpoint.path_of(self.store, cells)
-        if not resumed:
-            checkpoint.save(path, cells, checkpoint.Notes(list(range(len(cells)))), {})
-        saved, wanted = time.monotonic(), {cell.key for cell in pending}
-
-        def between(training: Training) -> None:
-            nonlocal saved
-            self.progress.tick(cells, training)
-            self.lanes.hold(flight, len(training.cells))
-            requested = self.stop.received is not None
-            if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
-                self._save(path, cells, training)
-                saved = time.monotonic()
-            if requested:  # one that came since then is not acted on before the state is saved, at the next call
-                self.stop.raise_if_requested()
-
-        try:
-            for finished in train(training, how, between, lambda: self.lanes.used):
-                if finished is None:
-                    yield
-                elif cells[finished.cell].key in wanted:
-                    self.recorder.fit(cells[finished.cell], finished)
-        finally:
-            self.progress.ended(training)
-        self.writer.do(partial(checkpoint.discard, path))
-
-    def _save(self, path: Path, cells: Batch, training: Training) -> None:
-        notes = checkpoint.Notes(
-            open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
-            cells=training.cells,
-            seconds=training.seconds,
-            alone=training.alone,
-            curves=[asdict(curve) for curve in training.curves],
-            iteration=int(training.state.iteration),
-        )
-        self.writer.do(partial(checkpoint.save, path, cells, notes, training.state.arrays()))
-
-    def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
-        """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
-
-        Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`.
-        """
-        path = checkpoint.path_of(self.store, batch)
-        found = checkpoint.read(self.store, path)
-        if found is None:
-            return None
-        notes = found.notes
-        if notes.iteration is None:
-            return Training.start(self._program(found.cells), how), found.cells
-        program = self._program(tuple(found.cells[i] for i in notes.cells))
-        try:
-            state = State.from_arrays(found.arrays(), self.target.device)
-            state.check(State.fresh(program.initial(), how))
-            curves = [typed_value(curve, Curve) for curve in notes.curves]
-        except (Unreadable, TypeError) as why:
-            self.store.quarantine(path, f"the checkpoint can't be read: {why}")
-            return None
-        self.progress.resumed(notes.iteration)
-        return Training(program, state, notes.cells, notes.seconds, curves, notes.alone), found.cells
-
-    def _gradients(self, cells: Batch) -> Iterator[None]:
-        """Measure bias and variance of the estimators' gradients; nothing is trained."""
-        waiting = iter(cells)
-        for found in gradient_statistics(self._program(cells)):
-            if found is None:
-                self.stop.raise_if_requested()
-                yield
-            else:
-                self.recorder.gradient(next(waiting), *found)

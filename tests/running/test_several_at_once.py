@@ -8,11 +8,12 @@ import torch
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import entries_of
 from dlmexp.running import checkpoint
-from dlmexp.running import engine as module
+from dlmexp.running import trainer as module
 from dlmexp.running.engine import Engine
 from dlmexp.running.lanes import Lanes
 from dlmexp.running.presence import Presence
 from dlmexp.running.schedule import Capacity
+from dlmexp.running.trainer import Trainer
 from dlmexp.running.writer import Writer
 from tests.support.engines import Sweep
 
@@ -26,7 +27,7 @@ def two_at_once(monkeypatch):
 
 def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     sweep = Sweep(tmp_path, tiny)
-    tried, plain = [], Engine._batch
+    tried, plain = [], Trainer.work
 
     def small(self, flight):
         tried.append(len(flight.pending))
@@ -34,7 +35,7 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         yield from plain(self, flight)
 
-    monkeypatch.setattr(Engine, "_batch", small)
+    monkeypatch.setattr(Trainer, "work", small)
     found = sweep.run()
     assert {record.status for record in found.values()} == {"done"}
     assert len(found) == len(sweep.cells)
@@ -49,7 +50,7 @@ def test_what_the_writer_still_has_to_do_for_a_batch_that_did_not_fit_comes_befo
     """A save would come after the checkpoint was discarded, a withdrawal after the halves were announced."""
     sweep = Sweep(tmp_path, [*tiny, "method=[elbo]"])
     monkeypatch.setattr("dlmexp.running.engine.Writer", lambda beside: Writer(True))
-    tried, plain, withdraw = [], Engine._batch, Presence.withdraw
+    tried, plain, withdraw = [], Trainer.work, Presence.withdraw
 
     def late(self, keys):
         time.sleep(0.05)
@@ -68,7 +69,7 @@ def test_what_the_writer_still_has_to_do_for_a_batch_that_did_not_fit_comes_befo
         yield from plain(self, flight)
 
     monkeypatch.setattr(Presence, "withdraw", late)
-    monkeypatch.setattr(Engine, "_batch", only_halves)
+    monkeypatch.setattr(Trainer, "work", only_halves)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert tried == [2, 1, 1]
 
@@ -102,7 +103,7 @@ def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
         yield from ()
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Engine, "_batch", never)
+    monkeypatch.setattr(Trainer, "work", never)
     with pytest.raises(UserError, match="does not fit into memory, not even alone"):
         Sweep(tmp_path, tiny).run()
 
@@ -110,13 +111,13 @@ def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
 def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, monkeypatch, two_at_once):
     """With several batches at once, they are not put behind all larger ones."""
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
-    order, plain = [], Engine._batch
+    order, plain = [], Trainer.work
 
     def noting(self, flight):
         order.append((flight.batch[0].n, flight.batch[0].variant))
         yield from plain(self, flight)
 
-    monkeypatch.setattr(Engine, "_batch", noting)
+    monkeypatch.setattr(Trainer, "work", noting)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert len(order) == 8
     assert order.index((20, "fixed")) < order.index((40, "joint"))
@@ -124,7 +125,7 @@ def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, mo
 
 def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, tiny, monkeypatch, two_at_once):
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
-    events, plain = [], Engine._batch
+    events, plain = [], Trainer.work
 
     def second_too_large(self, flight):
         n = flight.batch[0].n
@@ -135,7 +136,7 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, 
         yield from plain(self, flight)
         events.append(("ends", n))
 
-    monkeypatch.setattr(Engine, "_batch", second_too_large)
+    monkeypatch.setattr(Trainer, "work", second_too_large)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     assert [line for line in sweep.progress.lines if "memory" in line] == [
@@ -147,7 +148,7 @@ def test_a_batch_starts_when_cells_have_left_another(tmp_path, tiny, monkeypatch
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
     first, _ = sweep.plan().batches
     monkeypatch.setattr("dlmexp.running.lanes.capacity", lambda device: Capacity(2, entries_of(first), 1e12))
-    events, plain = [], Engine._batch
+    events, plain = [], Trainer.work
 
     def shrinking(self, flight):
         events.append(("begins", flight.batch[0].n))
@@ -158,7 +159,7 @@ def test_a_batch_starts_when_cells_have_left_another(tmp_path, tiny, monkeypatch
         yield from plain(self, flight)
         events.append(("ends", flight.batch[0].n))
 
-    monkeypatch.setattr(Engine, "_batch", shrinking)
+    monkeypatch.setattr(Trainer, "work", shrinking)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert events[:3] == [("begins", 20), "one leaves", ("begins", 30)]
 

@@ -2,6 +2,7 @@
 
 import gc
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,7 @@ def test_garbage_is_collected_after_a_capture_that_failed(broken):
     def fails():
         raise RuntimeError("CUDA error")
 
-    graph = SimpleNamespace(capture_begin=lambda pool, capture_error_mode: None, capture_end=lambda: None)
+    graph: Any = SimpleNamespace(capture_begin=lambda pool, capture_error_mode: None, capture_end=lambda: None)
     setattr(graph, broken, lambda *given, **named: fails())
     try:
         with pytest.raises(RuntimeError, match="CUDA error"), _capturing(graph, None):
