@@ -97,13 +97,16 @@ def sweep(args: argparse.Namespace) -> list[Measurement]:
 def overhead(args: argparse.Namespace) -> list[Measurement]:
     """The time of the default job as a command; and, in one process, the time of it that is neither a training step nor
     an evaluation nor the set-up of a batch."""
-    import dlmexp.running.engine as engine
     import dlmexp.running.programs as build
+    import dlmexp.running.trainer as trainer
     import dlmexp.training.train as train
 
     timer = _FunctionTimer()
-    steps = timer.on_what(train, "stepper")
-    with steps, timer.on(train, "evaluate"), timer.on(engine, "program"), timer.on(build, "_stack"):
+    parts = ((train, "evaluate"), (train, "evaluate_finally"), (trainer, "program"), (build, "_stack"))
+    with contextlib.ExitStack() as timed:
+        timed.enter_context(timer.on_what(train, "stepper"))
+        for module, name in parts:
+            timed.enter_context(timer.on(module, name))
         total = _run(["experiment=default", "device=cpu"]).wall
     training = timer.seconds
     with tempfile.TemporaryDirectory() as folder:

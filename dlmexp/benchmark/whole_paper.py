@@ -121,7 +121,8 @@ def _counted(words: Sequence[str], device: str, results: Path, seconds: float, w
     _, free = device_and_free_memory(cfg)
     with tempfile.TemporaryDirectory() as empty:
         everything = plan_sweep(sweep, Store(empty, read_only=True), device, free)
-    records = [record for record in store.all() if record.key in {cell.key for cell in sweep.cells}]
+    asked = {cell.key for cell in sweep.cells}
+    records = [record for record in store.all() if record.key in asked]
     done = sum(record.done for record in records)
     share = forecast_share(everything.batches, records, device, capacity(torch.device(device)))
     return Ran(done, len(records) - done, len(sweep.cells), seconds, share, watts, estimate)

@@ -9,20 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+@lru_cache(maxsize=64)
 def gauss_hermite(nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     """Nodes and log weights of `E_{e ~ N(0,1)} g(e) ~ sum_k exp(logw_k) g(e_k)`. Shapes: [K], [K].
 
     Kept per device, so that a captured CUDA graph never copies them from the host.
     """
-    return _gauss_hermite(nodes, dtype, device)
-
-
-# What torch.compiler.assume_constant_result sets, without its import of the whole compiler (1.7 s).
-gauss_hermite._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
-
-
-@lru_cache(maxsize=64)
-def _gauss_hermite(nodes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     e, w = np.polynomial.hermite_e.hermegauss(nodes)
     log_w = np.log(w) - np.log(w.sum())
     rule = torch.tensor(e, dtype=dtype, device=device), torch.tensor(log_w, dtype=dtype, device=device)

@@ -96,7 +96,7 @@ def entries_of(batch: Sequence[Cell]) -> int:
 
 def bytes_of(batch: Sequence[Cell]) -> float:
     """Memory that a GPU needs to train this batch."""
-    history = len(batch) * (batch[0].max_iterations or 0)
+    history = len(batch) * batch[0].iterations
     return _width(batch[0]) * ARRAYS * entries_of(batch) + 8 * history
 
 

@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import io
 import json
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable
+from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.json_text import json_value, typed_value
@@ -19,6 +21,7 @@ from dlmexp.records.files import write_atomically
 from dlmexp.records.schema import plain
 from dlmexp.records.store import Store
 
+Batch = tuple[Cell, ...]
 Place = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -31,7 +34,7 @@ class Checkpoint:
     """
 
     path: Path
-    cells: tuple[Cell, ...]
+    cells: Batch
     open: list[Cell]  # those without a record when the checkpoint was written
     notes: "Notes"
 
@@ -54,17 +57,17 @@ class Notes(msgspec.Struct, omit_defaults=True):
 class About(msgspec.Struct):
     """What a checkpoint says of itself."""
 
-    cells: tuple[Cell, ...]
+    cells: Batch
     notes: Notes
 
 
-def path_of(store: Store, cells: tuple[Cell, ...]) -> Path:
+def path_of(store: Store, cells: Batch) -> Path:
     """The checkpoint file of a batch; its name is a hash of the cells, in whatever order."""
     name = hashlib.sha256("".join(sorted(cell.key for cell in cells)).encode()).hexdigest()[:20]
     return store.root / "checkpoints" / f"{name}.npz"
 
 
-def save(path: Path, cells: tuple[Cell, ...], notes: Notes, arrays: dict[str, np.ndarray]) -> None:
+def save(path: Path, cells: Batch, notes: Notes, arrays: dict[str, np.ndarray]) -> None:
     """Write a checkpoint in place of the earlier one; a reader never sees a half-written file."""
     # NaN stays NaN; msgspec would write null.
     about = json.dumps(msgspec.to_builtins(About(cells, notes), enc_hook=plain))
@@ -74,16 +77,20 @@ def save(path: Path, cells: tuple[Cell, ...], notes: Notes, arrays: dict[str, np
 
 
 def find(store: Store) -> list[Checkpoint]:
-    """All readable checkpoints of a results folder; damaged ones are quarantined, so that their cells start anew."""
-    found = []
-    for path in sorted((store.root / "checkpoints").glob("*.npz")):
-        try:
-            found.append(_read(store, path))
-        except FileNotFoundError:
-            continue  # another process has finished this batch since the folder was listed
-        except Unreadable as why:
-            store.quarantine(path, f"the checkpoint can't be read: {why}")
-    return found
+    """All readable checkpoints of a results folder."""
+    paths = sorted((store.root / "checkpoints").glob("*.npz"))
+    return [found for path in paths if (found := read(store, path)) is not None]
+
+
+def read(store: Store, path: Path) -> Checkpoint | None:
+    """A checkpoint; None if there is none. A damaged one is quarantined, so that its cells start anew."""
+    try:
+        return _read(store, path)
+    except FileNotFoundError:  # perhaps since the folder was listed, by the process that has finished the batch
+        return None
+    except Unreadable as why:
+        store.quarantine(path, f"the checkpoint can't be read: {why}")
+        return None
 
 
 def _read(store: Store, path: Path) -> Checkpoint:
@@ -96,9 +103,28 @@ def _read(store: Store, path: Path) -> Checkpoint:
     return Checkpoint(path, cells, [cells[i] for i in notes.open], notes)
 
 
-def discard_finished(store: Store) -> None:
+def resumable(store: Store, batches: Sequence[Batch]) -> tuple[list[Checkpoint], list[Batch]]:
+    """The checkpoints that these batches go on from, and the batches without the cells of those."""
+    pending, begun = {cell.key for batch in batches for cell in batch}, list[Checkpoint]()
+    for found in find(store):
+        if any(cell.key in pending for cell in found.open):
+            begun.append(found)
+            pending -= {cell.key for cell in found.open}
+    rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
+    return begun, [batch for batch in rest if batch]
+
+
+def with_resumed(plan: Plan, store: Store) -> Plan:
+    """The plan with all that its checkpoints bring: their cells are trained to the end together, also those that it
+    does not ask for."""
+    begun, rest = resumable(store, plan.batches)
+    done = store.keys()[0] - {cell.key for batch in plan.batches for cell in batch}
+    resumed = (tuple(cell for cell in found.open if cell.key not in done) for found in begun)
+    return replace(plan, batches=(*resumed, *rest))
+
+
+def discard_finished(store: Store, done: Collection[str]) -> None:
     """Delete the checkpoints of which every cell has its record: those of a process that was killed just before."""
-    done, _ = store.keys()
     for found in find(store):
         if all(cell.key in done for cell in found.open):
             discard(found.path)

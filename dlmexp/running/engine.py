@@ -1,38 +1,28 @@
-"""The engine: trains batches of cells, several at once on a GPU, with checkpoints."""
+"""The engine: a queue of batches of cells, of which several train at once on a GPU."""
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
-from dlmexp.errors import Unreadable, UserError
-from dlmexp.objectives import OBJECTIVES
+from dlmexp.errors import UserError
 from dlmexp.plan.cell import Cell
-from dlmexp.reading.json_text import typed_value
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.keeping import Keeper
 from dlmexp.running.lanes import InFlight, Lanes
 from dlmexp.running.presence import Presence
-from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.trainer import Trainer
 from dlmexp.running.writer import Writer
-from dlmexp.training.gradients import gradient_statistics
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
-from dlmexp.training.train import Curve, Training, train
 
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -42,7 +32,6 @@ TOO_LARGE = (
     "{cell} does not fit into memory, not even alone: free some, or leave it out with sizes= or dataset=; what is "
     "finished is safe"
 )
-NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
 @dataclass
@@ -62,7 +51,9 @@ class Engine:
     lanes: Lanes = field(init=False)
     writer: Writer = field(init=False)
     recorder: Recorder = field(init=False)
+    trainer: Trainer = field(init=False)
     _refit: dict[str, Cell] = field(default_factory=dict)
+    _open: set[str] = field(default_factory=set)  # cells that want a record, as of the last start
 
     def run(self, batches: Iterable[Batch]) -> None:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
@@ -75,10 +66,15 @@ class Engine:
             self.recorder = Recorder(
                 self.store, self.writer, self.prepared, self.progress, str(device), self.experiment, self.keeper
             )
+            self.lanes = Lanes(device)
+            self.trainer = Trainer(
+                self.store, self.target, self.progress, self.stop, self.writer, self.recorder, self.lanes,
+                self.checkpoint_seconds,
+            )  # fmt: skip
             self._run(deque(self._resumable(batches)))
 
     def _run(self, queue: deque[Batch]) -> None:
-        self.lanes, running = Lanes(self.target.device), list[InFlight]()
+        running = list[InFlight]()
         while queue or running:
             if not running:  # where some are, each of them saves its state before it stops
                 self.stop.raise_if_requested()
@@ -101,6 +97,7 @@ class Engine:
         if first is None or not self.lanes.have_room(first, running):
             return  # without a look at all records, which takes a while where there are many
         done, failed = self._keys()
+        self._open -= self.recorder.written.keys()
         here = {cell.key for batch in (*queue, *(flight.pending for flight in running)) for cell in batch}
         holder, waiting = None, list[Batch]()
         for _ in range(len(queue)):
@@ -110,9 +107,11 @@ class Engine:
             if not self.lanes.have_room(queue[0], running):
                 break
             batch = queue.popleft()
-            pending = tuple(cell for cell in batch if cell.key not in done)
+            if skipped := tuple(cell for cell in batch if cell.key in self._open and cell.key in done):
+                self.progress.skipped(skipped)
+                self._open -= {cell.key for cell in skipped}
+            pending = tuple(cell for cell in batch if cell.key in self._open)
             if not pending:
-                self.progress.skipped(batch)
                 continue
             keys = {cell.key for cell in pending}
             # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
@@ -127,7 +126,7 @@ class Engine:
                 holder = holders[0]
                 continue
             flight = InFlight(batch, pending, self.lanes.take())
-            flight.work = self._batch(flight)
+            flight.work = self.trainer.work(flight)
             running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not running and holder is not None:
@@ -136,13 +135,14 @@ class Engine:
 
     def _go_on(self, flight: InFlight, queue: deque[Batch], running: list[InFlight]) -> None:
         """Let a batch go on until it waits for the device, or has ended: then its lane is free for another one."""
+        instead: list[Batch] = []
         try:
             if flight.lane.go_on(flight.work):
                 return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            queue.extendleft(self._out_of_memory(flight, running))
+            instead = self._out_of_memory(flight, running)
         except Stop:
             for other in running:
                 with contextlib.suppress(Stop):
@@ -154,22 +154,28 @@ class Engine:
         self.writer.do(partial(self.presence.withdraw, [cell.key for cell in flight.pending]))
         if self.keeper is not None:
             self.writer.do(partial(self.keeper.drop_unselected, {cell.key for cell in flight.batch}))
+        if instead:
+            self.writer.wait()  # else the withdrawal would come after the same cells are announced again
+            queue.extendleft(instead)
 
     def _out_of_memory(self, flight: InFlight, running: list[InFlight]) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
-        if len(running) == 1 and len(pending) == 1:
+        own = checkpoint.path_of(self.store, batch)
+        together = batch if own.exists() else pending  # what is resumed has all cells of its checkpoint
+        if len(running) == len(together) == 1:
             raise UserError(TOO_LARGE.format(cell=pending[0].describe())) from None
         torch.cuda.empty_cache()
         if len(running) > 1:
             self.lanes.fewer(running)
             self.progress.fewer(len(running))
-            return [batch]
-        self.progress.halved(len(pending))
-        for cells in (batch, pending):
-            checkpoint.discard(checkpoint.path_of(self.store, cells))
+            return [together]
         half = len(pending) // 2
-        return [pending[half:], pending[:half]]
+        parts = [part for part in (pending[half:], pending[:half]) if part]
+        self.progress.halved(len(together), len(parts))
+        for path in (own, checkpoint.path_of(self.store, pending)):
+            self.writer.do(partial(checkpoint.discard, path))
+        return parts
 
     def _keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
@@ -188,123 +194,11 @@ class Engine:
         record = self.store.read(path)
         return record is not None and self.store.has_model(record)
 
-    def _resumable(self, batches: Iterable[Batch]) -> list[Batch]:
+    def _resumable(self, batches: list[Batch]) -> list[Batch]:
         """The batches of all checkpoints of pending cells, then the given batches without those cells."""
-        pending = {cell.key: cell for batch in batches for cell in batch}
         done, _ = self._keys()
-        resumed: list[Batch] = []
-        for found in checkpoint.find(self.store):
-            if all(cell.key in done for cell in found.open):
-                checkpoint.discard(found.path)
-            elif any(cell.key in pending for cell in found.open):
-                resumed.append(found.cells)
-                for cell in found.open:
-                    pending.pop(cell.key, None)
-        rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
-        return resumed + [batch for batch in rest if batch]
-
-    def _batch(self, flight: InFlight) -> Iterator[None]:
-        """Write records for the `pending` cells of a batch. Yields where it waits for the device."""
-        batch, pending = flight.batch, flight.pending
-        self.progress.started(pending)
-        if orphans := self._orphans(pending):
-            for cell in orphans:
-                self.recorder.failure(cell, NO_BASE)
-            checkpoint.discard(checkpoint.path_of(self.store, batch))
-            batch = pending = tuple(cell for cell in pending if cell not in orphans)
-        if not pending:
-            return
-        if batch[0].kind == "gradient":
-            yield from self._gradients(pending)
-        elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
-            for finished in solve(self._program(pending)):
-                self.recorder.fit(pending[finished.cell], finished)
-        else:
-            yield from self._train(batch, pending, flight)
-
-    def _orphans(self, cells: Batch) -> set[Cell]:
-        """Cells that need an ELBO fit which has no sound record."""
-        first = {cell.base: cell for cell in cells if cell.base}
-        lost = {base for base, cell in first.items() if self.recorder.base(cell) is None}
-        return {cell for cell in cells if cell.base in lost}
-
-    def _program(self, cells: Batch) -> Any:
-        return program(cells, self.prepared, self._base, self.target)
-
-    def _base(self, cell: Cell) -> Hyperparameters:
-        found = self.recorder.base(cell)
-        assert found is not None, NO_BASE
-        return found
-
-    def _train(self, batch: Batch, pending: Batch, flight: InFlight) -> Iterator[None]:
-        """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
-        how = settings(batch[0], self.target)
-        resumed = self._resume(batch, how)
-        training, cells = resumed or (Training.start(self._program(pending), how), pending)
-        path = checkpoint.path_of(self.store, cells)
-        if not resumed:
-            checkpoint.save(path, cells, checkpoint.Notes(list(range(len(cells)))), {})
-        saved, wanted = time.monotonic(), {cell.key for cell in pending}
-
-        def between(training: Training) -> None:
-            nonlocal saved
-            self.progress.tick(cells, training)
-            self.lanes.hold(flight, len(training.cells))
-            requested = self.stop.received is not None
-            if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
-                self._save(path, cells, training)
-                saved = time.monotonic()
-            if requested:  # one that came since then is not acted on before the state is saved, at the next call
-                self.stop.raise_if_requested()
-
-        for finished in train(training, how, between, lambda: self.lanes.used):
-            if finished is None:
-                yield
-            elif cells[finished.cell].key in wanted:
-                self.recorder.fit(cells[finished.cell], finished)
-        self.writer.do(partial(checkpoint.discard, path))
-        self.progress.ended(training)
-
-    def _save(self, path: Path, cells: Batch, training: Training) -> None:
-        notes = checkpoint.Notes(
-            open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
-            cells=training.cells,
-            seconds=training.seconds,
-            alone=training.alone,
-            curves=[asdict(curve) for curve in training.curves],
-            iteration=int(training.state.iteration),
-        )
-        self.writer.do(partial(checkpoint.save, path, cells, notes, training.state.arrays()))
-
-    def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
-        """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
-
-        Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`.
-        """
-        path = checkpoint.path_of(self.store, batch)
-        found = next((c for c in checkpoint.find(self.store) if c.path == path), None)
-        if found is None:
-            return None
-        notes = found.notes
-        if notes.iteration is None:
-            return Training.start(self._program(found.cells), how), found.cells
-        program = self._program(tuple(found.cells[i] for i in notes.cells))
-        try:
-            state = State.from_arrays(found.arrays(), self.target.device)
-            state.check(State.fresh(program.initial(), how))
-            curves = [typed_value(curve, Curve) for curve in notes.curves]
-        except (Unreadable, TypeError) as why:
-            self.store.quarantine(path, f"the checkpoint can't be read: {why}")
-            return None
-        self.progress.resumed(notes.iteration)
-        return Training(program, state, notes.cells, notes.seconds, curves, notes.alone), found.cells
-
-    def _gradients(self, cells: Batch) -> Iterator[None]:
-        """Measure bias and variance of the estimators' gradients; nothing is trained."""
-        waiting = iter(cells)
-        for found in gradient_statistics(self._program(cells)):
-            if found is None:
-                self.stop.raise_if_requested()
-                yield
-            else:
-                self.recorder.gradient(next(waiting), *found)
+        checkpoint.discard_finished(self.store, done)
+        begun, rest = checkpoint.resumable(self.store, batches)
+        self._open = {cell.key for batch in batches for cell in batch}
+        self._open |= {cell.key for found in begun for cell in found.open} - done
+        return [found.cells for found in begun] + rest

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Prepared
+from dlmexp.data.splits import Normalisation
 from dlmexp.models.file import TrainedModel, encoded, encoded_size
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
@@ -19,6 +20,17 @@ from dlmexp.training.program import Posterior
 MUCH = 1e9  # bytes from which on a run says what it will write
 
 
+class Scaled(Protocol):
+    """What was done to the inputs and targets of a split."""
+
+    @property
+    def features(self) -> Normalisation: ...
+    @property
+    def y_mean(self) -> float: ...
+    @property
+    def y_std(self) -> float: ...
+
+
 @dataclass(frozen=True)
 class Keeper:
     """Makes the model files of fits, and deletes those that turn out not to be selected."""
@@ -26,7 +38,7 @@ class Keeper:
     store: Store
     schemas: Mapping[str, Schema]  # by dataset
 
-    def model(self, cell: Cell, split: Prepared, posterior: Posterior) -> bytes:
+    def model(self, cell: Cell, split: Scaled, posterior: Posterior) -> bytes:
         """The model file of a cell."""
         return encoded(trained_model(cell, self.schemas[cell.dataset], split, posterior))
 
@@ -35,7 +47,7 @@ class Keeper:
         drop_unselected(self.store, keys)
 
 
-def trained_model(cell: Cell, schema: Schema, split: Prepared, posterior: Posterior) -> TrainedModel:
+def trained_model(cell: Cell, schema: Schema, split: Scaled, posterior: Posterior) -> TrainedModel:
     """What a finished cell leaves behind, as a model."""
     hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
     m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))

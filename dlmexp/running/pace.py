@@ -123,7 +123,8 @@ def trial_of(batch: Batch, device: str) -> Batch:
     first = batch[0]
     if rows_of(first) <= rows:
         return batch[:cells]
-    return tuple(replace(cell, n=rows, minibatch=None, M=min(cell.M, rows)) for cell in batch[:cells])
+    size = {"minibatch": rows} if first.minibatch else {"n": rows}
+    return tuple(replace(cell, **size, M=min(cell.M, rows)) for cell in batch[:cells])
 
 
 def timed_step(batch: Batch, features: int, device: str) -> Timed:

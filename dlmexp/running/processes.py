@@ -67,7 +67,8 @@ class ExtraProcesses:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the processes, which end when no batch is left or the budget is spent. After an exception (a signal,
         say) they are asked to save and leave."""
-        for process in self._processes:
-            if kind is not None:
+        if kind is not None:
+            for process in self._processes:
                 process.terminate()
+        for process in self._processes:
             process.wait()

@@ -139,7 +139,7 @@ class Progress(ABC):
         self.show()
 
     def ended(self, training: Any) -> None:
-        """A batch has been trained."""
+        """A batch does not train any more."""
         self._training.pop(id(training), None)
 
     @property
@@ -180,12 +180,13 @@ class Progress(ABC):
         self.show()
 
     def fewer(self, batches: int) -> None:
-        """Memory ran out with so many batches at once."""
+        """Memory ran out with so many batches at once: one of them is to start again."""
+        self.batch -= 1
         self.show(f"  out of memory with {batches} batches at once: going on with fewer of such a size")
 
-    def halved(self, cells: int) -> None:
-        """A batch did not fit into memory and is split in two."""
-        self.batches += 1
+    def halved(self, cells: int, parts: int) -> None:
+        """A batch of so many cells did not fit into memory; parts of it are to start instead."""
+        self.batch, self.batches = self.batch - 1, self.batches + parts - 1
         self.show(f"  out of memory with {counted(cells, 'cell')} at once: going on with half as many")
 
 

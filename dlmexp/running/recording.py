@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dlmexp.data.splits import Prepared
+from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.provenance import provenance
@@ -20,6 +20,15 @@ from dlmexp.running.progress import Progress
 from dlmexp.running.writer import Writer
 from dlmexp.training.train import Finished
 from dlmexp.training.trivial import trivial_metrics
+
+
+class AboutSplit(NamedTuple):
+    """What records and models say of their split."""
+
+    features: Normalisation
+    y_mean: float
+    y_std: float
+    trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
 
 
 @dataclass
@@ -36,7 +45,16 @@ class Recorder:
     written: dict[str, bool] = field(default_factory=dict)  # keys, some of which may still wait for the writer: done?
     new_bases: bool = False  # a fit that others start from was written; whoever acts on it makes this False
     _bases: dict[str, Hyperparameters] = field(default_factory=dict)  # of ELBO fits, written or not yet
-    _trivial: dict[tuple, dict[str, dict[str, float]]] = field(default_factory=dict)  # by split
+    _splits: dict[tuple, AboutSplit] = field(default_factory=dict)
+
+    def split(self, cell: Cell) -> Prepared:
+        """The data to train a cell on. What its record says of them is noted: large ones take long to prepare again."""
+        split, of = self.prepared(cell), _split_of(cell)
+        if of not in self._splits:
+            parts = {"validation": split.y_val, "test": split.y_test}
+            trivial = trivial_metrics(cell.task, split.y_train, parts)
+            self._splits[of] = AboutSplit(split.features, split.y_mean, split.y_std, trivial)
+        return split
 
     def base(self, cell: Cell) -> Hyperparameters | None:
         """Hyperparameters of the ELBO fit that this cell starts from; None if it has no sound record."""
@@ -49,14 +67,14 @@ class Recorder:
         if why:
             self.failure(cell, why, finished.iterations, finished.state)
             return
-        split = self.prepared(cell)
+        split = self._splits[_split_of(cell)]
         scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
         objective = OBJECTIVES[cell.objective]
         all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
         result = Result(
             validation=finished.metrics.get("validation", {}),
             test=finished.metrics.get("test", {}),
-            trivial=self._trivial_metrics(cell, split),
+            trivial=split.trivial,
             iterations=finished.iterations,
             converged=finished.stopped != "limit" or all_iterations,
             stopped=("epochs" if cell.epochs else "iterations") if all_iterations else finished.stopped,
@@ -89,14 +107,6 @@ class Recorder:
     def failure(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
 
-    def _trivial_metrics(self, cell: Cell, split: Prepared) -> dict[str, dict[str, float]]:
-        """Of the trivial predictor, computed once per split."""
-        of = (cell.dataset, cell.task, cell.seed, cell.n)
-        if of not in self._trivial:
-            parts = {"validation": split.y_val, "test": split.y_test}
-            self._trivial[of] = trivial_metrics(cell.task, split.y_train, parts)
-        return self._trivial[of]
-
     def _write(
         self,
         cell: Cell,
@@ -111,6 +121,10 @@ class Recorder:
         self.written[cell.key] = record.done
         self.new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
         self.progress.finished(record)
+
+
+def _split_of(cell: Cell) -> tuple:
+    return cell.dataset, cell.task, cell.seed, cell.n
 
 
 def _not_finite(finished: Finished) -> str:

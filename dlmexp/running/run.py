@@ -68,7 +68,7 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = (), choose_worker
         if plan.batches:
             with _threads(plan, device, number := workers(plan)):
                 return _train(sweep, plan, store, number, restart_arguments, again)
-        checkpoint.discard_finished(store)
+        checkpoint.discard_finished(store, store.keys()[0])
         if kept := keeper(sweep, store):  # of a run that was stopped between its last record and this
             kept.drop_unselected()
         return summary(sweep.candidates, store)
@@ -120,7 +120,7 @@ def _train(
     from dlmexp.running.signals import Stop, StopRequest
 
     cfg = sweep.cfg
-    target = select_target(cfg.device, cfg.dtype)
+    plan, target = checkpoint.with_resumed(plan, store), select_target(cfg.device, cfg.dtype)
     prediction = predicted(plan, sweep, store, target.device.type, workers)
     for message in filter(None, (prediction and prediction.sentence, announced_size(sweep, plan))):
         print(message, flush=True)

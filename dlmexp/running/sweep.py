@@ -133,11 +133,11 @@ def plan_sweep(
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
     """A function that gives the normalised split of a cell; splits of small datasets are cached."""
-    largest = max(data.X.nbytes for _, data in sweep.datasets.values())
 
-    @lru_cache(maxsize=CACHED_SPLITS if largest < CACHED_BYTES else 0)
     def split(dataset: str, seed: int, n: int) -> Prepared:
         spec, data = sweep.datasets[dataset]
         return prepare(data, spec, seed, n)
 
-    return lambda cell: split(cell.dataset, cell.seed, cell.n)
+    cached = lru_cache(maxsize=CACHED_SPLITS)(split)
+    small = {name for name, (_, data) in sweep.datasets.items() if data.X.nbytes < CACHED_BYTES}
+    return lambda cell: (cached if cell.dataset in small else split)(cell.dataset, cell.seed, cell.n)

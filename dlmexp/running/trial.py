@@ -26,13 +26,7 @@ def step_like(batch: tuple[Cell, ...], features: int, target: Target) -> Callabl
     """The engine's own step of such a batch (objective, gradient, Adam, stopping rule); a replayed graph on a GPU."""
     how = settings(batch[0], target)
     program, how = program_like(batch, features, target), replace(how, iterations=max(how.iterations, STEPS))
-    state = State.fresh(program.initial(), how)
-    one = stepper(program, state, how)
-
-    def advance(keep=(program, state)) -> None:  # a captured graph does not hold on to the tensors it works on
-        one()
-
-    return advance
+    return stepper(program, State.fresh(program.initial(), how), how)
 
 
 def program_like(batch: tuple[Cell, ...], features: int, target: Target) -> Program:

@@ -4,13 +4,16 @@ import queue
 import threading
 from collections.abc import Callable
 
+from dlmexp.running.signals import Stop
+
 Job = Callable[[], object]
 
 
 class Writer:
     """Does jobs one after the other: at once, or with `beside` in a thread of its own.
 
-    What a job raises (a full disk, say) is raised again by the next call here; jobs after it are not done."""
+    What a job raises (a full disk, say) is raised again by the next call here; jobs after it are not done. Leaving the
+    context raises it also in place of `Stop`, which says that all is saved; another error goes first."""
 
     def __init__(self, beside: bool):
         self._jobs: queue.Queue[Job | None] = queue.Queue(maxsize=10_000)
@@ -26,7 +29,7 @@ class Writer:
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
-        if kind is None:
+        if kind is None or issubclass(kind, Stop):
             self._raise()
 
     def do(self, job: Job) -> None:
@@ -36,6 +39,11 @@ class Writer:
         else:
             self._raise()
             self._jobs.put(job)
+
+    def wait(self) -> None:
+        """Until all that was given is done."""
+        self._jobs.join()
+        self._raise()
 
     def _raise(self) -> None:
         if self._failure is not None:

@@ -66,11 +66,13 @@ def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
     Unlike `torch.cuda.graph` it does not wait for the other streams of the device, where other batches train."""
     collecting = gc.isenabled()
     gc.disable()  # what is freed within a capture may be forbidden there
-    graph.capture_begin(pool, capture_error_mode="thread_local")
     try:
-        yield
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
     finally:
-        graph.capture_end()
         if collecting:
             gc.enable()
 

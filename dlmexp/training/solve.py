@@ -1,6 +1,6 @@
 """Objectives that need no training with fixed hyperparameters: their q is in closed form."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 
 import numpy as np
@@ -15,14 +15,15 @@ from dlmexp.training.train import Curve, Finished
 
 
 @torch.no_grad()
-def solve(program: Fixed) -> Iterator[Finished]:
+def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Iterator[Finished]:
     """Every cell's solution (`Objective.path`, or `Objective.collapsed` where there is no path) and metrics."""
     began = perf_counter()
     m, L, loss = _at_all_betas(program) if program.model.objective.path else _cell_by_cell(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
     measured, posterior = evaluate_finally(program, posterior).read(), posterior.cpu()
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
-    seconds = (perf_counter() - began) / len(program.beta)
+    at_once = batches_at_once()
+    seconds = (perf_counter() - began) / (at_once * len(program.beta))
     for i in range(len(program.beta)):
         yield Finished(
             cell=i,
@@ -30,7 +31,7 @@ def solve(program: Fixed) -> Iterator[Finished]:
             failed=False,
             iterations=0,
             seconds=seconds,
-            alone=True,
+            alone=at_once == 1,
             objective=np.array([float(loss[i] / program.n)]),
             acceptance=None,
             metrics=measured[i].metrics,

@@ -41,12 +41,7 @@ def joint_step(
     )
     program = Joint(model, split, torch.logspace(-2, 2, B, dtype=X.dtype, device=device))
     state = State.fresh(program.initial(), STEPS)
-    one = stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
-
-    def advance(keep=(program, state)) -> None:  # a captured graph does not hold on to the tensors it works on
-        one()
-
-    return advance
+    return stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
 
 
 def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:

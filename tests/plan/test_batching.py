@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dlmexp.plan.batches import ARRAYS, CPU_BYTES, CPU_CELLS, GPU_SHARE, cells_at_once
+from dlmexp.plan.batches import ARRAYS, CPU_BYTES, CPU_CELLS, GPU_SHARE, bytes_of, cells_at_once
 from tests.support.cells import PLAIN
 
 CELL = replace(PLAIN, n=1000, M=74, options={}, estimator="exact")
@@ -28,6 +28,13 @@ def test_a_gpu_gets_as_many_as_its_memory_holds():
     assert cells_at_once(CELL, "cuda", free / 2) == at_once // 2
     assert cells_at_once(CELL, "cuda", 1.0) == 1
     assert cells_at_once(replace(CELL, options={"samples": 74}), "cuda", free) < 0.6 * at_once
+
+
+def test_the_history_of_the_objective_takes_memory_whatever_ends_training():
+    limited = replace(CELL, n=10**5, minibatch=100, max_iterations=30_000)
+    epochs = replace(limited, max_iterations=None, epochs=30)
+    assert epochs.iterations == limited.iterations
+    assert bytes_of((epochs,)) == bytes_of((limited,)) == bytes_of((replace(epochs, epochs=1),)) + 8 * 29_000
 
 
 def test_a_path_over_beta_is_never_cut():

@@ -9,9 +9,9 @@ from dlmexp.plan.compose import compose
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.schema import Result
 from dlmexp.running import checkpoint
-from dlmexp.running.engine import Engine
 from dlmexp.running.presence import Presence
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
+from dlmexp.running.trainer import Trainer
 from tests.support.engines import Sweep
 from tests.support.stopping import Late
 
@@ -55,6 +55,15 @@ def test_fixed_variants_take_over_the_hyperparameters(sweep):
             assert record.result.hyperparameters == records[base].result.hyperparameters
 
 
+def test_a_split_is_prepared_once_for_a_batch(tmp_path, tiny):
+    """Not for every record: that of a large dataset takes longer than many steps."""
+    sweep, prepared = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"]), []
+    plain = sweep.engine.prepared
+    sweep.engine.prepared = lambda cell: prepared.append(cell.seed) or plain(cell)
+    assert len(sweep.run()) == 6
+    assert sorted(prepared) == [0, 1]
+
+
 def test_a_second_run_has_nothing_to_do(sweep, tmp_path, tiny):
     sweep.run()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
@@ -87,7 +96,7 @@ def test_batches_give_what_cells_alone_give(tmp_path, tiny):
 
 def _spoilt(monkeypatch, key, at):
     """The cell's parameters turn NaN at an iteration, as a wild step may make them."""
-    import dlmexp.running.engine as module
+    import dlmexp.running.trainer as module
 
     plain = module.train
 
@@ -105,8 +114,8 @@ def _spoilt(monkeypatch, key, at):
         return original(self, cells)
 
     spoilt: dict[str, int] = {}
-    original = Engine._program
-    monkeypatch.setattr(Engine, "_program", program)
+    original = Trainer._program
+    monkeypatch.setattr(Trainer, "_program", program)
     monkeypatch.setattr(module, "train", train)
 
 
@@ -221,7 +230,7 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
     other.path = other.folder / "elsewhere-1-1.json"
     first = sweep.plan().batches[0]
     other.announce(cell.key for cell in first)
-    order, waited, plain = [], [], Engine._batch
+    order, waited, plain = [], [], Trainer.work
 
     def noting(self, flight):
         order.append(flight.batch)
@@ -232,7 +241,7 @@ def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch
         waited.append(sweep.progress.current)
         other.path.unlink(missing_ok=True)
 
-    monkeypatch.setattr(Engine, "_batch", noting)
+    monkeypatch.setattr(Trainer, "work", noting)
     monkeypatch.setattr(module.time, "sleep", leaves)
     found = sweep.run()
     assert len(found) == len(sweep.cells)

@@ -150,6 +150,9 @@ def test_trials_of_large_batches_are_small():
     assert len(trial) == cells
     assert trial[0].n == rows
     assert trial_of(ONE, "cpu") == ONE
+    minibatches = tuple(replace(cell, minibatch=5000) for cell in large)
+    trial = trial_of(minibatches, "cpu")
+    assert shape_of(trial[0]) == f"{kind_of(minibatches[0])} n={rows} M=200", "else it tells nothing of their steps"
 
 
 def test_real_steps_take_time(monkeypatch):

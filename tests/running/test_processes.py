@@ -41,6 +41,10 @@ def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, 
     assert len({log for _, log, _ in Recorded.started}) == 2
     assert {threads for _, _, threads in Recorded.started} == {"2"}
     assert Recorded.told == ["wait", "wait"]
+    Recorded.told.clear()
+    with pytest.raises(KeyboardInterrupt), ExtraProcesses(2, ["dataset=banana"], tmp_path):
+        raise KeyboardInterrupt
+    assert Recorded.told == ["terminate", "terminate", "wait", "wait"], "they save and leave at the same time"
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,26 @@ def test_plain_lines(capsys):
     shown.resumed(40)
     shown.finished(record(PLAIN))
     shown.finished(record(replace(PLAIN, seed=1), "failed"))
-    shown.halved(2)
+    shown.halved(2, 2)
     said = capsys.readouterr().out
     assert "batch 1/2  banana n=100 fixed log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
     assert "resumes at iteration 40" in said
     assert "failed: banana n=100 seed=1 fixed log_dlm bmc-10 beta=0.1: a reason (iteration 7)" in said
     assert "out of memory with 2 cells" in said
     assert (shown.done, shown.failed, shown.settled, shown.batches) == (1, 1, 2, 3)
+
+
+def test_a_batch_that_did_not_fit_into_memory_is_counted_when_it_starts_again(capsys):
+    shown = PlainProgress(4, 2)
+    for _ in range(2):
+        shown.started((PLAIN,))
+    shown.fewer(2)
+    shown.started((PLAIN,))
+    shown.halved(4, 2)
+    for _ in range(2):
+        shown.started((PLAIN,))
+    numbers = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("batch")]
+    assert numbers == ["1/2", "2/2", "2/2", "2/3", "3/3"]
 
 
 def test_time_left_from_the_speed_so_far(monkeypatch):

@@ -85,3 +85,21 @@ def test_an_interrupted_run_says_how_many_candidates_are_missing(here, tiny, cap
     said = capsys.readouterr().out
     assert "18 of 18 cells done, 0 failed" in said
     assert "no record yet" not in said
+
+
+def test_the_cells_of_a_checkpoint_count_also_where_one_of_them_is_asked_for(here, tiny, monkeypatch):
+    words, shown, finished = [*tiny, "method=[elbo]"], [], PlainProgress.finished
+
+    def interrupt(self, cells, training):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def noting(self, record):
+        finished(self, record)
+        shown.append((self.settled, self.total, self.seconds_left >= 0))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PlainProgress, "tick", interrupt)
+        assert execute(compose(words)) == 128 + signal.SIGTERM
+    monkeypatch.setattr(PlainProgress, "finished", noting)
+    assert execute(compose([*words, "seeds=[0]"])) == 0
+    assert shown == [(1, 2, True), (2, 2, True)]

@@ -5,8 +5,9 @@ import pytest
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
+from dlmexp.running import sweep as module
 from dlmexp.running.run import execute
-from dlmexp.running.sweep import plan_sweep, prepare_sweep, stand_in_advice
+from dlmexp.running.sweep import plan_sweep, prepare_sweep, prepared_splits, stand_in_advice
 
 
 def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
@@ -58,3 +59,18 @@ def test_unsound_records_count_as_missing(here, tiny):
     victim = store.path("ringnorm_drawn", found.cells[0].key)
     victim.write_text(victim.read_text().replace('"error"', '"eror"'))
     assert plan_sweep(found, store, "cpu", None).pending == 1
+
+
+def test_splits_are_cached_by_the_size_of_their_own_dataset(tiny, monkeypatch):
+    """A large dataset beside it does not make a small one slow."""
+    words = [word for word in tiny if not word.startswith("dataset=")]
+    words += ["dataset=[ringnorm_drawn,airline_like]", "dataset.airline_like.options.rows=420"]
+    found = prepare_sweep(compose(words))
+    sizes = {name: data.X.nbytes for name, (_, data) in found.datasets.items()}
+    monkeypatch.setattr(module, "CACHED_BYTES", sum(sizes.values()) / 2)
+    split = prepared_splits(found)
+    cells = {cell.dataset: cell for cell in found.cells}
+    assert {name: split(cell) is split(cell) for name, cell in cells.items()} == {
+        name: size < sum(sizes.values()) / 2 for name, size in sizes.items()
+    }
+    assert len(set(sizes.values())) == 2

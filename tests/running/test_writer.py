@@ -1,9 +1,11 @@
 """Jobs of the writer: in order, and what they raise reaches the one who trains."""
 
 import threading
+import time
 
 import pytest
 
+from dlmexp.running.signals import Stop
 from dlmexp.running.writer import Writer
 
 
@@ -40,3 +42,28 @@ def test_another_error_is_not_hidden_by_it():
     writer.__enter__()
     writer.do(_full)
     assert writer.__exit__(KeyError, KeyError(), None) is None
+
+
+def test_a_run_that_stops_does_not_say_that_all_is_saved():
+    writer = Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    with pytest.raises(OSError, match="No space"):
+        writer.__exit__(Stop, Stop(15), None)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_waiting(beside):
+    done = []
+    with Writer(beside) as writer:
+        writer.do(lambda: (time.sleep(0.02), done.append(1)))
+        writer.wait()
+        assert done == [1]
+
+
+def test_what_failed_is_raised_to_whoever_waits():
+    writer = Writer(True)
+    writer.__enter__()
+    writer.do(_full)
+    with pytest.raises(OSError, match="No space"):
+        writer.wait()

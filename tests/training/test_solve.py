@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dlmexp.training import solve as module
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.solve import solve
 from tests.support.small_programs import M, program
@@ -39,3 +40,14 @@ def test_equal_betas_of_different_repetitions_are_told_apart():
     assert isinstance(made, Fixed)
     first, second = solve(made)
     assert first.metrics["test"]["mse"] != pytest.approx(second.metrics["test"]["mse"], rel=1e-3)
+
+
+def test_beside_other_batches_it_has_its_share_of_the_device(monkeypatch):
+    made = program("fixed", (1.0, 0.1), (0, 0), likelihood="gaussian", objective="sq_dlm")
+    assert isinstance(made, Fixed)
+    found = []
+    for at_once in (1, 4):
+        clock = iter((10.0, 18.0))
+        monkeypatch.setattr(module, "perf_counter", lambda clock=clock: next(clock))
+        found += [(f.alone, f.seconds) for f in solve(made, lambda at_once=at_once: at_once)]
+    assert found == [(True, 4.0)] * 2 + [(False, 1.0)] * 2
