@@ -71,6 +71,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--parameterisation", choices=["whitened", "unwhitened"],
         help="parameterisation of q for binary and count data (default: a file for each that was run)",
     )  # fmt: skip
+    parser.add_argument(
+        "--data-root", metavar="DIR",
+        help="of the figure 'predictions': the folder that the run read its data from (default: $DLMEXP_DATA, else "
+        "./data)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -147,7 +152,7 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (record,) = chosen(results, terms, option="--where" if args.where else "--by")
-    found = diagnose(results, record)
+    found = diagnose(results, record, args.data_root)
     with style.use(page.style):
         canvas = render(found, page.width)
         contents = {format: encode(canvas, format) for format in formats}

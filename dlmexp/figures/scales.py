@@ -80,7 +80,8 @@ def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) ->
 
 
 def tick_zero(ax: Axes, place: float) -> None:
-    """A log axis with a tick for 0 at `place`, left of the powers of ten, or of other round numbers if there are none."""
+    """A log axis with a tick for 0 at `place`, left of the powers of ten or, where there are none, of other round
+    numbers."""
     low, high = 1.5 * place, ax.get_xlim()[1]
     if powers := round_numbers(low, high, (1,)):
         shown = powers[:: -(-len(powers) // 5)]

@@ -161,6 +161,8 @@ def test_a_method_without_a_learning_curve_stands_beside_the_ends_of_those_with_
     (drawn,) = measured([found], ["own-mall"])
     methods = {}
     for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
-        methods.setdefault((panel.kind, panel.metric), set()).update(one.line.method for one in several if not one.empty)
+        methods.setdefault((panel.kind, panel.metric), set()).update(
+            one.line.method for one in several if not one.empty
+        )
     assert methods["sizes", "mse"] == {"joint_log_dlm", "fixed_sq_dlm"}
     assert methods["sizes", "nll"] == methods["betas", "nll"] == methods["curve", "nll"] == {"joint_log_dlm"}
