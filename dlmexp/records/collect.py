@@ -79,6 +79,8 @@ def _of_protocol(read: Results, protocol: str) -> Results:
         if setting.protocol == protocol and experiment_of(setting, several[0]) is not None
         for one in several
     ]
+    if not found:
+        raise UserError(f"--protocol {protocol}: every record under it was made with other values than its file has")
     return read.keeping(found)
 
 
