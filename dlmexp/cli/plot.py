@@ -1,12 +1,12 @@
 """`dlmexp plot`: draws the paper's figures from your results."""
 
 import argparse
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlmexp.console import counted
+from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 
@@ -102,8 +102,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out) if args.out else Path(args.results) / "figures"
     check_writable(out, out, "--out")
     shown, not_run = [], []
-    jobs = os.cpu_count() or 1
-    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs, page):
+    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, cores(), page):
         shown.append(drawn.drawing)
         if not paths:
             not_run.append(drawn.drawing)

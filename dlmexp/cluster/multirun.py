@@ -15,6 +15,7 @@ from dlmexp.cluster import scheduler
 from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
 from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task
 from dlmexp.config import RunConfig
+from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Candidates
@@ -124,7 +125,7 @@ def _summaries(checked: Sequence[Sweep]) -> int:
 def _variables_for_jobs(jobs: int) -> dict[str, str]:
     return {
         COMMAND: portable(["dlmexp", *sys.argv[1:]]),
-        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, os.cpu_count() or 1))),
+        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, cores()))),
     }
 
 
