@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.cli.folder import add_results
 from dlmexp.console import counted
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
@@ -28,7 +29,7 @@ validation NLL, or the one that --by chooses.
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("plot", help="draw the paper's figures from your results", description=DESCRIPTION)
     parser.add_argument("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     parser.add_argument("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     parser.add_argument(
         "--format", default="pdf,png", metavar="LIST", help="file formats: pdf, png, svg (default: pdf,png)"
