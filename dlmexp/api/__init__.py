@@ -16,6 +16,7 @@ from dlmexp.api.folder import Results, TrainedModel
 from dlmexp.errors import UserError
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.results import load
+from dlmexp.running.signals import BUDGET_SPENT, STOPPED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Results", "TrainedModel", "plot", "results", "run"]
 
 Arrays = tuple[Any, Any]
-FAILED, BUDGET_SPENT, STOPPED = 1, 3, 128
+FAILED = 1  # exit code of a run
 
 
 def run(
