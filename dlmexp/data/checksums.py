@@ -65,7 +65,7 @@ def mismatch(entry: FileSpec, path: Path, found_sha256: str | None = None) -> st
 
 
 def write_json(path: Path, value: Any) -> None:
-    """No reader sees a part of it."""
+    """Write a file of which no reader ever sees a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value))

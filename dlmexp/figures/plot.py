@@ -116,7 +116,7 @@ def _check_comparable(several: list[Results]) -> None:
 def _no_panel(wanted: list[Figure], own: list[str], datasets: list[str]) -> str:
     """`own`: the ids of figures of own data, each of which shows one dataset."""
     ids = [*(figure.id for figure in wanted), *own]
-    names = {panel.dataset for figure in wanted for panel in figure.panels} | {id.removeprefix(OWN) for id in own}
+    names = {panel.dataset for figure in wanted for panel in figure.panels} | {name.removeprefix(OWN) for name in own}
     which = ", ".join(ids) if len(ids) < 4 else "any figure"
     show = "shows" if len(ids) == 1 else "show"
     return f"{' and '.join(datasets)} has no panel in {which}, which {show} {', '.join(sorted(names))}"
