@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
+WITHOUT_RESULTS = ("benchmark", "data")  # commands that take no results folder
 
 
 @cache
@@ -37,12 +38,12 @@ def data_root(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def in_folder(command: str, results: str | os.PathLike[str]) -> str:
-    """A command of ours that goes on with a results folder; as it is for the one that commands use anyway."""
-    program, _, words = command.partition(" ")
-    folder = Path(results).as_posix()
-    if program != "dlmexp" or folder == "results":
+    """A command of ours that goes on with a results folder; as it is for the one that commands use anyway, and where
+    the command takes none."""
+    words, folder = command.split(), Path(results).as_posix()
+    if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] in WITHOUT_RESULTS:
         return command
-    return f"{command} {shlex.join([f'results={folder}'] if words.split()[0] == 'run' else ['--results', folder])}"
+    return f"{command} {shlex.join([f'results={folder}'] if 'run' in words else ['--results', folder])}"
 
 
 def user_cache() -> Path:

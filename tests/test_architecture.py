@@ -10,13 +10,18 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "dlmexp"
-BASIS = {"errors", "paths", "config", "registry", "catalogue", "plugins", "console", "reading", "__init__"}
+BASIS = {
+    "errors", "paths", "config", "registry", "catalogue", "plugins", "console", "cores", "atomic", "reading",
+    "__init__",
+}  # fmt: skip
 ALLOWED = {
     "errors": set(),
     "paths": set(),
     "reading": {"errors"},
     "config": set(),
     "console": {"errors"},
+    "cores": set(),
+    "atomic": set(),
     "registry": {"errors"},
     "catalogue": {"config", "errors", "paths"},
     "plugins": {"errors", "paths"},

@@ -16,6 +16,7 @@ from dlmexp.api.folder import Results, TrainedModel
 from dlmexp.errors import UserError
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.results import load
+from dlmexp.running.signals import BUDGET_SPENT, STOPPED
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Results", "TrainedModel", "plot", "results", "run"]
 
 Arrays = tuple[Any, Any]
-FAILED, BUDGET_SPENT, STOPPED = 1, 3, 128
+FAILED = 1  # exit code of a run
 
 
 def run(
@@ -124,12 +125,19 @@ def results(folder: str | os.PathLike[str] = "results") -> "Results":
     return Results(load(Path(folder)))
 
 
-def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "Figure":
+def plot(
+    name: str,
+    folder: str | os.PathLike[str] = "results",
+    *,
+    data_root: str | os.PathLike[str] | None = None,
+    **by: Any,
+) -> "Figure":
     """A figure of `dlmexp plot` as a matplotlib figure, for a notebook or to be changed before it is saved.
 
     Args:
         name: The name of a figure (`dlmexp plot --list`); `"predictions"` shows one trained model on its test rows.
         folder: A results folder.
+        data_root: For `"predictions"`, the folder that the run read its data from, as in `dlmexp.run`.
         by: Values that the records drawn should have, such as `dataset="ringnorm"` or `seed=0`. For `"predictions"`
             they choose the model.
 
@@ -156,7 +164,7 @@ def plot(name: str, folder: str | os.PathLike[str] = "results", **by: Any) -> "F
 
         records = load(Path(folder))
         (record,) = chosen(records, given, option="plot:")
-        found = diagnose(records, record)
+        found = diagnose(records, record, data_root)
         with style.use():
             return render_predictions(found)
     terms = parse_by(given)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlmexp.data.advice import in_quotes
 from dlmexp.errors import UserError
 from dlmexp.records.files import write_atomically
 
@@ -111,8 +112,7 @@ def literal(value: Any) -> str:
         text = os.fspath(value)
         if PLAIN.fullmatch(text) and text.lower() not in ("true", "false", "null", "nan", "inf"):
             return text
-        # Backslashes are themselves, except before a quote.
-        return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text) + "'"
+        return in_quotes(text)
     if isinstance(value, list | tuple | set | range | np.ndarray):
         return f"[{','.join(literal(one) for one in value)}]"
     raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")

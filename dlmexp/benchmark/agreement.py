@@ -208,8 +208,9 @@ def _stopped(one: "Results", other: "Results") -> list[Measurement]:
 
 def _has_rule(record: "Record") -> bool:
     """Whether it is a fit of a deterministic objective with a stopping rule."""
-    cell = record.cell
-    return cell.has_stopping_rule and cell.samples is None and cell.minibatch is None
+    from dlmexp.running.iterations import is_drawn
+
+    return record.cell.has_stopping_rule and not is_drawn(record.cell)
 
 
 def _by_rule(record: "Record") -> bool:

@@ -2,12 +2,12 @@
 makes them. On a CPU with `workers=` as many as there are cores."""
 
 import argparse
-import os
 import tempfile
 from collections.abc import Sequence
 
 from dlmexp.benchmark.measure import print_device
 from dlmexp.console import duration
+from dlmexp.cores import cores
 from dlmexp.errors import UserError
 
 EXPERIMENTS = {
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not rows:
         raise UserError(f"'{' '.join(args.names)}': no experiment is named so; `--help` says what to give")
     device = print_device(args.device)
-    workers = (os.cpu_count() or 1) if device == "cpu" else 1
+    workers = cores() if device == "cpu" else 1
     where = f"{workers} cores" if device == "cpu" else "one GPU"
     presets = [()] if args.no_presets else [(), (PRESET,)]
     heads = ["experiment", "cells", where, *([] if args.no_presets else [f"`{PRESET}`, {where}"])]
@@ -69,7 +69,7 @@ def estimated(words: Sequence[str], device: str, workers: int) -> tuple[str, str
             return "-", "-"
         store = Store(cfg.results, read_only=True)
         plan = plan_sweep(sweep, store, *device_and_free_memory(cfg))
-        with some_threads(1 if device == "cpu" else os.cpu_count() or 1):
+        with some_threads(1 if device == "cpu" else cores()):
             found = Prediction(plan, sweep, store, device, workers)
     seconds = found.estimate.likely / found.measured.load
     return str(plan.pending), "seconds" if seconds < 10 else duration(seconds)

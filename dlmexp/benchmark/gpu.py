@@ -21,7 +21,7 @@ BLOCK_SECONDS = 12.0
 STEPS = 20  # to time one GPyTorch model of the block
 COLUMNS = (
     "model-steps/s", "one batch", "all streams (batches)", "aim", "W", "of the product limit",
-    "all streams / GPyTorch batch_shape", "all streams / GPyTorch one model",
+    "x GPyTorch batch_shape", "x GPyTorch, one model",
 )  # fmt: skip
 NO_GPU = "there is no CUDA device here; `dlmexp benchmark core` measures training steps on a CPU"
 
@@ -70,10 +70,7 @@ def shapes(device: str, seconds: float, chosen: Sequence[Shape] = SHAPES) -> boo
 
     limit, met = product_rate(device), True
     print(f"float64 matrix products: {limit / 1e12:.3g} TFLOP/s")
-    print(
-        "| model-steps/s | one batch | all streams | aim | W | of the product limit | x GPyTorch batch_shape | x one |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
     for shape in chosen:
         row, fine = shape_row(shape, device, seconds, limit)
         print(row, flush=True)

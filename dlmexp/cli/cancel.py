@@ -1,7 +1,8 @@
 """`dlmexp cancel`: stops the jobs and processes of a results folder."""
 
 import argparse
-from pathlib import Path
+
+from dlmexp.cli.folder import add_results, results_folder
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -13,7 +14,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "first, so that the same 'dlmexp run' goes on from there.",
     )
     parser.add_argument("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    add_results(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=run)
 
@@ -25,9 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
 
-    if not Path(args.results).is_dir():
-        raise UserError(f"--results {args.results}: there is no such folder")
-    found = cancellable(Path(args.results), args.names)
+    found = cancellable(results_folder(args), args.names)
     for line in found.others:
         print(f"not from here: {line}")
     lines = found.describe()

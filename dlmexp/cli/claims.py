@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from dlmexp.cli.folder import add_results
+
 DESCRIPTION = """
 Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of claims
 and protocols, then what changes a verdict. At each size there is a paired t-test over repetitions, with Holm's
@@ -15,9 +17,7 @@ paper's are labelled as such.
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("claims", help="judge the paper's claims by your results", description=DESCRIPTION)
-    parser.add_argument(
-        "--results", default="results", metavar="DIR", help="the folder with records (default: results)"
-    )
+    add_results(parser)
     parser.add_argument(
         "--protocol", metavar="NAME", help="judge under this protocol alone (default: all that were run)"
     )

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dlmexp.cli.folder import add_results, results_folder
+
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
@@ -15,7 +17,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "removes by itself what dead processes of its own machine left.",
     )
     parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     parser.add_argument("--leftovers", action="store_true", help="remove what dead processes left, of any host")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=run)
@@ -26,9 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.errors import UserError
     from dlmexp.running.leftovers import remove_leftovers
 
-    root = Path(args.results)
-    if not root.is_dir():
-        raise UserError(f"--results {args.results}: there is no such folder")
+    root = results_folder(args)
     if (args.experiment is None) == (not args.leftovers):
         raise UserError("say what to remove: dlmexp clean EXPERIMENT, or dlmexp clean --leftovers")
     if args.experiment is not None:

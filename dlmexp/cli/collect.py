@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dlmexp.cli.folder import add_results, results_folder
 from dlmexp.console import counted
 
 
@@ -16,7 +17,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "of cells in training, up to their last checkpoint (checkpoint_seconds=), one row per cell and iteration.",
     )
     parser.add_argument("experiment", nargs="*", help="names of experiments (default: all); not with --pack")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--running", metavar="FILE", help="curves of cells in training to this .csv or .parquet file")
     instead.add_argument("--pack", metavar="FILE", help="write all records to one file (named records*.tar.xz) instead")
@@ -66,10 +67,9 @@ def _running(args: argparse.Namespace) -> int:
         raise UserError(f"--running takes all cells in training: leave out {' '.join(args.experiment)}")
     if path.suffix not in (".csv", ".parquet"):
         raise UserError(f"--running {path}: end the name in .csv or .parquet")
-    if not Path(args.results).is_dir():
-        raise UserError(f"--results {args.results}: there is no such folder")
+    folder = results_folder(args)
     check_writable(path, path.parent, "--running")
-    rows = running_curves(Path(args.results))
+    rows = running_curves(folder)
     write_atomically(
         path, rows.to_parquet(index=False) if path.suffix == ".parquet" else rows.to_csv(index=False).encode()
     )

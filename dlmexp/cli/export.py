@@ -2,6 +2,7 @@
 
 import argparse
 
+from dlmexp.cli.folder import add_results
 from dlmexp.cli.predict import add_where, and_rest
 from dlmexp.errors import UserError
 
@@ -29,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         usage="dlmexp export [-h] [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.pt",
     )
     parser.add_argument("words", nargs="*", metavar="[KEY] FILE.pt", help="key of a cell, and the file to write")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     add_where(parser)
     parser.set_defaults(run=run)
 

@@ -1,7 +1,8 @@
 """`dlmexp logs`: what jobs on a cluster have printed."""
 
 import argparse
-from pathlib import Path
+
+from dlmexp.cli.folder import add_results, results_folder
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -15,7 +16,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "words", nargs="*", metavar="JOB|CELL", help="a job, the key of a cell, or words that name cells"
     )
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    add_results(parser)
     parser.add_argument("--lines", type=int, metavar="N", help="only the last N lines of each log")
     parser.set_defaults(run=run)
 
@@ -26,9 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
 
-    root = Path(args.results)
-    if not root.is_dir():
-        raise UserError(f"--results {args.results}: there is no such folder")
+    root = results_folder(args)
     if args.lines is not None and args.lines < 1:
         raise UserError(f"--lines {args.lines}: give a number from 1 on")
     if not args.words:

@@ -1,12 +1,13 @@
 """`dlmexp plot`: draws the paper's figures from your results."""
 
 import argparse
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.cli.folder import add_results
 from dlmexp.console import counted
+from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 
@@ -28,7 +29,7 @@ validation NLL, or the one that --by chooses.
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("plot", help="draw the paper's figures from your results", description=DESCRIPTION)
     parser.add_argument("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     parser.add_argument("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     parser.add_argument(
         "--format", default="pdf,png", metavar="LIST", help="file formats: pdf, png, svg (default: pdf,png)"
@@ -71,6 +72,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--parameterisation", choices=["whitened", "unwhitened"],
         help="parameterisation of q for binary and count data (default: a file for each that was run)",
     )  # fmt: skip
+    parser.add_argument(
+        "--data-root", metavar="DIR",
+        help="of the figure 'predictions': the folder that the run read its data from (default: $DLMEXP_DATA, else "
+        "./data)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -97,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out) if args.out else Path(args.results) / "figures"
     check_writable(out, out, "--out")
     shown, not_run = [], []
-    jobs = os.cpu_count() or 1
-    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, jobs, page):
+    for drawn, paths in plot(several, args.ids, out, formats, request, args.error, cores(), page):
         shown.append(drawn.drawing)
         if not paths:
             not_run.append(drawn.drawing)
@@ -147,7 +152,7 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (record,) = chosen(results, terms, option="--where" if args.where else "--by")
-    found = diagnose(results, record)
+    found = diagnose(results, record, args.data_root)
     with style.use(page.style):
         canvas = render(found, page.width)
         contents = {format: encode(canvas, format) for format in formats}

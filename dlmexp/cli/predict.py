@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from dlmexp.cli.folder import add_results
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 
@@ -36,7 +37,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", nargs="?", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     add_where(parser)
     parser.add_argument(
         "--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output"

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from dlmexp.cli.folder import add_results
+
 DESCRIPTION = """
 Writes one self-contained HTML file about the records under --results: what was run on which machines, a verdict on
 each of the paper's claims, all figures, a table of results, failures, and the commands to reproduce them.
@@ -11,7 +13,7 @@ each of the paper's claims, all figures, a table of results, failures, and the c
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("report", help="write one HTML page about your results", description=DESCRIPTION)
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    add_results(parser)
     parser.add_argument("--out", metavar="FILE", help="file to write (default: report.html in the results folder)")
     parser.set_defaults(run=run)
 

@@ -1,7 +1,8 @@
 """`dlmexp status`: what is done, running, failed and missing."""
 
 import argparse
-from pathlib import Path
+
+from dlmexp.cli.folder import add_results, results_folder
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -12,7 +13,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "folder; iteration, objective and time left of batches in training, on any node; jobs on a cluster that are "
         "pending, running, can't start, or ended without a record, with their logs.",
     )
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: ./results)")
+    add_results(parser)
     parser.add_argument("--failed", action="store_true", help="list the failed cells with their reasons")
     parser.add_argument("--missing", action="store_true", help="list the cells that have no record yet")
     how = parser.add_mutually_exclusive_group()
@@ -32,17 +33,14 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.cluster.status import print_json, read_status
     from dlmexp.cluster.status_tables import print_tables, watch
     from dlmexp.errors import UserError
-    from dlmexp.paths import in_folder
 
-    if not Path(args.results).is_dir():
-        run = in_folder("dlmexp run", args.results)
-        raise UserError(f"--results {args.results}: there is no such folder; `{run}` makes one")
+    folder = results_folder(args)
     if args.watch is not None:
         if not 0.1 <= args.watch <= 86400:
             raise UserError(f"--watch {args.watch:g}: give a number of seconds from 0.1 on, at most a day")
-        watch(Path(args.results), args.watch, args.failed, args.missing)
+        watch(folder, args.watch, args.failed, args.missing)
         return 0
-    status = read_status(Path(args.results), failure_reasons=args.failed)
+    status = read_status(folder, failure_reasons=args.failed)
     if args.json:
         print_json(status)
     else:

@@ -13,8 +13,9 @@ from types import FrameType
 
 from dlmexp.cluster import scheduler
 from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
-from dlmexp.cluster.task import STOPPED, LocalTask, SlurmTask, Task
+from dlmexp.cluster.task import LocalTask, SlurmTask, Task
 from dlmexp.config import RunConfig
+from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.plan.cell import Candidates
@@ -27,7 +28,7 @@ from dlmexp.running.keeping import to_refit
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
 from dlmexp.running.run import prepare_results_folder
-from dlmexp.running.signals import STOP_SIGNALS, StopRequest
+from dlmexp.running.signals import STOP_SIGNALS, STOPPED, StopRequest
 from dlmexp.running.summary import summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 
@@ -124,7 +125,7 @@ def _summaries(checked: Sequence[Sweep]) -> int:
 def _variables_for_jobs(jobs: int) -> dict[str, str]:
     return {
         COMMAND: portable(["dlmexp", *sys.argv[1:]]),
-        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, os.cpu_count() or 1))),
+        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, cores()))),
     }
 
 

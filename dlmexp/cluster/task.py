@@ -19,9 +19,7 @@ from dlmexp.cluster.submission import Submission
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.running.run import execute
-from dlmexp.running.signals import BUDGET_SPENT
-
-STOPPED = 128  # exit codes from here on: a signal asked the process to stop
+from dlmexp.running.signals import BUDGET_SPENT, STOPPED
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Adds raw files to the data root, downloaded or copied. They get their final names only after they were verified and
 parsed in a staging folder."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -8,7 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
+from itertools import count
 from pathlib import Path
+from typing import IO
 
 from dlmexp.data.checksums import mismatch
 from dlmexp.data.dataset import parse
@@ -19,6 +22,7 @@ from dlmexp.data.raw_files import file_groups, find_files, find_group, how_to_ge
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
 
+ATTEMPTS = 100  # at making a folder that another process removes meanwhile
 ProgressFactory = Callable[[str], ProgressCallback]
 """Name of a file -> the callback for the progress of its download."""
 
@@ -167,25 +171,48 @@ def _staging_folder(root: Path, name: str) -> Iterator[Path]:
     folder = root / ".incoming" / name
     if not is_writable(root):
         raise UserError(f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA")
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = (folder / ".lock").open("w")
+    lock = _locked(folder)
+    if lock is None:
+        raise Busy(f"another process is fetching or importing '{name}' into {root} right now")
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Busy(f"another process is fetching or importing '{name}' into {root} right now") from None
         try:
             yield folder
         finally:
             _clean_up(folder)
 
 
+def _locked(folder: Path) -> IO[str] | None:
+    """The locked lock file of a folder, which is made; None if another process has it. That one may remove file and
+    folder at any moment: a lock counts only on the file that is there afterwards."""
+    path = folder / ".lock"
+    for attempt in count(1):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = path.open("w")
+        except (FileNotFoundError, FileExistsError):  # a folder that was there a moment ago, or that was not
+            if attempt == ATTEMPTS:
+                raise
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                return lock
+        lock.close()
+
+
 def _clean_up(folder: Path) -> None:
-    """Removes the download metadata that belongs to no unfinished file, then the folders that are empty."""
+    """Removes the download metadata that belongs to no unfinished file, then the folders that are empty. Another
+    process may use them again before they are gone: then they stay."""
     for metadata in folder.glob(".*.json"):
         if not (folder / metadata.name[1 : -len(".json")]).exists():
             metadata.unlink()
-    if {path.name for path in folder.iterdir()} == {".lock"}:
-        shutil.rmtree(folder)
-    if not any(folder.parent.iterdir()):
+    if {path.name for path in folder.iterdir()} != {".lock"}:
+        return
+    (folder / ".lock").unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
         folder.parent.rmdir()

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from dlmexp.atomic import replacing
 from dlmexp.data.folders import cache_folders, is_writable
 from dlmexp.data.spec import FileSpec
 from dlmexp.errors import Unreadable
@@ -66,17 +65,10 @@ def mismatch(entry: FileSpec, path: Path, found_sha256: str | None = None) -> st
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a temporary file and renames it, so that no reader sees a part of it."""
+    """Write a file of which no reader ever sees a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as out:
-            json.dump(value, out)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value))
 
 
 def _digest(path: Path, digest: "hashlib._Hash") -> str:

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from dlmexp.data.checksums import write_json
 from dlmexp.errors import Unreadable, UserError
@@ -73,28 +72,23 @@ def _transfer(url: str, part: Path, progress: ProgressCallback, will_verify: boo
         total = None if answer.length is None else start + answer.length
         _write_validator(part, answer.headers.get("ETag"), answer.headers.get("Last-Modified"))
         with part.open("ab" if resumed else "wb") as out:
-            _copy(url, answer.body, out.write, start, total, progress)
+            _copy(answer, out.write, start, total, progress)
             out.flush()
             os.fsync(out.fileno())
 
 
 def _copy(
-    url: str,
-    body: IO[bytes],
-    write: Callable[[bytes], object],
-    done: int,
-    total: int | None,
-    progress: ProgressCallback,
+    answer: http.Answer, write: Callable[[bytes], object], done: int, total: int | None, progress: ProgressCallback
 ) -> None:
     if total is not None and total > http.MAX_BYTES:
-        raise Unreadable(f"{url} would be {total} bytes, more than {http.MAX_BYTES}: refused")
+        raise Unreadable(f"{answer.url} would be {total} bytes, more than {http.MAX_BYTES}: refused")
     progress(done, total)
-    while chunk := body.read(CHUNK):
+    while chunk := answer.read(CHUNK):
         write(chunk)
         done += len(chunk)
         progress(done, total)
         if done > http.MAX_BYTES:
-            raise Unreadable(f"{url} sent more than {http.MAX_BYTES} bytes: refused")
+            raise Unreadable(f"{answer.url} sent more than {http.MAX_BYTES} bytes: refused")
     if total is not None and done < total:
         raise http.Interrupted(f"the connection ended after {done} of {total} bytes")
 

@@ -24,11 +24,10 @@ from dlmexp.registry import Registry
 
 
 class Option(NamedTuple):
-    """One option of an estimator: its type, and its default where it has one."""
+    """One option of an estimator: its type, and whether it has no default."""
 
     type: Any
     required: bool
-    default: Any = None
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,7 @@ class Estimator(ABC):
     def options(cls) -> dict[str, Option]:
         """What can be set, by name: the fields of the dataclass."""
         hints = get_type_hints(cls)
-        return {
-            f.name: Option(hints[f.name], f.default is MISSING, None if f.default is MISSING else f.default)
-            for f in fields(cls)
-        }
+        return {f.name: Option(hints[f.name], f.default is MISSING) for f in fields(cls)}
 
 
 ESTIMATORS: Registry[type[Estimator]] = Registry("estimator", "dlmexp.estimators")

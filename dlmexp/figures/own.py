@@ -61,23 +61,21 @@ def check_ids(ids: Iterable[str], several: Sequence[Results]) -> None:
 
 
 def _panels(dataset: str, choices: list[Choice], command: str) -> tuple[Panel, ...]:
-    fits = [one for one in choices if one.records[0].part == "fits"]
     curves = [one for one in choices if one.records[0].part == "curves"]
-    ends = fits or curves  # a fit with a learning curve has its end as well
+    fits = [one for one in choices if one.records[0].part == "fits"]
+    fitted = {_line_key(one) for one in fits}
+    ends = fits + [one for one in curves if _line_key(one) not in fitted]  # a learning curve has its end as well
     task = choices[0].cell.task if choices else ""
     panels = []
 
     def add(kind: Kind, metric: str, lines: tuple[Line, ...], x: X = "iterations", title: str = "") -> None:
-        part = "curves" if kind != "curve" and not fits else ""
         if lines:
-            panels.append(Panel(kind, dataset, metric, lines, "", x=x, title=title, command=command, part=part))
-
-    line_of = {_line_key(one): _line(one, choices) for one in choices}
+            panels.append(Panel(kind, dataset, metric, lines, "", x=x, title=title, command=command))
 
     def lines(several: list[Choice], metric: str) -> tuple[Line, ...]:
         """One line for each method and estimator with this metric, in the usual order."""
-        return tuple(line for key, line in sorted(line_of.items(), key=lambda item: _order(item[0]))
-                     if any(_line_key(one) == key and _has(one, metric) for one in several))  # fmt: skip
+        found = {_line_key(one): _line(one, choices) for one in several if _has(one, metric)}
+        return tuple(found[key] for key in sorted(found, key=_order))
 
     for metric in LOSSES.get(task, ("nll",)):
         add("sizes", metric, lines(ends, metric))
@@ -102,7 +100,7 @@ def _line(one: Choice, choices: list[Choice]) -> Line:
     """The estimator is named where it does not go without saying."""
     alone = len({_line_key(other) for other in choices if other.method == one.method}) == 1
     names = "method" if one.cell.estimator == "exact" and alone else "both"
-    return Line(one.method, one.cell.estimator, one.cell.samples, names=names)
+    return Line(one.method, one.cell.estimator, one.cell.samples, names=names, part=one.records[0].part)
 
 
 def _order(key: tuple[str, str, int | None]) -> tuple[int, str, str, int]:

@@ -22,6 +22,7 @@ class Line:
         "method"  # what distinguishes the lines of the panel
     )
     effect: str = ""  # the effect that is shown, where the panel shows effects
+    part: str = ""  # of the records; '': the one that panels of this kind are drawn from
 
     @property
     def look(self) -> Look:
@@ -65,7 +66,6 @@ class Panel:
     height: float | None = None  # of a curve's frame, in units of the metric; None: whatever the curves need
     both: bool = False  # the experiment runs whitened and unwhitened (binary and count data)
     command: str = ""  # what computes this panel, where no experiment of ours does: on a user's own data
-    part: str = ""  # of the records; '': the one that panels of this kind are drawn from
 
     @property
     def has_differences(self) -> bool:

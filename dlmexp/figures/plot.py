@@ -46,7 +46,8 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
     named = [name for name in ids if name.startswith(OWN)]
     wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    chosen = own_drawings(several, [one for one in own_datasets(several) if f"{OWN}{one}" in named], parameterisation)
+    own = [one for one in own_datasets(several) if f"{OWN}{one}" in named and one in by.get("dataset", [one])]
+    chosen = own_drawings(several, own, parameterisation)
     if datasets := by.get("dataset"):
         ours = [name for name in datasets if name not in own_datasets(several)]
         alone = [] if ids else [name for name in datasets if name not in ours]
@@ -54,8 +55,8 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         for figure in wanted if ids or ours else ():
             if (drawing := on_datasets(figure, datasets if ids else ours, present)) is not None:
                 found.append(with_commands(drawing, several))
-        if not found:
-            raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, datasets)}")
+        if not found and not chosen:
+            raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, named, datasets)}")
         chosen += [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
     elif parameterisation:
         plain = [drawings(figure, present, set()) for figure in wanted]
@@ -112,10 +113,13 @@ def _check_comparable(several: list[Results]) -> None:
         raise UserError(f"--compare-protocols: {at_hand}; protocol=NAME makes a run use another")
 
 
-def _no_panel(wanted: list[Figure], datasets: list[str]) -> str:
-    names = sorted({panel.dataset for figure in wanted for panel in figure.panels})
-    which = ", ".join(figure.id for figure in wanted) if len(wanted) < 4 else "any figure"
-    return f"{' and '.join(datasets)} has no panel in {which}, which show {', '.join(names)}"
+def _no_panel(wanted: list[Figure], own: list[str], datasets: list[str]) -> str:
+    """`own`: the ids of figures of own data, each of which shows one dataset."""
+    ids = [*(figure.id for figure in wanted), *own]
+    names = {panel.dataset for figure in wanted for panel in figure.panels} | {name.removeprefix(OWN) for name in own}
+    which = ", ".join(ids) if len(ids) < 4 else "any figure"
+    show = "shows" if len(ids) == 1 else "show"
+    return f"{' and '.join(datasets)} has no panel in {which}, which {show} {', '.join(sorted(names))}"
 
 
 def _parameterised(drawing: Drawing, how: str) -> Drawing:
@@ -139,7 +143,7 @@ def measured(
     several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
 ) -> Iterator[Drawn]:  # fmt: skip
     """The chosen drawings with their numbers, one after another. A figure that is named is drawn without results too,
-    unless a preset has some."""
+    unless a preset has some. UserError where figures or records are chosen and nothing is drawn."""
     by = request.by
     check_ids(ids, several)
     for results in several:
@@ -157,8 +161,11 @@ def measured(
             elif not drawn.empty:
                 small.append(drawn)
     shown = {drawn.drawing.figure.id for drawn in small}
-    yield from (drawn for drawn in whole if not drawn.empty or drawn.drawing.figure.id not in shown)
-    yield from small
+    found = [drawn for drawn in whole if not drawn.empty or drawn.drawing.figure.id not in shown] + small
+    if not found and (ids or by):
+        values = " and ".join(f"{name}={','.join(values)}" for name, values in by.items())
+        raise UserError(f"there are no records for {', '.join(ids) or 'any figure'}{f' with {values}' if by else ''}")
+    yield from found
 
 
 def _having(

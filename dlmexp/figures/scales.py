@@ -80,11 +80,16 @@ def scale_y(ax: Axes, means: np.ndarray, may_be_log: bool, log: bool = False) ->
 
 
 def tick_zero(ax: Axes, place: float) -> None:
-    """A log axis with a tick for 0 at `place`, left of the powers of ten."""
-    high = ax.get_xlim()[1]
-    powers = [10.0**e for e in range(-9, 10) if 10.0**e > 1.5 * place and 10.0**e <= high]
-    shown = powers[:: -(-len(powers) // 5)]
-    ax.set_xticks([place, *shown], ["0", *(f"$10^{{{round(math.log10(value))}}}$" for value in shown)])
+    """A log axis with a tick for 0 at `place`, left of the powers of ten or, where there are none, of other round
+    numbers."""
+    low, high = 1.5 * place, ax.get_xlim()[1]
+    if powers := round_numbers(low, high, (1,)):
+        shown = powers[:: -(-len(powers) // 5)]
+        labels = [f"$10^{{{round(math.log10(value))}}}$" for value in shown]
+    else:
+        shown = log_ticks(low, high, enough=1)
+        labels = [f"{value:g}" for value in shown]
+    ax.set_xticks([place, *shown], ["0", *labels])
     ax.xaxis.set_minor_locator(NullLocator())
 
 

@@ -139,7 +139,7 @@ def panel_choices(panel: Panel, results: Results, parameterisation: str) -> list
 
 def line_choices(panel: Panel, line: Line, results: Results, parameterisation: str) -> list[Choice]:
     """All that could be part of `line`, every size and seed."""
-    part = panel.part or PARTS[panel.kind]
+    part = line.part or PARTS[panel.kind]
     several = results.line(part, panel.dataset, line.method, line.estimator, line.samples)
     found = [one for one in several if one.cell.parameterisation == coordinates(one, parameterisation)]
     # Regression has a closed form over q for most methods: q's coordinates are not a variant of its figures.

@@ -1,4 +1,4 @@
-"""Marginals at new inputs, in pieces of bounded memory."""
+"""Marginals at new inputs."""
 
 import torch
 from jaxtyping import Float
@@ -19,16 +19,8 @@ def predict(
     L: Float[Tensor, "B M M"],
     jitter: Float[Tensor, "B"],
     X: Float[Tensor, "B N D"],
-    rows_at_once: int | None = None,
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """mu, v of a whitened q at X. Kuu is factorised once; then `rows_at_once` rows of X at a time, so that arrays of
-    shape [B, M, rows_at_once] are the largest there are."""
+    """mu, v of a whitened q at X; arrays of shape [B, M, N] are the largest there are."""
     Z = hyper["Z"]
     Kuu = factorise(kernel(Z, Z, hyper), jitter)
-    of_rows = hyper_as_rows(X, hyper)
-    mu, v = [], []
-    for rows in X.split(rows_at_once or max(1, X.shape[-2]), dim=-2):
-        mu_rows, v_rows = marginals(Projection(kernel, of_rows, rows, Kuu), hyper["mean"], m, L)
-        mu.append(mu_rows)
-        v.append(v_rows)
-    return torch.cat(mu, -1), torch.cat(v, -1)
+    return marginals(Projection(kernel, hyper_as_rows(X, hyper), X, Kuu), hyper["mean"], m, L)

@@ -37,7 +37,7 @@ def chosen(results: Results, where: Sequence[str], every_seed: bool = False, opt
     if not every_seed:
         return [best]
     if "seed" in wanted or "key" in wanted:
-        raise UserError(f"--seeds all takes the models of all seeds: leave seed= and key= out of {option}")
+        raise UserError(f"{option} {' '.join(where)}: the models of all seeds are meant; leave seed= and key= out")
     alike = [record for record in kept if record.cell.values(SHARED) == best.cell.values(SHARED)]
     seeds = sorted({record.cell.seed for record in alike})
     return [_best([record for record in alike if record.cell.seed == seed], option) for seed in seeds]
@@ -107,7 +107,7 @@ def _best(records: list[Record], option: str) -> Record:
         return records[0]
     keys = ", ".join(record.key for record in records[:SHOWN])
     raise UserError(
-        f"none of {len(records)} models has validation rows to choose by: name one with --where key=, {keys}"
+        f"none of {len(records)} models has validation rows to choose by: name one with {option} key=KEY, of {keys}"
     )
 
 

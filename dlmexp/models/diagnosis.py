@@ -1,6 +1,7 @@
 """How a trained model does on its own test rows, as numbers to draw: predictions against targets, calibration, the
 betas that it was selected from, the course of its training."""
 
+import os
 import shlex
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class Diagnosis:
     line: dict[str, np.ndarray] | None  # of one feature: x, predictions, rows of training, inducing inputs
 
 
-def diagnose(results: Results, record: Record, root: str | None = None) -> Diagnosis:
+def diagnose(results: Results, record: Record, root: str | os.PathLike[str] | None = None) -> Diagnosis:
     """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
     spec, data = dataset_of(record, root)
     cell, model = record.cell, load_model(results, record)
@@ -68,7 +69,7 @@ def diagnose(results: Results, record: Record, root: str | None = None) -> Diagn
     )
 
 
-def dataset_of(record: Record, root: str | None = None) -> tuple[DatasetConfig, Dataset]:
+def dataset_of(record: Record, root: str | os.PathLike[str] | None = None) -> tuple[DatasetConfig, Dataset]:
     """The data that a cell was trained on, found by the command of its run and checked to be the same."""
     name, command = record.cell.dataset, record.made.command or ""
     words = shlex.split(command)

@@ -6,7 +6,6 @@ on is refused in a sentence that names row and column.
 
 import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float
 from pyarrow import csv, parquet
 
+from dlmexp.atomic import replacing
 from dlmexp.console import counted
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
@@ -115,13 +115,11 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
 
         yield print_rows
         return
-    path = Path(out)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.tmp"
     writers: list[Any] = []
 
     def append(columns: dict[str, np.ndarray]) -> None:
         table = pa.table(columns)
-        if not writers and path.suffix == ".parquet":
+        if not writers and out.endswith(".parquet"):
             writers.append(parquet.ParquetWriter(str(temporary), table.schema))
         elif not writers:
             file = open(temporary, "wb")  # noqa: SIM115  (closed with the writers)
@@ -130,17 +128,16 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
             writers.extend([csv.CSVWriter(file, table.schema, write_options=options), file])
         writers[0].write_table(table)
 
-    try:
-        yield append
-        for writer in writers:
-            writer.close()
-        os.replace(temporary, path)
-    except BaseException:
-        for writer in writers:
-            with suppress(Exception):
+    with replacing(Path(out)) as temporary:
+        try:
+            yield append
+            for writer in writers:
                 writer.close()
-        temporary.unlink(missing_ok=True)
-        raise
+        except BaseException:
+            for writer in writers:
+                with suppress(Exception):
+                    writer.close()
+            raise
 
 
 def _quoted(name: str) -> str:

@@ -29,7 +29,7 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.shorthand import KINDS
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
-DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+DEVICES = ("auto", "cpu", "cuda")
 METHOD = ("objective", "variant", "select")  # what a method is
 NUMBERS = (  # of TrainingConfig, all > 0 where they are given
     "lr", "final_lr", "decay", "epsilon", "resolution", "minibatch", "minibatch_lr", "window", "max_iterations",
@@ -43,8 +43,7 @@ def check(cfg: RunConfig) -> None:
     """Raise a sentence about the first thing that can't be run as it was typed."""
     _one_of("measure", cfg.measure, ["fit", "gradient"])
     _one_of("dtype", cfg.dtype, ["float64", "float32"])
-    if not DEVICE.fullmatch(cfg.device):
-        raise UserError(f"device={cfg.device}: give auto, cpu, cuda or cuda:0")
+    check_device(cfg.device)
     if cfg.evaluate not in ("end", "epoch") and not (cfg.evaluate.isdigit() and int(cfg.evaluate) > 0):
         raise UserError(f"evaluate={cfg.evaluate}: give 'end', 'epoch' or a number of iterations")
     _one_of("selection", cfg.selection, list(SELECTIONS))
@@ -74,6 +73,15 @@ def check(cfg: RunConfig) -> None:
         _earned(name, dataset)
     _methods(cfg)
     _registered(cfg)
+
+
+def check_device(device: str) -> None:
+    """`cuda` is the first GPU that CUDA sees: all that trains, or measures time and memory, is on that one."""
+    if re.fullmatch(r"cuda:\d+", device):
+        number = device.removeprefix("cuda:")
+        raise UserError(f"device={device}: give device=cuda, with CUDA_VISIBLE_DEVICES={number} in the environment")
+    if device not in DEVICES:
+        raise UserError(f"device={device}: give {', '.join(DEVICES[:-1])} or {DEVICES[-1]}")
 
 
 def _not_empty(cfg: RunConfig) -> None:

@@ -37,17 +37,21 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
     for name, ratio in ratios.items():
         if not (ratio and ratio > 1):
             raise UserError(f"{name}={ratio}: give a ratio > 1")
-        if beta.smallest and math.log(max(n / beta.smallest, 1)) / math.log(ratio) > LONGEST:
-            raise UserError(f"{name}={ratio}: that makes more than {LONGEST} betas; give a larger ratio")
     if not (beta.smallest and beta.smallest > 0 and beta.first > 0):
         raise UserError(f"beta.smallest={beta.smallest}, beta.first={beta.first}: give numbers > 0")
+    first = n / beta.first
+    if not 0 < first < math.inf:
+        raise UserError(f"beta.first={beta.first}: the largest beta would be n / beta.first = {first:g}")
+    for name, ratio in ratios.items():
+        if ratio and math.log(max(first / beta.smallest, 1)) / math.log(ratio) > LONGEST:
+            raise UserError(f"{name}={ratio}: that makes more than {LONGEST} betas; give a larger ratio")
     assert beta.ratio is not None
-    values, following = [], n / beta.first
+    values, following = [], first
     while following >= beta.smallest:
         values.append(following)
         coarse = beta.coarse_above is not None and following > beta.coarse_above
         following /= beta.coarse_ratio if coarse and beta.coarse_ratio else beta.ratio
-    return [*(values or [n / beta.first]), *([0.0] if beta.zero else [])]
+    return [*(values or [first]), *([0.0] if beta.zero else [])]
 
 
 def candidates(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:

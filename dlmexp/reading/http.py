@@ -28,10 +28,16 @@ class Interrupted(Exception):
 class Answer:
     """What a server answers: its status, its headers, and how many bytes follow (None if it does not say)."""
 
+    url: str
     status: int
     headers: http.client.HTTPMessage
     length: int | None
     body: IO[bytes]
+
+    def read(self, size: int) -> bytes:
+        """At most `size` of the bytes that follow; none at their end. Raises as `request` does."""
+        with _network_errors(self.url):
+            return self.body.read(size)
 
 
 @contextmanager
@@ -45,13 +51,21 @@ def request(url: str, headers: Mapping[str, str]) -> Iterator[Answer]:
         asked = urllib.request.Request(url, headers={"User-Agent": "dlmexp", "Accept-Encoding": "identity", **headers})
     except ValueError as error:
         raise Unreadable(f"'{url}' is no address of a file: {error}") from error
+    with _network_errors(url):
+        response = _opened(asked, url)
+    with response:
+        yield Answer(url, response.status, response.headers, _length(response, url), response)
+
+
+@contextmanager
+def _network_errors(url: str) -> Iterator[None]:
+    """Errors of a connection as `Unreadable` where another attempt could not help, else as `Interrupted`."""
     try:
-        with _opened(asked, url) as response:
-            yield Answer(response.status, response.headers, _length(response, url), response)
+        yield
     except ssl.SSLCertVerificationError as error:
         raise Unreadable(f"{url}: the certificate of the server is not valid ({error.verify_message})") from error
-    except (ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException) as error:
-        raise Interrupted(str(error) or type(error).__name__) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise Interrupted(_words(error) or type(error).__name__) from error
     except ValueError as error:  # http.client does not mind a chunk of -5 bytes until it reads it
         raise Unreadable(f"{url}: the answer is damaged ({error})") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import in_folder
 from dlmexp.records.files import write_atomically
+from dlmexp.records.keeping import REPORTED
 from dlmexp.records.manifest import Asked, Manifest, merged, read_manifests
 from dlmexp.records.pack import PATTERN, write_pack
 from dlmexp.records.results import Results, read_results
@@ -62,7 +63,7 @@ def _unselected(read: Results) -> set[str]:
     """Keys of records of which no figure draws more than their metrics: all candidates are there, and another beta was
     selected."""
     complete = [one for one in read.choices if not one.missing]
-    selected = {record.key for one in complete for metric in ("nll", "mse") if (record := one.selected(metric))}
+    selected = {record.key for one in complete for metric in REPORTED if (record := one.selected(metric))}
     still_open = {record.key for one in read.choices if one.missing for record in one.records}
     return {record.key for one in complete for record in one.records} - selected - still_open
 
@@ -79,6 +80,8 @@ def _of_protocol(read: Results, protocol: str) -> Results:
         if setting.protocol == protocol and experiment_of(setting, several[0]) is not None
         for one in several
     ]
+    if not found:
+        raise UserError(f"--protocol {protocol}: every record under it was made with other values than its file has")
     return read.keeping(found)
 
 

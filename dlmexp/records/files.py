@@ -4,15 +4,14 @@ import contextlib
 import hashlib
 import io
 import os
-import uuid
 from pathlib import Path
 
 import numpy as np
 
+from dlmexp.atomic import TEMPORARY, replacing
 from dlmexp.records.owner import owner
 
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # no file of that name
-TEMPORARY = ".tmp"
 SEAL = b',"sha256":"%s"'
 
 
@@ -30,17 +29,10 @@ def is_sealed(content: bytes, digest: str) -> bool:
 def write_atomically(path: Path, content: bytes) -> None:
     """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{owner()}.{uuid.uuid4().hex[:12]}{TEMPORARY}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path, owner()) as temporary, open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     with contextlib.suppress(OSError):  # some network disks refuse to sync a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -175,12 +175,12 @@ class Store:
         if not record.done or record.model is None:
             return None
         try:
-            content = self.model_path(record).read_bytes()
+            written = self.model_path(record).read_bytes()
         except ABSENT:
             return None
-        if hashlib.sha256(content).hexdigest() != record.model:
+        if hashlib.sha256(written).hexdigest() != record.model:
             raise Unreadable("its checksum does not fit")
-        return content
+        return written
 
     def keys_with_models(self) -> dict[str, list[Path]]:
         """The model files in the folder by the key of their cell."""

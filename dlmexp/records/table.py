@@ -50,17 +50,17 @@ def table(records: Iterable[Record]) -> pd.DataFrame:
     return frame
 
 
-def selected_table(several: Iterable[Choice], cells: pd.DataFrame, metric: str = "nll") -> pd.DataFrame:
-    """One row per selection: the selected record's row of `cells`, with `method`, `selected_by`, and how many
+def selected_table(several: Iterable[Choice], cells: pd.DataFrame) -> pd.DataFrame:
+    """One row per selection for NLL: the selected record's row of `cells`, with `method`, `selected_by`, and how many
     `candidates` there were, `failed` ones included. Where a method has selections from two beta grids, `betas` names
     the grid; where there are other protocols than `paper`, `protocol` names the one."""
     chosen: dict[str, list[dict[str, Any]]] = {name: [] for name in methods()}
     grids: dict[tuple, set[str]] = {}
     for one in several:
-        record = one.selected(metric) if one.cell.kind == "fit" else None
+        record = one.selected("nll") if one.cell.kind == "fit" else None
         if record is not None:
             grids.setdefault((one.method, one.cell.identity), set()).add(one.betas)
-            about = {"method": one.method, "selected_by": f"validation_{one.selected_by(metric)}"}
+            about = {"method": one.method, "selected_by": f"validation_{one.selected_by('nll')}"}
             counts = {"candidates": len(one.records), "failed": one.failed}
             found = {"key": record.key, **about, **counts, "betas": one.betas, "protocol": one.protocol}
             chosen.setdefault(one.method, []).append(found)

@@ -32,7 +32,7 @@ class Removal:
 
 def removal(root: Path, experiment: str) -> Removal:
     """What deleting an experiment of a results folder would delete. `UserError` if there is no such experiment."""
-    manifests, store = read_manifests(root), Store(root)
+    manifests, store = read_manifests(root), Store(root, read_only=True)
     everywhere = [*manifests, *store.packs.manifests]
     own = {key: text for one in manifests if one.experiment == experiment for key, text in one.cells.items()}
     others = {key: text for one in everywhere if one.experiment != experiment for key, text in one.cells.items()}

@@ -28,9 +28,12 @@ def select_target(device: str, dtype: str) -> Target:
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     import torch
 
+    from dlmexp.plan.checks import check_device
+
+    check_device(device)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
     return Target(torch.device(device), getattr(torch, dtype))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from dlmexp.estimators import ESTIMATORS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.files import content
@@ -68,7 +69,7 @@ def kind_of(cell: Cell) -> str:
 
 def is_drawn(cell: Cell) -> bool:
     """Whether the objective is drawn anew at every step (samples, minibatches): such fits never come to rest."""
-    return cell.samples is not None or cell.minibatch is not None
+    return cell.minibatch is not None or ESTIMATORS[cell.estimator].sampled
 
 
 class Iterations:

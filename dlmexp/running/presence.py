@@ -180,8 +180,8 @@ def read_presence(path: Path) -> ActiveProcess | None:
 
 
 def is_fresh(path: Path, now: float | None = None, seconds: float = STALE_SECONDS) -> bool:
-    """Whether a file was changed in the last minute. A date in the future, from a clock that was wrong, does not keep
-    it fresh: a live process corrects that with its next heartbeat."""
+    """Whether a file was changed in the last `seconds`. A date in the future, from a clock that was wrong, does not
+    keep it fresh: a live process corrects that with its next heartbeat."""
     try:
         return abs((time.time() if now is None else now) - path.stat().st_mtime) < seconds
     except OSError:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dlmexp.cores import cores
 from dlmexp.plan.batches import Plan
 from dlmexp.running.cost import is_short
 from dlmexp.running.threads import GIVEN
@@ -24,17 +25,12 @@ def processes_that_pay(plan: Plan, device: str, environment: Mapping[str, str] =
     another in small steps. Whoever sets the number of threads has chosen how many cores this run takes."""
     if device != "cpu" or is_short(plan) or any(environment.get(name) for name in GIVEN):
         return 1
-    return max(1, min(_cores(), (len(plan.batches) + 1) // 2, MOST_PROCESSES))
+    return max(1, min(cores(), (len(plan.batches) + 1) // 2, MOST_PROCESSES))
 
 
 def cores_each(workers: int) -> int:
     """Threads for each of `workers` processes, so that together they use every core once."""
-    return max(1, _cores() // workers)
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores() // workers)
 
 
 def visible_gpus(count: int) -> list[str]:

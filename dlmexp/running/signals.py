@@ -6,6 +6,7 @@ from types import FrameType, TracebackType
 
 STOP_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR2") if hasattr(signal, name)]
 BUDGET_SPENT = 3  # exit code
+STOPPED = 128  # exit codes from here on: this, plus the signal that asked the process to stop
 
 
 class Stop(Exception):
@@ -13,7 +14,7 @@ class Stop(Exception):
 
     def __init__(self, received: int):
         super().__init__(signal.Signals(received).name if received else "the budget's end")
-        self.code = 128 + received if received else BUDGET_SPENT
+        self.code = STOPPED + received if received else BUDGET_SPENT
 
 
 class StopRequest:

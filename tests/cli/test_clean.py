@@ -131,3 +131,11 @@ def test_the_question(root, monkeypatch, capsys, answer, deleted):
     assert main(["clean", "one", "--results", str(root)]) == 0
     assert "delete" in capsys.readouterr().out
     assert (root / "one").exists() != deleted
+
+
+def test_nothing_is_touched_before_the_answer(root, monkeypatch):
+    (root / "checkpoints" / "damaged.npz").write_bytes(b"not a checkpoint")
+    before = _files(root)
+    monkeypatch.setattr(asking, "confirmed", lambda *_: False)
+    assert main(["clean", "one", "--results", str(root)]) == 0
+    assert _files(root) == before

@@ -1,5 +1,6 @@
 """fetch and import: only complete, verified and parsed files get their final names."""
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -273,3 +276,23 @@ def test_other_groups_of_files_are_tried_where_the_first_is_not_the_data(tmp_pat
         assert acquire.fetch(spec, tmp_path, silent) == [tmp_path / "toy" / "b.arff"]
     assert all_files(tmp_path) == ["toy/b.arff"]
     assert np.array_equal(load(spec, tmp_path).X, x)
+
+
+def test_a_staging_folder_that_others_remove_and_make_at_the_same_time(tmp_path):
+    inside: Counter[str] = Counter()
+
+    def use(name: str) -> int:
+        used = 0
+        for _ in range(40):
+            with contextlib.suppress(acquire.Busy), acquire._staging_folder(tmp_path, name) as folder:
+                inside[name] += 1
+                assert inside[name] == 1, "one at a time"
+                (folder / "part").touch()
+                (folder / "part").unlink()
+                inside[name] -= 1
+                used += 1
+        return used
+
+    with ThreadPoolExecutor(6) as pool:
+        assert any(pool.map(use, ["a", "a", "a", "b", "b", "b"]))
+    assert all_files(tmp_path) == []

@@ -1,6 +1,8 @@
 """Downloads against a real HTTP server on this machine that misbehaves on request."""
 
+import errno
 from email.utils import formatdate
+from http.client import HTTPResponse
 
 import pytest
 
@@ -117,3 +119,18 @@ def test_a_full_disk_is_not_blamed_on_the_network(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_copy", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(UserError, match="could not be written: No space left"):
         fetched(tmp_path, Behaviour())
+
+
+def test_a_network_that_fails_in_between_is_not_blamed_on_the_disk(tmp_path, monkeypatch):
+    body = HTTPResponse.read
+    errors = [OSError(errno.EHOSTUNREACH, "No route to host"), OSError(errno.ENETDOWN, "Network is down")]
+
+    def read(response: HTTPResponse, size: int | None = None) -> bytes:
+        if errors:
+            raise errors.pop()
+        return body(response, size)
+
+    monkeypatch.setattr(HTTPResponse, "read", read)
+    pauses = []
+    assert fetched(tmp_path, Behaviour(), pauses=pauses) == BODY
+    assert pauses == [1.0, 2.0]

@@ -150,6 +150,13 @@ def test_beta_zero_stands_apart_on_the_left() -> None:
     assert ax.get_xlim()[0] < place
 
 
+@pytest.mark.parametrize(("beta", "labels"), [(0.8, {"0", "0.2", "0.5"}), (1e-12, {"0"})])
+def test_beta_zero_beside_betas_without_a_power_of_ten(beta: float, labels: set[str]) -> None:
+    panel = Panel("betas", "mall", "nll", (Line("joint_log_dlm"),), "")
+    ax = axes_of(panel, table({0.0: 0.9, beta: 0.8}))
+    assert {label.get_text() for label in ax.get_xticklabels()} == labels
+
+
 def test_a_remark_goes_where_nothing_is_drawn() -> None:
     ax = Canvas().subplots()
     ax.plot([0, 1], [0.5, 1])

@@ -174,7 +174,7 @@ def test_an_interrupt_while_processes_draw_is_one_line(folder: Path) -> None:
         "import os, signal, sys; from dlmexp.cli import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's background job\n"
         "if __name__ == '__main__':\n"
-        "    os.cpu_count = lambda: 4; sys.exit(main(sys.argv[1:]))\n"
+        "    os.sched_getaffinity = lambda _: range(4); sys.exit(main(sys.argv[1:]))\n"
     )
     script = folder / "script.py"
     script.write_text(code)

@@ -153,3 +153,16 @@ def test_two_grids_of_learning_curves_on_own_data_stay_apart(tmp_path: Path) -> 
     assert curve.line.beta in grids["1, 0.01"]
     (left,) = drawn.left_out
     assert left.words == "4 cells with other settings (paper, beta=5, 0.1)"
+
+
+def test_a_method_without_a_learning_curve_stands_beside_the_ends_of_those_with_one(results) -> None:
+    curves = [made_up("mall", "regression", evaluate="10", objective="log_dlm", beta=beta) for beta in (1.0, 0.1)]
+    found = results(*curves, made_up("mall", "regression", objective="sq_dlm", variant="fixed"))
+    (drawn,) = measured([found], ["own-mall"])
+    methods = {}
+    for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
+        methods.setdefault((panel.kind, panel.metric), set()).update(
+            one.line.method for one in several if not one.empty
+        )
+    assert methods["sizes", "mse"] == {"joint_log_dlm", "fixed_sq_dlm"}
+    assert methods["sizes", "nll"] == methods["betas", "nll"] == methods["curve", "nll"] == {"joint_log_dlm"}

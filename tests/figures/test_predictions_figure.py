@@ -135,6 +135,21 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
+def test_the_data_root_of_the_run_can_be_given(folder, monkeypatch):
+    roots = []
+
+    def diagnose(results, record, root=None):
+        roots.append(root)
+        raise UserError("that is enough")
+
+    monkeypatch.setattr("dlmexp.models.choose.chosen", lambda results, *_, **__: list(results.records.values())[:1])
+    monkeypatch.setattr("dlmexp.models.diagnosis.diagnose", diagnose)
+    assert main(["plot", "predictions", "--results", str(folder), "--data-root", "there"]) == 2
+    with pytest.raises(UserError, match="that is enough"):
+        dlmexp.plot("predictions", folder, data_root="there")
+    assert roots == ["there", "there"]
+
+
 def test_width_and_style(folder, capsys):
     def size(*words):
         assert main(["plot", "class-log", "--results", str(folder), "--format", "png", *words]) == 0

@@ -61,7 +61,16 @@ def test_a_folder_with_nothing_but_a_preset(tmp_path):
 def test_an_own_table_without_a_name_that_a_preset_alone_has_results_on(tmp_path):
     made(tmp_path, "quick", [100], 0.1, "csv")
     results = load(tmp_path)
-    for ids, by in (([], {}), (["own-csv"], {}), ([], {"dataset": ["csv"]})):
+    this = {"dataset": ["csv"]}
+    for ids, by in (([], {}), (["own-csv"], {}), ([], this), (["own-csv"], this), (["own-csv", "reg-log"], this)):
         assert [one.drawing.name for one in measured([results], ids, Request(by))] == ["own-csv-quick"]
     with pytest.raises(UserError, match="own named 'csw': did you mean own-csv"):
         list(measured([results], ["own-csw"]))
+    with pytest.raises(UserError, match="banana has no panel in own-csv, which shows csv"):
+        list(measured([results], ["own-csv"], Request({"dataset": ["banana"]})))
+
+
+def test_a_figure_that_nothing_fits_is_refused_in_a_sentence(tmp_path):
+    made(tmp_path, "quick", [100], 0.1)
+    with pytest.raises(UserError, match="there are no records for reg-log with seed=0"):
+        list(measured([load(tmp_path)], ["reg-log"], Request({"seed": ["0"]})))

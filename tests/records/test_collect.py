@@ -98,3 +98,7 @@ def test_a_protocol_without_what_was_changed_in_it(tmp_path):
     assert {key for one in found.asked for key in one.keys} == found.records.keys()
     with pytest.raises(UserError, match="--protocol converged: no record was made under it; there are paper, released"):
         collect_pack(str(tmp_path), str(kept / "records-2.tar.xz"), light=True, protocol="converged")
+    changed = tmp_path / "changed"
+    fill(changed, [made_up_cell("banana", lr=0.5)])
+    with pytest.raises(UserError, match="--protocol paper: every record under it was made with other values"):
+        collect_pack(str(changed), str(kept / "records-2.tar.xz"), light=True, protocol="paper")

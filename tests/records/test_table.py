@@ -13,8 +13,8 @@ from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
 BETAS = [50.0, 10.0, 1.0, 0.1]
 
 
-def _selected(groups, records, metric="nll"):
-    return selected_table(choices(asked(*groups), {record.key: record for record in records}), table(records), metric)
+def _selected(groups, records):
+    return selected_table(choices(asked(*groups), {record.key: record for record in records}), table(records))
 
 
 def test_one_row_per_selection_with_what_there_was_to_choose_from():
@@ -63,16 +63,6 @@ def test_different_estimators_and_sizes_are_selected_apart():
     chosen = _selected(groups, [scored(cell, nll=cell.beta or 0.0) for some in groups for cell in some.cells])
     assert len(chosen) == 4
     assert set(chosen["beta"]) == {0.1}
-
-
-def test_by_another_metric():
-    """Error rates are those of what NLL selects; MSE selects for itself."""
-    cells = [replace(PLAIN, beta=1.0), replace(PLAIN, beta=0.1)]
-    records = [scored(cells[0], nll=1.0, error=0.2, mse=2.0), scored(cells[1], nll=2.0, error=0.1, mse=1.0)]
-    chosen = {m: _selected([candidates("fixed_log_dlm", cells)], records, m) for m in ("nll", "error", "mse")}
-    assert {metric: frame["beta"].tolist() for metric, frame in chosen.items()} == {
-        "nll": [1.0], "error": [1.0], "mse": [0.1],
-    }  # fmt: skip
 
 
 def test_nothing_to_choose_from():

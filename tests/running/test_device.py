@@ -18,3 +18,8 @@ def test_no_gpu():
 
 def test_cpu():
     assert device_and_free_memory(compose(["dataset=banana", "device=cpu"])) == ("cpu", None)
+
+
+def test_a_numbered_gpu_is_refused():
+    with pytest.raises(UserError, match="CUDA_VISIBLE_DEVICES=0"):
+        select_target("cuda:0", "float64")

@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec.structs import replace
 
+from dlmexp.estimators import ESTIMATORS
 from dlmexp.running.iterations import (
     ASSUMED,
     HERE,
@@ -13,6 +14,7 @@ from dlmexp.running.iterations import (
     Expected,
     Iterations,
     condensed,
+    is_drawn,
     kind_of,
     shipped_curves,
 )  # fmt: skip
@@ -43,6 +45,15 @@ def test_fits_done_here_come_before_those_of_the_paper_and_these_before_others()
     here = Iterations([fit(replace(other, seed=seed), 40 + seed) for seed in range(3)], shipped)
     assert here.expected(other) == Expected(41, HERE)
     assert here.expected(ours) == Expected(100, SAME)
+
+
+def test_an_estimator_says_itself_whether_it_is_sampled(monkeypatch):
+    assert [is_drawn(replace(ELBO, estimator=name)) for name in ("exact", "quadrature", "bmc", "ups")] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    monkeypatch.setattr(ESTIMATORS["quadrature"], "sampled", True)
+    assert is_drawn(replace(ELBO, estimator="quadrature", options={"nodes": 3}))
+    assert is_drawn(replace(ELBO, minibatch=10))
 
 
 def test_the_nearest_size_counts():

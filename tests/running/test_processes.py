@@ -31,7 +31,7 @@ class Recorded:
 
 def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(processes.subprocess, "Popen", Recorded)
-    monkeypatch.setattr(processes, "_cores", lambda: 6)
+    monkeypatch.setattr(processes, "cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     (tmp_path / "running").mkdir()
     with ExtraProcesses(2, ["dataset=banana", "workers=3"], tmp_path):
@@ -51,7 +51,7 @@ def test_copies_of_the_command_with_their_own_logs_and_share_of_cores(tmp_path, 
     ("cores", "batches", "expected"), [(1, 9, 1), (2, 1, 1), (2, 2, 1), (2, 3, 2), (2, 9, 2), (8, 6, 3), (64, 99, 8)]
 )
 def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
-    monkeypatch.setattr(processes, "_cores", lambda: cores)
+    monkeypatch.setattr(processes, "cores", lambda: cores)
     monkeypatch.setattr(processes, "is_short", lambda plan: False)
     plan = Plan((), ((),) * batches, frozenset(), frozenset())
     assert processes_that_pay(plan, "cpu", {}) == expected
@@ -62,7 +62,7 @@ def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
 
 
 def test_a_command_chooses_and_a_call_does_not(monkeypatch, here, capsys):
-    monkeypatch.setattr(processes, "_cores", lambda: 4)
+    monkeypatch.setattr(processes, "cores", lambda: 4)
     for name in GIVEN:
         monkeypatch.delenv(name, raising=False)
     words = ["dataset=ringnorm_drawn", "sizes=[100,200,300]", "method=[elbo,joint_log_dlm]", "seeds=[0]", "device=cpu"]

@@ -6,29 +6,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
-from dlmexp.gp.likelihoods.calibration import Scores
-from dlmexp.gp.likelihoods.count_calibration import count_cdf, count_interval, count_scores
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds
+from dlmexp.gp.likelihoods.counts import Counts
+from dlmexp.gp.likelihoods.log_concave import Mode, Terms
 from dlmexp.gp.likelihoods.special import lambert_w_exp
 
 
 @LIKELIHOODS.register("poisson")
 @dataclass(frozen=True)
-class Poisson(LogConcave):
+class Poisson(Counts):
     """p(y|f) = exp(y f - e^f) / y!."""
 
-    task: ClassVar[str] = "count"
-    metrics: ClassVar = {"mre": relative_error}
     product_sampler: ClassVar[str | None] = "half_normals"
     bend: ClassVar[float] = 1.0
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         rate = f.exp()
         return Terms(torch.addcmul(-rate, y, f), y - rate, rate)
-
-    def log_constant(self, y: Tensor) -> Tensor:
-        return -torch.lgamma(y + 1)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         # s = v (y - e^(mu + s)), so w = v e^(mu + s) solves w + log w = log v + mu + v y.
@@ -61,18 +55,6 @@ class Poisson(LogConcave):
 
     def mean(self, mu: Tensor, v: Tensor) -> Tensor:
         return (mu + v / 2).exp()
-
-    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
-
-    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        return count_cdf(self.conditional_mean, mu, v, y)
-
-    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
-
-    def log_p_max(self, y: Tensor) -> Tensor:
-        return torch.xlogy(y, y) - y + self.log_constant(y)
 
     def peak(self, y: Tensor) -> Tensor:
         return y.log()

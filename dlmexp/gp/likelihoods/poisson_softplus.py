@@ -1,16 +1,14 @@
 """Counts with the softplus link: y ~ Poisson(log(1 + e^f))."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
-from dlmexp.gp.likelihoods.calibration import Scores
-from dlmexp.gp.likelihoods.count_calibration import count_cdf, count_interval, count_scores
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds
+from dlmexp.gp.likelihoods.counts import Counts
+from dlmexp.gp.likelihoods.log_concave import Mode, Terms
 from dlmexp.gp.likelihoods.special import lambert_w_exp
 
 
@@ -21,11 +19,8 @@ def softplus(f: Tensor) -> Tensor:
 
 @LIKELIHOODS.register("poisson_softplus")
 @dataclass(frozen=True)
-class PoissonSoftplus(LogConcave):
+class PoissonSoftplus(Counts):
     """p(y|f) = rate^y e^-rate / y! with rate = log(1 + e^f)."""
-
-    task: ClassVar[str] = "count"
-    metrics: ClassVar = {"mre": relative_error}
 
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         # Below -30 the log of the rate is f to rounding; the clamp keeps log and quotient away from 0.
@@ -36,9 +31,6 @@ class PoissonSoftplus(LogConcave):
         value = y * log_rate - softplus(f)
         slope = y * relative - sigma
         return Terms(value, slope, y * relative * (relative + sigma - 1) + sigma * (1 - sigma))
-
-    def log_constant(self, y: Tensor) -> Tensor:
-        return -torch.lgamma(y + 1)
 
     def shift(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
         # Where the rate is f itself the mode solves a quadratic, where it is e^f it is Lambert's W; Newton does the
@@ -61,18 +53,6 @@ class PoissonSoftplus(LogConcave):
 
     def conditional_mean(self, f: Tensor) -> Tensor:
         return softplus(f)
-
-    def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)
-
-    def cdf(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
-        return count_cdf(self.conditional_mean, mu, v, y)
-
-    def calibration(self, mu: Tensor, v: Tensor, y: Tensor) -> Scores:
-        return count_scores(self.log_prob, self.conditional_mean, self.peak, mu, v, y)
-
-    def log_p_max(self, y: Tensor) -> Tensor:
-        return torch.xlogy(y, y) - y + self.log_constant(y)
 
     def peak(self, y: Tensor) -> Tensor:
         return y + torch.log(-torch.expm1(-y))  # log(e^y - 1)
