@@ -7,14 +7,10 @@ from dlmexp.console import counted
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.series import Series
-from dlmexp.records.settings import PAPER
+from dlmexp.figures.style import of_method
+from dlmexp.plan.protocols import kind_of
+from dlmexp.records.settings import PAPER, training_of
 
-ABOUT_EFFECTS = [
-    "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
-    "DLM − ELBO (β selected against β = 1) is the sum of the two rows below it: each is the mean over the two orders "
-    "of changing β and objective, which the markers show.",
-    "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
-]
 MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
@@ -25,6 +21,36 @@ def _about_histograms(points: list[Series]) -> list[str]:
     text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
     drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
     return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
+
+
+def _about_effects(drawn: Drawn) -> list[str]:
+    """How to read bars and marks, and what else is in the differences between these methods."""
+    notes = [
+        "Change of test NLL, negative is better, on one scale per task; numbers in grey: the interval has 0 in it.",
+        "DLM − ELBO (β selected against β = 1) = choosing β + objective, each the mean over the two orders of changing "
+        "both, which the marks show.",
+        "Change: what q trained unwhitened, or noise kept above 0.01, adds to DLM − ELBO (circle: to ELBO; diamond: to "
+        "DLM).",
+    ]
+    shown = [
+        (catalogue.datasets().get(panel.dataset, {}), one.setting)
+        for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True)
+        for one in several
+        if not one.empty and one.setting is not None
+    ]
+    if any(file.get("task") == "count" for file, _ in shown):
+        notes.append("Counts: trained with the exact log loss (in count-log: bMC-10).")
+    started: dict[str, dict[str, None]] = {}
+    for file, setting in shown:
+        for method, own in training_of(setting, kind_of(file.get("task", ""), file.get("split", ""))).by_method.items():
+            if own.initial or own.collapsed is False:
+                started.setdefault(setting.protocol, {})[of_method(method).label] = None
+    notes += [
+        f"Under {protocol}, {' and '.join(methods)} start from other values than ELBO, or without its closed form: "
+        "that is part of the differences."
+        for protocol, methods in started.items()
+    ]
+    return notes
 
 
 def _named(panel: Panel) -> str:
@@ -58,7 +84,7 @@ def notes_below(drawn: Drawn) -> list[str]:
     if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
         notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
     notes += _about_histograms(points) if "histogram" in kinds else []
-    notes += ABOUT_EFFECTS if "effects" in kinds else []
+    notes += _about_effects(drawn) if "effects" in kinds else []
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
     if kinds != {"effects"} and any(all(one.empty for one in several) for several in drawn.by_entry.values()):

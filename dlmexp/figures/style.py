@@ -54,10 +54,10 @@ ESTIMATORS: dict[str, tuple[str, str, Dashes, tuple[str, str, str]]] = {
 FILLS: tuple[Fill, ...] = ("none", "bottom", "full")
 EFFECTS = {  # of the figure `anatomy`
     "whole": Look("DLM − ELBO", "#6B6B6B", ""),
-    "beta": Look("choosing β", "#0072B2", ""),
-    "objective": Look("objective (log loss)", "#D55E00", ""),
-    "coordinates": Look("optimisation (q unwhitened)", "#009E73", ""),
-    "noise": Look("noise kept above 0.01", "#E69F00", ""),
+    "beta": Look("= choosing β", "#0072B2", ""),
+    "objective": Look("+ objective (log loss)", "#D55E00", ""),
+    "coordinates": Look("change if q is unwhitened", "#009E73", ""),
+    "noise": Look("change if noise > 0.01", "#E69F00", ""),
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
 BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
