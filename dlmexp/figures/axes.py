@@ -277,15 +277,21 @@ def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error:
             ax.hist(one.draws, histtype="step", linestyle=look.dashes, linewidth=1.0, label=look.label, **shape)
         if log:
             log_x(ax, "")
-    if panel.metric == "error":
-        for value in {float(one.points["error_of_G"].iloc[0]) for one, _ in drawn}:
-            if np.isfinite(value):
-                ax.axvline(value, color="#555555", linewidth=0.8, linestyle="-.", label="_error of G")
+    for value in {float(one.points["error_of_G"].iloc[0]) for one, _ in drawn}:
+        for place in _where_exact(panel.metric, value) if np.isfinite(value) else ():
+            ax.axvline(place, color="#555555", linewidth=0.8, linestyle="-.", label="_error of G")
     ax.set_xlabel(STATISTICS[panel.metric])
     ax.set_ylabel("share of draws")
     ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
     if panel.metric == "condition_i":
         ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
+
+
+def _where_exact(statistic: str, error_of_G: float) -> tuple[float, ...]:
+    """Where the exact gradient lies, if G is so far from it: a value of the error, an interval of the conditions."""
+    far = np.sqrt(max(error_of_G, 0.0))  # |exact - G| / |G|
+    exact = {"condition_i": (1 - far, 1 + far), "condition_ii": ((1 - far) ** 2, (1 + far) ** 2)}
+    return exact.get(statistic, (error_of_G,))
 
 
 def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:

@@ -176,10 +176,12 @@ def _legend(drawn: Drawn) -> list[Line2D]:
             (1, order.index(line.estimator), line.samples or 0) if line.names == "estimator" else (0, 0, 0)
         ),
     )
+    marked = {line.entry for panel in drawn.drawing.panels if panel.kind != "histogram" for line in panel.lines}
     entries: dict[str, Line2D] = {}
     for line in ordered:
         look = style.of_method_by_beta(line.method) if line.names == "beta" else line.look
         dashes = "-" if drawn.folders else look.dashes
+        look = look if line.entry in marked else replace(look, marker="")
         entries.setdefault(line.entry, _handle(look, line.entry in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
     for beta in betas if not drawn.folders else ():

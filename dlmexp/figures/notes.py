@@ -2,11 +2,12 @@
 
 import re
 
+import numpy as np
+
 from dlmexp import catalogue
 from dlmexp.console import counted
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.panels import Panel
-from dlmexp.figures.series import Series
 from dlmexp.figures.style import of_method
 from dlmexp.plan.protocols import kind_of
 from dlmexp.records.settings import PAPER, training_of
@@ -15,12 +16,26 @@ MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot`
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
-def _about_histograms(points: list[Series]) -> list[str]:
-    """What the histograms of gradient draws are made of."""
-    seeds = sorted({int(one.points["seed"].iloc[0]) for one in points if one.draws is not None})
-    text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
-    drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
-    return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
+def _about_histograms(drawn: Drawn) -> list[str]:
+    """What the histograms of gradient draws are made of, and their lines."""
+    both = zip(drawn.drawing.panels, drawn.series, strict=True)
+    shown = {
+        panel.metric: [one for one in several if one.draws is not None]
+        for panel, several in both
+        if panel.kind == "histogram" and any(one.draws is not None for one in several)
+    }
+    points = [one.points.iloc[0] for several in shown.values() for one in several]
+    seeds = sorted({int(point["seed"]) for point in points})
+    notes = [
+        f"g: a draw of the gradient, on one split (seed {', '.join(map(str, seeds))}); G: the gradient by 10 000 bMC "
+        "samples."
+    ]
+    if "condition_i" in shown:
+        notes.append("Stochastic gradients converge if (i) is bounded from below, (ii) from above; grey at 1: g = G.")
+    if any(np.isfinite(point["error_of_G"]) for point in points):
+        ends = ", in (i) and (ii) the ends of the interval in which it leaves the exact gradient"
+        notes.append(f"Dash-dotted: the error of G itself{ends if 'condition_i' in shown else ''}.")
+    return notes
 
 
 def _about_effects(drawn: Drawn) -> list[str]:
@@ -83,7 +98,7 @@ def notes_below(drawn: Drawn) -> list[str]:
     both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
     if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
         notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
-    notes += _about_histograms(points) if "histogram" in kinds else []
+    notes += _about_histograms(drawn) if "histogram" in kinds else []
     notes += _about_effects(drawn) if "effects" in kinds else []
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")

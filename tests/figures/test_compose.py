@@ -202,10 +202,21 @@ def test_histograms_show_shares_of_all_draws(results) -> None:
         for L in (1, 10, 100)
         for s in range(2)
     ]
-    _, axes = drawn(results(*(plausible(one) for one in cells)), "bias")
+    made = [plausible(one) for one in cells]
+    for record, _ in made:
+        record.result.bias, record.result.bias_quadrature = 0.4, 0.0  # |G|² is 40: G is a tenth of its length off
+    canvas, axes = drawn(results(*made), "bias")
     outlines = [p for p in axes["(c) abalone, uPS"].patches if p.get_label() in ("uPS-1", "uPS-10", "uPS-100")]
     assert len(outlines) == 3
     assert "(f) abalone, bMC" not in axes
+    exact = [
+        sorted(line.get_xdata()[0] for line in axes[f"({letter}) abalone, uPS"].lines if line.get_linestyle() == "-.")
+        for letter in "abc"
+    ]
+    assert exact == [pytest.approx([0.9, 1.1]), pytest.approx([0.81, 1.21]), pytest.approx([0.01])]
+    assert {str(line.get_marker()) for line in canvas.legends[0].get_lines()} <= {"", "None"}, "histograms have none"
+    for word in ("G: the gradient by 10 000 bMC samples", "grey at 1", "(i) is bounded", "in (i) and (ii) the ends"):
+        assert word in notes(canvas)
 
 
 def test_folders_are_told_apart_by_dashes(results) -> None:
