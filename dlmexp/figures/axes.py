@@ -30,6 +30,7 @@ from dlmexp.figures.style import Look
 START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
 APART = 10.0  # so many times smaller than the smallest other β is where β = 0 is drawn
 NATS = 5.0  # an NLL within so many is on a linear axis
+STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
 
 
@@ -246,7 +247,7 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
             ax.plot([], [], label=look.label, **line_style(look))
         else:
             every = max(len(points) // 6, 1)
-            start = (position * every) // max(len(drawn), 1)
+            start = int(position * STAGGER % 1 * every)
             ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **line_style(look))
             low, high = points["mean"] - points[error], points["mean"] + points[error]
             if points[error].notna().any():

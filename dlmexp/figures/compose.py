@@ -14,6 +14,7 @@ from dlmexp.figures.effect_axes import effect_legend, span_effects
 from dlmexp.figures.gaps import missing_lines
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.notes import notes_below
+from dlmexp.figures.panels import Line
 from dlmexp.figures.scales import MARGIN
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
@@ -168,29 +169,30 @@ def _legend(drawn: Drawn) -> list[Line2D]:
         return effect_legend()
     run = {entry for entry, several in drawn.by_entry.items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
-    # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
-    order = ["exact", *style.ESTIMATORS]
-    ordered = sorted(
-        lines,
-        key=lambda line: (
-            (1, order.index(line.estimator), line.samples or 0) if line.names == "estimator" else (0, 0, 0)
-        ),
-    )
+    ordered = sorted(lines, key=_in_legend)
     marked = {line.entry for panel in drawn.drawing.panels if panel.kind != "histogram" for line in panel.lines}
     entries: dict[str, Line2D] = {}
     for line in ordered:
-        look = style.of_method_by_beta(line.method) if line.names == "beta" else line.look
+        look = style.of_method_by_beta(line.method, line.beta) if line.names == "beta" else line.look
         dashes = "-" if drawn.folders else look.dashes
         look = look if line.entry in marked else replace(look, marker="")
         entries.setdefault(line.entry, _handle(look, line.entry in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
     for beta in betas if not drawn.folders else ():
-        dashes = style.BETA_DASHES.get(beta, "-.")
-        entries[f"β={beta:g}"] = Line2D([], [], color="#555555", linestyle=dashes, label=f"β = {beta:g}")
+        look = style.at_beta(Look("", "#555555", "o"), beta)
+        entries[f"β={beta:g}"] = _handle(replace(look, label=f"β = {beta:g}"), True, look.dashes)
     for position, folder in enumerate(drawn.folders):
         dashes = style.FOLDER_DASHES[position % len(style.FOLDER_DASHES)]
         entries[f"folder {folder}"] = Line2D([], [], color="#555555", linestyle=dashes, label=folder)
     return list(entries.values())
+
+
+def _in_legend(line: Line) -> tuple[int, int, int]:
+    """Methods first, then estimators by their number of samples: in figure 1 that gives a row to each."""
+    if line.names == "estimator":
+        return 1, ["exact", *style.ESTIMATORS].index(line.estimator), line.samples or 0
+    known = [look.label for look in style.METHODS.values()]
+    return 0, known.index(line.entry) if line.entry in known else len(known), 0
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
