@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlmexp.claims import judge as judging
+from dlmexp.claims.rules import Verdict
 from dlmexp.cli import report
 from dlmexp.errors import UserError
 from dlmexp.records.results import load
@@ -55,6 +56,14 @@ def test_everything_is_there(html: str) -> None:
     assert len(re.findall(r"data:image/(?:svg.xml|png);base64,", html)) == len(re.findall(r"<figure ", html)) >= 2
     for text in ("22 claims:", "dlmexp run experiment=class-log dataset=ringnorm", "made-up", "dlmexp plot class-log"):
         assert text in outline.text
+
+
+def test_every_verdict_and_statistic_is_defined(html: str) -> None:
+    text = " ".join(Outline(html[html.index('id="reading"') : html.index('class="claims"')]).text.split())
+    for verdict in Verdict:
+        assert verdict in text or verdict is Verdict.NOT_RUN
+    for word in ("5 % of what the model explains", "level 0.05 after Holm's", "neither", "p is that", "d is the mean"):
+        assert word in text
 
 
 def test_names_and_reasons_are_text(html: str) -> None:
