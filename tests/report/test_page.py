@@ -81,6 +81,11 @@ def test_what_is_not_finite_is_said(html: str) -> None:
     assert number(0.123456) == "0.1235"
 
 
+def test_a_claim_without_data_says_what_it_is_judged_on(html: str) -> None:
+    claim = html[html.index('id="claim-17"') : html.index('id="claim-18"')]
+    assert "Evidence: a grid, no data" in " ".join(Outline(claim).text.split())
+
+
 def test_the_same_records_give_the_same_page(folder: Path, html: str) -> None:
     assert page(load(folder), "results") == html
 
@@ -108,4 +113,5 @@ def test_protocols_side_by_side(folder: Path, monkeypatch) -> None:
     text = Outline(page(found, "results")).text
     assert "Protocol released: 22 claims" in text
     assert "Under released" in text
+    assert "claimverdict, protocol paperverdict, protocol released" in text
     assert "Figures: class-log, class-log-unwhitened" in " ".join(text.split())
