@@ -30,7 +30,7 @@ NOT_RUN = "#cccccc"  # legend entries without any records
 
 def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
-    without records are left out, unless there are no others; the rest keep their letters."""
+    without records are left out, unless there are no others; the rest have letters in reading order."""
     panels = _shown(drawn)
     columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
@@ -52,7 +52,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     for place, index in enumerate(panels):
         row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
-        _panel(ax, index, drawn)
+        _panel(ax, index, drawn, panels)
         if not _empty(drawn.series[index]):
             for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
                 together = drawn.drawing.panels[index].experiment if effects else row
@@ -114,19 +114,20 @@ def _same_limits(row: list[Any], across: bool) -> None:
             ax.set_ylim(scale.inverted().transform(np.array(edges)))
 
 
-def _letter(index: int, drawing: Drawing) -> str:
-    place = index // drawing.columns if drawing.protocols else index
-    return f"({chr(97 + place)}) " if len(drawing.panels) > max(1, drawing.columns if drawing.protocols else 1) else ""
+def _letter(index: int, drawing: Drawing, shown: list[int]) -> str:
+    """`(a) ` for the first panel that is shown, or row of protocols side by side; nothing for the only one."""
+    together = drawing.columns if drawing.protocols else 1
+    return f"({chr(97 + shown.index(index) // together)}) " if len(shown) > together else ""
 
 
-def _heading(index: int, drawn: Drawn) -> str:
+def _heading(index: int, drawn: Drawn, shown: list[int]) -> str:
     """The task above the first of the panels that share it, and a scale."""
-    tasks = [catalogue.datasets().get(drawn.drawing.panels[i].dataset, {}).get("task", "") for i in _shown(drawn)]
-    place = _shown(drawn).index(index)
+    tasks = [catalogue.datasets().get(drawn.drawing.panels[i].dataset, {}).get("task", "") for i in shown]
+    place = shown.index(index)
     return HEADINGS.get(tasks[place], "") if tasks[place] not in tasks[:place] else ""
 
 
-def _panel(ax: Any, index: int, drawn: Drawn) -> None:
+def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> None:
     panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
     at_one_size = panel.kind in ("betas", "reliability", "effects") or (panel.kind == "curve" and not panel.experiment)
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
@@ -136,8 +137,8 @@ def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of and not protocol else panel.dataset
     about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
     narrow = panel.kind == "effects" and drawing.columns > 4
-    title = _letter(index, drawing) + ("\n" if narrow else ", ").join(text for text in about if text)
-    ax.set_title(f"{_heading(index, drawn)}\n{title}" if narrow else title, loc="left")
+    title = _letter(index, drawing, shown) + ("\n" if narrow else ", ").join(text for text in about if text)
+    ax.set_title(f"{_heading(index, drawn, shown)}\n{title}" if narrow else title, loc="left")
     if _empty(series):
         axes.blank(ax, "not run", drawn.commands[index])
         return

@@ -181,7 +181,7 @@ def test_bars_are_as_long_as_the_effects(tmp_path: Path) -> None:
     with style.use():
         canvas = render(found)
     (ax,) = canvas.axes
-    assert ax.get_title(loc="left") == "Binary\n(d) banana\nn = 500"
+    assert ax.get_title(loc="left") == "Binary\nbanana\nn = 500"
     widths = {round(bar.get_y()): bar.get_width() for bar in ax.patches}  # pyright: ignore
     assert {ROWS[row]: width for row, width in widths.items()} == pytest.approx(
         {name: EXPECTED[name] for name in ("whole", "beta", "objective", "coordinates")}
