@@ -9,11 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
+from dlmexp import catalogue
 from dlmexp.figures import style
 from dlmexp.figures.effect_axes import draw_effects
 from dlmexp.figures.families.gradients import STATISTICS
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.scales import (
+    MARGIN,
     STEPS,
     compact,
     frame,
@@ -63,7 +65,7 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
     if panel.kind == "sizes" and panel.metric.startswith("coverage_"):
         ax.axhline(int(panel.metric.removeprefix("coverage_")) / 100, color=style.MISSING, linewidth=0.6, zorder=0.5)
     if panel.kind not in ("histogram", "reliability"):
-        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}")
+        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}{_unit(panel)}")
         points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
         if panel.kind == "curve":
             points = [some[some["x"] >= START * some["x"].max()] for some in points]
@@ -73,12 +75,22 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         # The 0 of an NLL means nothing: it is on a log axis only where some are many nats above the others.
         near = panel.metric == "nll" and (not len(means) or np.nanmax(means) - np.nanmin(means) < NATS)
         scale_y(ax, means, panel.kind != "curve" and not near, panel.log)
+        if panel.metric.startswith("coverage_"):
+            low, high = ax.get_ylim()
+            ax.set_ylim(low, min(high, 1 + MARGIN * (1 - low)))  # a share: room for a marker at 1, and no more
         if panel.kind == "curve" and panel.height is not None:
             frame_of_height(ax, points, panel.height)
         elif panel.kind == "curve":
             frame(ax, pd.concat(points), error)
     if panel.has_differences and any("minus_elbo" in one.points for one, _ in drawn):
         _differences(ax, drawn)
+
+
+def _unit(panel: Panel) -> str:
+    """What a metric with the unit of the target is measured in."""
+    task = catalogue.datasets().get(panel.dataset, {}).get("task", "")
+    has_unit = panel.metric == "crps" or panel.metric.startswith("width_")
+    return {"regression": ", std(y)", "count": ", counts"}.get(task, "") if has_unit else ""
 
 
 def blank(ax: Axes, text: str, command: str) -> None:

@@ -114,7 +114,9 @@ def notes_below(drawn: Drawn) -> list[str]:
     if any(panel.kind == "reliability" for panel in shown):
         notes.append("Grey lines: perfect calibration" + (", and β = 1." if "betas" in kinds else "."))
     if any(panel.metric.startswith("coverage_") for panel in shown):
-        notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
+        notes.append(
+            "Grey at 95 %: what the interval promises; for counts it ends on whole numbers and so covers more."
+        )
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
         if any((one.points["x"] == 0).any() for panel, several in both if panel.kind == "betas" for one in several):

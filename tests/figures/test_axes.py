@@ -87,6 +87,15 @@ def test_markers_of_one_method_at_several_betas_are_apart() -> None:
         assert abs(low - plain) >= 2
 
 
+def test_a_coverage_is_no_more_than_1_and_a_width_has_a_unit() -> None:
+    line = Line("elbo")
+    ax = axes_of(Panel("sizes", "abalone", "coverage_95", (line,), "count-log"), table({100: 1.0, 200: 1.0}, 0.0))
+    assert 1.0 < ax.get_ylim()[1] < 1.005
+    for dataset, unit in (("abalone", "counts"), ("pol", "std(y)")):
+        ax = axes_of(Panel("sizes", dataset, "width_95", (line,), ""), table({100: 1.0, 200: 1.5}))
+        assert ax.get_ylabel() == f"test 95 % width, {unit}"
+
+
 def test_curves_on_a_given_height_show_where_they_end() -> None:
     lines = (Line("joint_log_dlm", "bmc", 1, 0.1, names="estimator"), Line("joint_log_dlm", "ups", 1, 0.1, "estimator"))
     panel = Panel("curve", "abalone", "nll", lines, "count-learning", height=0.05)
