@@ -82,6 +82,8 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
             frame_of_height(ax, points, panel.height)
         elif panel.kind == "curve":
             frame(ax, pd.concat(points), error)
+        if panel.kind == "curve":
+            _ends_above(ax, drawn)
     if panel.has_differences and any("minus_elbo" in one.points for one, _ in drawn):
         _differences(ax, drawn)
 
@@ -268,6 +270,18 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
             ax.text(
                 0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
                 ha="right", fontsize=5, color=look.colour,
+            )  # fmt: skip
+
+
+def _ends_above(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
+    """A triangle at the upper edge, where a curve ends above it: a spike there is what a reader takes the run for."""
+    top = blended_transform_factory(ax.transData, ax.transAxes)
+    for one, look in drawn:
+        points = one.points[one.points["repetitions"] > 0]
+        if len(points) and points["mean"].iloc[-1] > ax.get_ylim()[1]:
+            ax.plot(
+                [points["x"].iloc[-1]], [1.02], transform=top, marker="^", markersize=5, color=look.colour,
+                linestyle="none", clip_on=False, label="_ends above",
             )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def of_method_by_beta(method: str, beta: float | None) -> Look:
 
 
 def of_estimator(estimator: str, samples: int | None) -> Look:
-    """The look of an estimator at L samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
+    """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
     if estimator not in ESTIMATORS or samples is None:
         return replace(EXACT, label=estimator)
     name, marker, dashes, shades = ESTIMATORS[estimator]

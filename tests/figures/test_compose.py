@@ -130,7 +130,7 @@ def test_curves_of_which_every_one_failed(results) -> None:
     of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
           for s in range(2)]  # fmt: skip
     _, axes = drawn(results(*map(failed, of)), "count-learning")
-    assert "bMC-1: 0/2" in [text.get_text() for text in axes["abalone, L = 1"].texts]
+    assert "bMC-1: 0/2" in [text.get_text() for text in axes["abalone, S = 1"].texts]
 
 
 def test_an_outlier_does_not_flatten_the_rest(results) -> None:
@@ -143,6 +143,12 @@ def test_panels_without_records_are_left_out_and_named(results) -> None:
     canvas, axes = drawn(results(*sweep("ringnorm", FOUR, [100], range(2), 2)), "class-log")
     assert [title for title in axes if title] == ["ringnorm"], "the only panel needs no letter"
     assert "Not run: banana, thyroid, twonorm." in notes(canvas)
+
+
+def test_repetitions_are_said_by_task_where_they_differ(results) -> None:
+    made = [*sweep("sarcos", ("elbo",), [149], range(2), 1), *sweep("ringnorm", ("elbo",), [100], range(3), 1)]
+    canvas, _ = drawn(results(*made), "selection")
+    assert "over 2 (regression) or 3 (binary) repetitions" in notes(canvas)
 
 
 def test_letters_have_no_gaps(results) -> None:
@@ -177,7 +183,9 @@ def test_beta_panel_has_its_circle_at_the_lowest_validation(results) -> None:
         for beta, test, validation in ((0.5, 0.1, 3.0), (2.0, 0.2, 1.0), (8.0, 0.3, 2.0))
         for s in range(2)
     ] + [fit(method_cell("fitc", "cadata", n=691, seed=s), nll=0.7, mse=1.0) for s in range(2)]
-    _, axes = drawn(results(*records), "reg-log")
+    canvas, axes = drawn(results(*records), "reg-log")
+    assert "Grey: β = 1; horizontal: FITC, without a β." in notes(canvas)
+    assert "are set side by side" in notes(canvas)
     ax = axes["(b) cadata, n = 691"]
     circle = next(line for line in ax.lines if line.get_label() == "_lowest validation metric")
     assert (list(circle.get_xdata()), list(circle.get_ydata())) == ([2.0], [0.2])
@@ -188,8 +196,8 @@ def test_beta_panel_has_its_circle_at_the_lowest_validation(results) -> None:
 
 def test_curves_have_lines_and_bands(results) -> None:
     _, axes = drawn(results(*curves("abalone", 2000, range(3))), "count-learning")
-    ax = axes["(a) abalone, L = 1"]
-    assert [line.get_label() for line in ax.lines] == ["bMC-1", "uPS-1"]
+    ax = axes["(a) abalone, S = 1"]
+    assert [line.get_label() for line in ax.lines if not line.get_label().startswith("_")] == ["bMC-1", "uPS-1"]
     assert list(ax.lines[0].get_xdata()) == list(range(10, 610, 10))
     assert len(ax.collections) == 2
     assert ax.get_xlabel() == "iteration"
@@ -199,7 +207,20 @@ def test_a_failed_curve_is_written_in_the_panel(results) -> None:
     of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
           for s in range(3)]  # fmt: skip
     _, axes = drawn(results(*of[:2], failed(of[2])), "count-learning")
-    assert "bMC-1: 2/3" in [text.get_text() for text in axes["abalone, L = 1"].texts]
+    assert "bMC-1: 2/3" in [text.get_text() for text in axes["abalone, S = 1"].texts]
+
+
+def test_different_learning_rates_and_a_run_that_ends_off_the_frame_are_said(results) -> None:
+    found = [
+        method_cell("joint_log_dlm", "abalone", n=2000, beta=0.1, estimator=name, samples=1, evaluate="10", lr=lr)
+        for name, lr in (("bmc", 0.1), ("ups", 0.01))
+    ]
+    made = [plausible(one) for one in found]
+    made[0][1]["test_nll"][-1] = 99.0
+    canvas, axes = drawn(results(*made), "count-learning")
+    assert "Learning rate: 0.01 with uPS, 0.1 with bMC." in notes(canvas)
+    (mark,) = (line for line in axes["abalone, S = 1"].lines if line.get_label() == "_ends above")
+    assert mark.get_color() == style.of_estimator("bmc", 1).colour
 
 
 def test_histograms_show_shares_of_all_draws(results) -> None:
