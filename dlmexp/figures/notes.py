@@ -14,6 +14,7 @@ from dlmexp.records.settings import PAPER, training_of
 
 AIRLINE_EPOCHS = 20  # of the paper; protocols give stand-ins as many steps
 MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
+_BETAS = re.compile(r"beta=(.*?)(?=, [\w.]+=|$)")  # a list of them has commas of its own
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
@@ -227,8 +228,17 @@ def _side_by_side(drawn: Drawn) -> list[str]:
         }
         panels = [several for several, of in zip(drawn.series, drawn.drawing.protocols, strict=True) if of == name]
         shown = [several for several in panels if not all(one.empty for one in several)]
-        if len(set(said.values())) == 1 and len(said) == len(shown):
-            words += set(said.values())
+        changed = {where.partition(" [")[0]: _changed(name, label) for where, label in said.items()}
+        if len(set(changed.values())) == 1 and len(said) == len(shown):
+            words.append(f"{name} {next(iter(changed.values()))}".strip())
         else:
-            words.append(name + "".join(f", {where.partition(' [')[0]}: {label}" for where, label in said.items()))
+            listed = "; ".join(f"{where} {how}" for where, how in changed.items())
+            words.append(f"{name} ({listed})" if listed else name)
     return words
+
+
+def _changed(protocol: str, label: str) -> str:
+    """What a setting changes in its protocol: `with M=10, beta=[10, 1, 0.1]`."""
+    words = label.removeprefix(protocol).removeprefix(", ").strip()
+    words = words if words.startswith("with ") or not words else f"with {words}"
+    return _BETAS.sub(r"beta=[\1]", words)
