@@ -15,6 +15,7 @@ from dlmexp.records.results import load
 from dlmexp.records.settings import Setting
 from dlmexp.report.page import number, page
 from tests.support.hostile import NAME, REASON
+from tests.support.made_up import fill, sweep
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +65,14 @@ def test_every_verdict_and_statistic_is_defined(html: str) -> None:
         assert verdict in text or verdict is Verdict.NOT_RUN
     for word in ("5 % of what the model explains", "level 0.05 after Holm's", "neither", "p is that", "d is the mean"):
         assert word in text
+
+
+def test_one_name_for_what_a_stand_in_stands_for_and_one_for_each_mse(tmp_path: Path) -> None:
+    fill(tmp_path, sweep("peds1_left", ("elbo",), [100], range(2), 1))
+    fill(tmp_path, sweep("pol", ("elbo",), [100], range(2), 1))
+    text = Outline(page(load(tmp_path), "results")).text
+    assert "peds1_left for peds1" in " ".join(text.split())
+    assert "MSE (β by NLL)" in text
 
 
 def test_names_and_reasons_are_text(html: str) -> None:
