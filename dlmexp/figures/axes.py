@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 from dlmexp import catalogue
 from dlmexp.figures import style
 from dlmexp.figures.effect_axes import draw_effects
-from dlmexp.figures.families.gradients import STATISTICS
+from dlmexp.figures.histogram_axes import draw_histograms
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.scales import (
     MARGIN,
@@ -22,7 +22,6 @@ from dlmexp.figures.scales import (
     frame_of_height,
     frame_of_optimum,
     log_x,
-    scale_of,
     scale_y,
     tick_zero,
 )
@@ -42,7 +41,7 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         "sizes": _points,
         "betas": _points,
         "curve": _curves,
-        "histogram": _histograms,
+        "histogram": draw_histograms,
         "reliability": _reliability,
         "effects": draw_effects,
     }[panel.kind]
@@ -216,6 +215,16 @@ def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
             ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
 
 
+def _lost_in_corner(ax: Axes, one: Series, look: Look, position: int) -> None:
+    """`bMC-10: 4/5` where a whole line lacks repetitions, one line of text above the other."""
+    if lost := int(one.points["failed"].max()):
+        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
+        ax.text(
+            0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
+            ha="right", fontsize=5, color=look.colour,
+        )  # fmt: skip
+
+
 def _differences(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
     """Axes below `ax`, which gives up the second line of its row: each line minus the ELBO of the same repetitions."""
     assert ax.figure is not None
@@ -255,8 +264,6 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
     """Means with a band; sparse markers, staggered so that lines that lie on each other can be told apart."""
     for position, (one, look) in enumerate(drawn):
         points = one.points[one.points["repetitions"] > 0]
-        lost = int(one.points["failed"].max())
-        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
         if points.empty:
             ax.plot([], [], label=look.label, **line_style(look))
         else:
@@ -266,11 +273,7 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
             low, high = points["mean"] - points[error], points["mean"] + points[error]
             if points[error].notna().any():
                 ax.fill_between(points["x"], low, high, color=look.colour, alpha=0.15, linewidth=0)
-        if lost:
-            ax.text(
-                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
-                ha="right", fontsize=5, color=look.colour,
-            )  # fmt: skip
+        _lost_in_corner(ax, one, look, position)
 
 
 def _ends_above(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
@@ -283,42 +286,6 @@ def _ends_above(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
                 [points["x"].iloc[-1]], [1.02], transform=top, marker="^", markersize=5, color=look.colour,
                 linestyle="none", clip_on=False, label="_ends above",
             )  # fmt: skip
-
-
-def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
-    """Shares of the draws, on common bins; log-spaced where the values need it."""
-    values = [one.draws for one, _ in drawn if one.draws is not None and len(one.draws)]
-    if values:
-        pooled = np.concatenate(values)
-        log = scale_of(pooled) == "log"
-        low, high = float(pooled.min()), float(pooled.max())
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        bins = np.geomspace(low, high, 41) if log else np.linspace(low, high, 41)
-        for one, look in drawn:
-            if one.draws is None or not len(one.draws):
-                continue
-            weights = np.full(len(one.draws), 1 / len(one.draws))
-            shape = {"bins": bins, "weights": weights, "color": look.colour}
-            ax.hist(one.draws, histtype="stepfilled", alpha=0.18, **shape)
-            ax.hist(one.draws, histtype="step", linestyle=look.dashes, linewidth=1.0, label=look.label, **shape)
-        if log:
-            log_x(ax, "")
-    for value in {float(one.points["error_of_G"].iloc[0]) for one, _ in drawn}:
-        for place in _where_exact(panel.metric, value) if np.isfinite(value) else ():
-            ax.axvline(place, color="#555555", linewidth=0.8, linestyle="-.", label="_error of G")
-    ax.set_xlabel(STATISTICS[panel.metric])
-    ax.set_ylabel("share of draws")
-    ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    if panel.metric == "condition_i":
-        ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
-
-
-def _where_exact(statistic: str, error_of_G: float) -> tuple[float, ...]:
-    """Where the exact gradient lies, if G is so far from it: a value of the error, an interval of the conditions."""
-    far = np.sqrt(max(error_of_G, 0.0))  # |exact - G| / |G|
-    exact = {"condition_i": (1 - far, 1 + far), "condition_ii": ((1 - far) ** 2, (1 + far) ** 2)}
-    return exact.get(statistic, (error_of_G,))
 
 
 def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
@@ -335,12 +302,7 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         )  # fmt: skip
         for edge in (height - bar, height + bar):
             ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
-        if (lost := int(one.points["failed"].max())) > 0:
-            attempted = int((one.points["repetitions"] + one.points["failed"]).max())
-            ax.text(
-                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
-                ha="right", fontsize=5, color=look.colour,
-            )  # fmt: skip
+        _lost_in_corner(ax, one, look, position)
     guide: dict[str, Any] = {"color": style.MISSING, "linewidth": 0.6, "zorder": 0.5}
     if coverage:
         ax.axhline(0.0, **guide)
