@@ -27,6 +27,8 @@ def _about_histograms(drawn: Drawn) -> list[str]:
         if panel.kind == "histogram" and any(one.draws is not None for one in several)
     }
     points = [one.points.iloc[0] for several in shown.values() for one in several]
+    if not points:
+        return []
     seeds = sorted({int(point["seed"]) for point in points})
     notes = [
         f"g: a draw of the gradient, on one split (seed {', '.join(map(str, seeds))}); G: the gradient by 10 000 bMC "
@@ -168,7 +170,7 @@ def notes_below(drawn: Drawn) -> list[str]:
         notes.append("Grey lines: perfect calibration.")
     if any(panel.metric.startswith("coverage_") for panel in shown):
         notes.append(
-            "Grey at 95 %: what the interval promises; for counts it ends on whole numbers and so covers more."
+            "Grey at 95 %: what the interval promises; for counts it ends on whole numbers and so covers at least 95 %."
         )
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")

@@ -149,6 +149,7 @@ def test_repetitions_are_said_by_task_where_they_differ(results) -> None:
     made = [*sweep("sarcos", ("elbo",), [149], range(2), 1), *sweep("ringnorm", ("elbo",), [100], range(3), 1)]
     canvas, _ = drawn(results(*made), "selection")
     assert "over 2 (regression) or 3 (binary) repetitions" in notes(canvas)
+    assert "seed" not in notes(canvas), "there are no draws of gradients"
 
 
 def test_letters_have_no_gaps(results) -> None:
