@@ -9,18 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
+from dlmexp import catalogue
 from dlmexp.figures import style
 from dlmexp.figures.effect_axes import draw_effects
-from dlmexp.figures.families.gradients import STATISTICS
+from dlmexp.figures.histogram_axes import draw_histograms
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.scales import (
+    MARGIN,
     STEPS,
     compact,
     frame,
     frame_of_height,
     frame_of_optimum,
     log_x,
-    scale_of,
     scale_y,
     tick_zero,
 )
@@ -30,6 +31,7 @@ from dlmexp.figures.style import Look
 START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
 APART = 10.0  # so many times smaller than the smallest other β is where β = 0 is drawn
 NATS = 5.0  # an NLL within so many is on a linear axis
+STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
 
 
@@ -39,7 +41,7 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         "sizes": _points,
         "betas": _points,
         "curve": _curves,
-        "histogram": _histograms,
+        "histogram": draw_histograms,
         "reliability": _reliability,
         "effects": draw_effects,
     }[panel.kind]
@@ -62,7 +64,7 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
     if panel.kind == "sizes" and panel.metric.startswith("coverage_"):
         ax.axhline(int(panel.metric.removeprefix("coverage_")) / 100, color=style.MISSING, linewidth=0.6, zorder=0.5)
     if panel.kind not in ("histogram", "reliability"):
-        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}")
+        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}{_unit(panel)}")
         points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
         if panel.kind == "curve":
             points = [some[some["x"] >= START * some["x"].max()] for some in points]
@@ -72,12 +74,24 @@ def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error:
         # The 0 of an NLL means nothing: it is on a log axis only where some are many nats above the others.
         near = panel.metric == "nll" and (not len(means) or np.nanmax(means) - np.nanmin(means) < NATS)
         scale_y(ax, means, panel.kind != "curve" and not near, panel.log)
+        if panel.metric.startswith("coverage_"):
+            low, high = ax.get_ylim()
+            ax.set_ylim(low, min(high, 1 + MARGIN * (1 - low)))  # a share: room for a marker at 1, and no more
         if panel.kind == "curve" and panel.height is not None:
             frame_of_height(ax, points, panel.height)
         elif panel.kind == "curve":
             frame(ax, pd.concat(points), error)
+        if panel.kind == "curve":
+            _ends_above(ax, drawn)
     if panel.has_differences and any("minus_elbo" in one.points for one, _ in drawn):
         _differences(ax, drawn)
+
+
+def _unit(panel: Panel) -> str:
+    """What a metric with the unit of the target is measured in."""
+    task = catalogue.datasets().get(panel.dataset, {}).get("task", "")
+    has_unit = panel.metric == "crps" or panel.metric.startswith("width_")
+    return {"regression": ", std(y)", "count": ", counts"}.get(task, "") if has_unit else ""
 
 
 def blank(ax: Axes, text: str, command: str) -> None:
@@ -201,6 +215,16 @@ def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
             ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
 
 
+def _lost_in_corner(ax: Axes, one: Series, look: Look, position: int) -> None:
+    """`bMC-10: 4/5` where a whole line lacks repetitions, one line of text above the other."""
+    if lost := int(one.points["failed"].max()):
+        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
+        ax.text(
+            0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
+            ha="right", fontsize=5, color=look.colour,
+        )  # fmt: skip
+
+
 def _differences(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
     """Axes below `ax`, which gives up the second line of its row: each line minus the ELBO of the same repetitions."""
     assert ax.figure is not None
@@ -240,52 +264,28 @@ def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
     """Means with a band; sparse markers, staggered so that lines that lie on each other can be told apart."""
     for position, (one, look) in enumerate(drawn):
         points = one.points[one.points["repetitions"] > 0]
-        lost = int(one.points["failed"].max())
-        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
         if points.empty:
             ax.plot([], [], label=look.label, **line_style(look))
         else:
             every = max(len(points) // 6, 1)
-            start = (position * every) // max(len(drawn), 1)
+            start = int(position * STAGGER % 1 * every)
             ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **line_style(look))
             low, high = points["mean"] - points[error], points["mean"] + points[error]
             if points[error].notna().any():
                 ax.fill_between(points["x"], low, high, color=look.colour, alpha=0.15, linewidth=0)
-        if lost:
-            ax.text(
-                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
-                ha="right", fontsize=5, color=look.colour,
+        _lost_in_corner(ax, one, look, position)
+
+
+def _ends_above(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
+    """A triangle at the upper edge, where a curve ends above it: a spike there is what a reader takes the run for."""
+    top = blended_transform_factory(ax.transData, ax.transAxes)
+    for one, look in drawn:
+        points = one.points[one.points["repetitions"] > 0]
+        if len(points) and points["mean"].iloc[-1] > ax.get_ylim()[1]:
+            ax.plot(
+                [points["x"].iloc[-1]], [1.02], transform=top, marker="^", markersize=5, color=look.colour,
+                linestyle="none", clip_on=False, label="_ends above",
             )  # fmt: skip
-
-
-def _histograms(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
-    """Shares of the draws, on common bins; log-spaced where the values need it."""
-    values = [one.draws for one, _ in drawn if one.draws is not None and len(one.draws)]
-    if values:
-        pooled = np.concatenate(values)
-        log = scale_of(pooled) == "log"
-        low, high = float(pooled.min()), float(pooled.max())
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        bins = np.geomspace(low, high, 41) if log else np.linspace(low, high, 41)
-        for one, look in drawn:
-            if one.draws is None or not len(one.draws):
-                continue
-            weights = np.full(len(one.draws), 1 / len(one.draws))
-            shape = {"bins": bins, "weights": weights, "color": look.colour}
-            ax.hist(one.draws, histtype="stepfilled", alpha=0.18, **shape)
-            ax.hist(one.draws, histtype="step", linestyle=look.dashes, linewidth=1.0, label=look.label, **shape)
-        if log:
-            log_x(ax, "")
-    if panel.metric == "error":
-        for value in {float(one.points["error_of_G"].iloc[0]) for one, _ in drawn}:
-            if np.isfinite(value):
-                ax.axvline(value, color="#555555", linewidth=0.8, linestyle="-.", label="_error of G")
-    ax.set_xlabel(STATISTICS[panel.metric])
-    ax.set_ylabel("share of draws")
-    ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    if panel.metric == "condition_i":
-        ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
 
 
 def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
@@ -302,12 +302,7 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         )  # fmt: skip
         for edge in (height - bar, height + bar):
             ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
-        if (lost := int(one.points["failed"].max())) > 0:
-            attempted = int((one.points["repetitions"] + one.points["failed"]).max())
-            ax.text(
-                0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
-                ha="right", fontsize=5, color=look.colour,
-            )  # fmt: skip
+        _lost_in_corner(ax, one, look, position)
     guide: dict[str, Any] = {"color": style.MISSING, "linewidth": 0.6, "zorder": 0.5}
     if coverage:
         ax.axhline(0.0, **guide)

@@ -7,29 +7,30 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, style
-from dlmexp.figures.effect_axes import effect_legend
+from dlmexp.figures.effect_axes import effect_legend, span_effects
 from dlmexp.figures.gaps import missing_lines
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.notes import notes_below
-from dlmexp.figures.scales import MARGIN, few_ticks
+from dlmexp.figures.panels import Line
+from dlmexp.figures.scales import MARGIN
 from dlmexp.figures.series import Series
 from dlmexp.figures.style import Look
 from dlmexp.figures.variants import Drawing
 
 PANEL_HEIGHT = 1.55  # inches
 DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
-EFFECTS_HEIGHT = 2.3
+EFFECTS_HEIGHT = 2.7
 MOST_BLANK = 4  # panels in a row, where they have nothing to show but the command that computes them
+HEADINGS = {"regression": "Regression", "binary": "Binary", "count": "Counts"}
 NOT_RUN = "#cccccc"  # legend entries without any records
 
 
 def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
-    without records are left out, unless there are no others; the rest keep their letters."""
+    without records are left out, unless there are no others; the rest have letters in reading order."""
     panels = _shown(drawn)
     columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
     rows = -(-len(panels) // columns)
@@ -45,17 +46,20 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     canvas = Canvas(figsize=(width, height), layout="constrained")
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
     grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
-    drawn_axes: dict[tuple[int, int], list[Any]] = {}  # by row: the panels, and the axes below them
+    effects = any(panel.kind == "effects" for panel in drawn.drawing.panels)
+    # By row: the panels, and the axes below them; effects by their task.
+    drawn_axes: dict[tuple[int | str, int], list[Any]] = {}
     for place, index in enumerate(panels):
         row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
-        _panel(ax, index, drawn)
+        _panel(ax, index, drawn, panels)
         if not _empty(drawn.series[index]):
             for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
-                drawn_axes.setdefault((row, below), []).append(one)
-    if drawn.drawing.protocols:
+                together = drawn.drawing.panels[index].experiment if effects else row
+                drawn_axes.setdefault((together, below), []).append(one)
+    if drawn.drawing.protocols or effects:
         for together in drawn_axes.values():
-            _same_limits(together, any(panel.kind == "effects" for panel in drawn.drawing.panels))
+            _same_limits(together, effects)
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -97,8 +101,7 @@ def _same_limits(row: list[Any], across: bool) -> None:
         limits = [ax.get_xlim() for ax in row]
         low, high = min(low for low, _ in limits), max(high for _, high in limits)
         for ax in row:
-            ax.set_xlim(low, high)
-            ax.xaxis.set_major_locator(FixedLocator(few_ticks(low, high)))
+            span_effects(ax, low, high)
     elif len({ax.get_yscale() for ax in row}) == 1:
         # On the axis as it is drawn. Where the limits of one panel are the outermost, its margin is small beside the
         # height that they now share, and a marker there would be cut.
@@ -111,12 +114,20 @@ def _same_limits(row: list[Any], across: bool) -> None:
             ax.set_ylim(scale.inverted().transform(np.array(edges)))
 
 
-def _letter(index: int, drawing: Drawing) -> str:
-    place = index // drawing.columns if drawing.protocols else index
-    return f"({chr(97 + place)}) " if len(drawing.panels) > max(1, drawing.columns if drawing.protocols else 1) else ""
+def _letter(index: int, drawing: Drawing, shown: list[int]) -> str:
+    """`(a) ` for the first panel that is shown, or row of protocols side by side; nothing for the only one."""
+    together = drawing.columns if drawing.protocols else 1
+    return f"({chr(97 + shown.index(index) // together)}) " if len(shown) > together else ""
 
 
-def _panel(ax: Any, index: int, drawn: Drawn) -> None:
+def _heading(index: int, drawn: Drawn, shown: list[int]) -> str:
+    """The task above the first of the panels that share it, and a scale."""
+    tasks = [catalogue.datasets().get(drawn.drawing.panels[i].dataset, {}).get("task", "") for i in shown]
+    place = shown.index(index)
+    return HEADINGS.get(tasks[place], "") if tasks[place] not in tasks[:place] else ""
+
+
+def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> None:
     panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
     at_one_size = panel.kind in ("betas", "reliability", "effects") or (panel.kind == "curve" and not panel.experiment)
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
@@ -125,8 +136,9 @@ def _panel(ax: Any, index: int, drawn: Drawn) -> None:
     # Side by side there is no room for it; the notes say whom it stands in for.
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of and not protocol else panel.dataset
     about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
-    separator = "\n" if panel.kind == "effects" and drawing.columns > 4 else ", "  # narrow panels
-    ax.set_title(_letter(index, drawing) + separator.join(text for text in about if text), loc="left")
+    narrow = panel.kind == "effects" and drawing.columns > 4
+    title = _letter(index, drawing, shown) + ("\n" if narrow else ", ").join(text for text in about if text)
+    ax.set_title(f"{_heading(index, drawn, shown)}\n{title}" if narrow else title, loc="left")
     if _empty(series):
         axes.blank(ax, "not run", drawn.commands[index])
         return
@@ -158,27 +170,30 @@ def _legend(drawn: Drawn) -> list[Line2D]:
         return effect_legend()
     run = {entry for entry, several in drawn.by_entry.items() if any(not one.empty for one in several)}
     lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
-    # Methods first, then estimators by their number of samples: in figure 1 that gives a row to each.
-    order = ["exact", *style.ESTIMATORS]
-    ordered = sorted(
-        lines,
-        key=lambda line: (
-            (1, order.index(line.estimator), line.samples or 0) if line.names == "estimator" else (0, 0, 0)
-        ),
-    )
+    ordered = sorted(lines, key=_in_legend)
+    marked = {line.entry for panel in drawn.drawing.panels if panel.kind != "histogram" for line in panel.lines}
     entries: dict[str, Line2D] = {}
     for line in ordered:
-        look = style.of_method_by_beta(line.method) if line.names == "beta" else line.look
+        look = style.of_method_by_beta(line.method, line.beta) if line.names == "beta" else line.look
         dashes = "-" if drawn.folders else look.dashes
+        look = look if line.entry in marked else replace(look, marker="")
         entries.setdefault(line.entry, _handle(look, line.entry in run, dashes))
     betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
     for beta in betas if not drawn.folders else ():
-        dashes = style.BETA_DASHES.get(beta, "-.")
-        entries[f"β={beta:g}"] = Line2D([], [], color="#555555", linestyle=dashes, label=f"β = {beta:g}")
+        look = style.at_beta(Look("", "#555555", "o"), beta)
+        entries[f"β={beta:g}"] = _handle(replace(look, label=f"β = {beta:g}"), True, look.dashes)
     for position, folder in enumerate(drawn.folders):
         dashes = style.FOLDER_DASHES[position % len(style.FOLDER_DASHES)]
         entries[f"folder {folder}"] = Line2D([], [], color="#555555", linestyle=dashes, label=folder)
     return list(entries.values())
+
+
+def _in_legend(line: Line) -> tuple[int, int, int]:
+    """Methods first, then estimators by their number of samples: in figure 1 that gives a row to each."""
+    if line.names == "estimator":
+        return 1, ["exact", *style.ESTIMATORS].index(line.estimator), line.samples or 0
+    known = [look.label for look in style.METHODS.values()]
+    return 0, known.index(line.entry) if line.entry in known else len(known), 0
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:

@@ -2,29 +2,112 @@
 
 import re
 
+import numpy as np
+
 from dlmexp import catalogue
 from dlmexp.console import counted
 from dlmexp.figures.measure import Drawn
 from dlmexp.figures.panels import Panel
-from dlmexp.figures.series import Series
-from dlmexp.records.settings import PAPER
+from dlmexp.figures.style import ESTIMATORS, of_method
+from dlmexp.plan.protocols import kind_of
+from dlmexp.records.settings import PAPER, training_of
 
-ABOUT_EFFECTS = [
-    "Change of test NLL, negative is better; numbers in grey: the interval has 0 in it.",
-    "DLM − ELBO (β selected against β = 1) is the sum of the two rows below it: each is the mean over the two orders "
-    "of changing β and objective, which the markers show.",
-    "Optimisation, noise: by how much DLM − ELBO changes if q is trained unwhitened, or the noise is kept above 0.01.",
-]
+AIRLINE_EPOCHS = 20  # of the paper; protocols give stand-ins as many steps
 MOST_LEFT_OUT = 3  # settings that are left out, named below the picture; `plot` prints all
+_BETAS = re.compile(r"beta=(.*?)(?=, [\w.]+=|$)")  # a list of them has commas of its own
 ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 
-def _about_histograms(points: list[Series]) -> list[str]:
-    """What the histograms of gradient draws are made of."""
-    seeds = sorted({int(one.points["seed"].iloc[0]) for one in points if one.draws is not None})
-    text = f"Draws on one split (seed {', '.join(map(str, seeds))}), in units of |G|²."
-    drawn_line = any(one.points["error_of_G"].notna().any() for one in points if one.draws is not None)
-    return [text, "Dash-dotted: the error of G itself, taken from 10 000 samples."] if drawn_line else [text]
+def _about_histograms(drawn: Drawn) -> list[str]:
+    """What the histograms of gradient draws are made of, and their lines."""
+    both = zip(drawn.drawing.panels, drawn.series, strict=True)
+    shown = {
+        panel.metric: [one for one in several if one.draws is not None]
+        for panel, several in both
+        if panel.kind == "histogram" and any(one.draws is not None for one in several)
+    }
+    points = [one.points.iloc[0] for several in shown.values() for one in several]
+    if not points:
+        return []
+    seeds = sorted({int(point["seed"]) for point in points})
+    notes = [
+        f"g: a draw of the gradient, on one split (seed {', '.join(map(str, seeds))}); G: the gradient by 10 000 bMC "
+        "samples."
+    ]
+    if "condition_i" in shown:
+        notes.append("Stochastic gradients converge if (i) is bounded from below, (ii) from above; grey at 1: g = G.")
+    if any(np.isfinite(point["error_of_G"]) for point in points):
+        ends = ", in (i) and (ii) the ends of the interval in which it leaves the exact gradient"
+        notes.append(f"Dash-dotted: the error of G itself{ends if 'condition_i' in shown else ''}.")
+    return notes
+
+
+def _kind(panel: Panel) -> str:
+    """The kind of data of a panel, as protocols name it."""
+    file = catalogue.datasets().get(panel.dataset, {})
+    return kind_of(file.get("task", ""), file.get("split", ""))
+
+
+def _repetitions(drawn: Drawn) -> str:
+    """`5`; `5 (regression, flights) or 20 (binary, counts)` where tasks differ; `3 to 5` where one has several."""
+    found: dict[str, set[int]] = {}
+    for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
+        name = {"regression": "regression", "binary": "binary", "count": "counts"}.get(_kind(panel), panel.dataset)
+        for one in several if panel.kind != "histogram" else ():
+            found.setdefault(name, set()).update(int(count) for count in one.points["repetitions"] if count > 0)
+    found = {name: counts for name, counts in found.items() if counts}
+    counts = sorted(set[int]().union(*found.values()))
+    if len(counts) == 1 or any(len(of) > 1 for of in found.values()):
+        return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return " or ".join(f"{count} ({', '.join(name for name, of in found.items() if count in of)})" for count in counts)
+
+
+def _about_rates(drawn: Drawn) -> list[str]:
+    """The learning rates of curves, where estimators in one panel have different ones."""
+    notes: dict[str, None] = {}
+    for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
+        rates: dict[float, dict[str, None]] = {}
+        for one in several if panel.kind == "curve" else ():
+            if one.setting is not None and not one.empty:
+                training = training_of(one.setting, _kind(panel))
+                rate = training.estimator_lr.get(one.line.estimator, training.lr)
+                if training.minibatch and (one.n or 0) > training.minibatch:
+                    rate = training.minibatch_lr
+                rates.setdefault(rate, {})[ESTIMATORS.get(one.line.estimator, (one.line.estimator,))[0]] = None
+        if len(rates) > 1:
+            each = (f"{rate:g} with {' and '.join(names)}" for rate, names in sorted(rates.items()))
+            notes[f"Learning rate: {', '.join(each)}."] = None
+    return list(notes)
+
+
+def _about_effects(drawn: Drawn) -> list[str]:
+    """How to read bars and marks, and what else is in the differences between these methods."""
+    notes = [
+        "Change of test NLL, negative is better, on one scale per task; numbers in grey: the interval has 0 in it.",
+        "DLM − ELBO (β selected against β = 1) = choosing β + objective, each the mean over the two orders of changing "
+        "both, which the marks show.",
+        "Change: what q trained unwhitened, or noise kept above 0.01, adds to DLM − ELBO (circle: to ELBO; diamond: to "
+        "DLM).",
+    ]
+    shown = [
+        (_kind(panel), one.setting)
+        for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True)
+        for one in several
+        if not one.empty and one.setting is not None
+    ]
+    if any(kind == "count" for kind, _ in shown):
+        notes.append("Counts: trained with the exact log loss (in count-log: bMC-10).")
+    started: dict[str, dict[str, None]] = {}
+    for kind, setting in shown:
+        for method, own in training_of(setting, kind).by_method.items():
+            if own.initial or own.collapsed is False:
+                started.setdefault(setting.protocol, {})[of_method(method).label] = None
+    notes += [
+        f"Under {protocol}, {' and '.join(methods)} start from other values than ELBO, or without its closed form: "
+        "that is part of the differences."
+        for protocol, methods in started.items()
+    ]
+    return notes
 
 
 def _named(panel: Panel) -> str:
@@ -47,35 +130,58 @@ def notes_below(drawn: Drawn) -> list[str]:
     elif counts == [1]:
         notes.append("A single repetition: no error bars.")
     elif counts:
-        span = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         what = (
             "Mean and 95 % interval of paired differences"
             if kinds == {"effects"}
             else f"Mean and {ERRORS[drawn.error]}"
         )
-        notes.append(f"{what} over {span} repetitions" + (" (no bar where there is one)." if counts[0] == 1 else "."))
+        notes.append(
+            f"{what} over {_repetitions(drawn)} repetitions"
+            + (" (no bar where there is one)." if counts[0] == 1 else ".")
+        )
     both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
     if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
         notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
-    notes += _about_histograms(points) if "histogram" in kinds else []
-    notes += ABOUT_EFFECTS if "effects" in kinds else []
+    notes += _about_histograms(drawn) if "histogram" in kinds else []
+    notes += _about_rates(drawn)
+    notes += _about_effects(drawn) if "effects" in kinds else []
     if any((one.points["failed"] > 0).any() for one in points):
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
     if kinds != {"effects"} and any(all(one.empty for one in several) for several in drawn.by_entry.values()):
         notes.append("Grey in the legend: not run.")
     if any(panel.height for panel in drawn.drawing.panels):
-        notes.append("Learning curves may leave the frame where they start, and in spikes.")
+        notes.append(
+            "Learning curves may leave the frame where they start, and in spikes; triangle: one ends above it."
+        )
     elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
     shown = [panel for panel, several in both if not all(one.empty for one in several)]
+    by_epoch = {panel.dataset for panel in shown if panel.kind == "curve" and panel.x == "epochs"}
+    notes += [
+        f"{name}: as many steps as {of}'s {AIRLINE_EPOCHS} epochs."
+        for name, of in drawn.drawing.stand_ins.items()
+        if name in by_epoch
+    ]
+    if any(panel.kind == "sizes" or panel.metric == "coverage" for panel in shown):
+        notes.append("Points of one n (or interval) are set side by side, to be told apart.")
     if any(panel.metric == "reliability" for panel in shown):
         notes.append("Reliability in bins of equal numbers of test rows.")
     if any(panel.kind == "reliability" for panel in shown):
-        notes.append("Grey lines: perfect calibration" + (", and β = 1." if "betas" in kinds else "."))
+        notes.append("Grey lines: perfect calibration.")
     if any(panel.metric.startswith("coverage_") for panel in shown):
-        notes.append("Grey at 95 %: what the interval promises; for counts, whole numbers, it covers at least that.")
+        notes.append(
+            "Grey at 95 %: what the interval promises; for counts it ends on whole numbers and so covers at least 95 %."
+        )
     if "betas" in kinds:
         notes.append("Circles: the β with the lowest mean validation NLL. Far from it, lines may leave the frame.")
+        flat = dict.fromkeys(
+            one.line.entry
+            for panel, several in both
+            if panel.kind == "betas"
+            for one in several
+            if (one.points["x"].isna() & one.points["mean"].notna()).any()
+        )
+        notes.append("Grey: β = 1" + (f"; horizontal: {', '.join(flat)}, without a β." if flat else "."))
         if any((one.points["x"] == 0).any() for panel, several in both if panel.kind == "betas" for one in several):
             notes.append("The point apart on the left: β = 0.")
     notes += [
@@ -124,8 +230,17 @@ def _side_by_side(drawn: Drawn) -> list[str]:
         }
         panels = [several for several, of in zip(drawn.series, drawn.drawing.protocols, strict=True) if of == name]
         shown = [several for several in panels if not all(one.empty for one in several)]
-        if len(set(said.values())) == 1 and len(said) == len(shown):
-            words += set(said.values())
+        changed = {where.partition(" [")[0]: _changed(name, label) for where, label in said.items()}
+        if len(set(changed.values())) == 1 and len(said) == len(shown):
+            words.append(f"{name} {next(iter(changed.values()))}".strip())
         else:
-            words.append(name + "".join(f", {where.partition(' [')[0]}: {label}" for where, label in said.items()))
+            listed = "; ".join(f"{where} {how}" for where, how in changed.items())
+            words.append(f"{name} ({listed})" if listed else name)
     return words
+
+
+def _changed(protocol: str, label: str) -> str:
+    """What a setting changes in its protocol: `with M=10, beta=[10, 1, 0.1]`."""
+    words = label.removeprefix(protocol).removeprefix(", ").strip()
+    words = words if words.startswith("with ") or not words else f"with {words}"
+    return _BETAS.sub(r"beta=[\1]", words)

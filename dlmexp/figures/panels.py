@@ -31,7 +31,7 @@ class Line:
         if self.names == "estimator":
             return style.of_estimator(self.estimator, self.samples)
         if self.names == "beta" and self.beta is not None:
-            return style.at_beta(style.of_method_by_beta(self.method), self.beta)
+            return style.at_beta(style.of_method_by_beta(self.method, self.beta), self.beta)
         look = style.of_method(self.method)
         if self.names == "both":
             estimator = style.of_estimator(self.estimator, self.samples)
@@ -40,8 +40,8 @@ class Line:
 
     @property
     def entry(self) -> str:
-        """Its name in the legend, where dashes show beta."""
-        return style.of_method_by_beta(self.method).label if self.names == "beta" else self.look.label
+        """Its name in the legend, where dashes and fill show beta."""
+        return style.of_method_by_beta(self.method, self.beta).label if self.names == "beta" else self.look.label
 
 
 @dataclass(frozen=True)

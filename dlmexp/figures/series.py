@@ -294,8 +294,8 @@ def _held(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _histogram(panel: Panel, line: Line, several: list[Choice], results: Results) -> Series:
-    """The draws of the first repetition that has any, in units of |G|^2; x is L. Repetitions have gradients of
-    different size, so draws of several would show their differences."""
+    """The draws of the first repetition that has any, in units of |G|^2; x is the number of samples. Repetitions have
+    gradients of different size, so draws of several would show their differences."""
     records = sorted(records_of(several), key=lambda record: record.cell.seed)
     draws = {record.cell.seed: _finite_draws(panel, record, results) for record in records}
     first = next((record for record in records if len(draws[record.cell.seed])), records[0])

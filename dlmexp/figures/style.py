@@ -2,7 +2,8 @@
 
 The methods' colours are Okabe and Ito's (distinguishable for colour-blind readers). Methods and estimators have markers
 of their own, so that figures can be printed in grey. An estimator has one hue and marker; lightness and fill show its
-samples L. Dashes show beta, or the folder where several are compared; smooth-bMC is dashed, as it often lies on bMC.
+samples S. Dashes and fill show beta, or the folder where several are compared; smooth-bMC is dashed, as it often lies
+on bMC.
 """
 
 from contextlib import AbstractContextManager
@@ -54,13 +55,13 @@ ESTIMATORS: dict[str, tuple[str, str, Dashes, tuple[str, str, str]]] = {
 FILLS: tuple[Fill, ...] = ("none", "bottom", "full")
 EFFECTS = {  # of the figure `anatomy`
     "whole": Look("DLM − ELBO", "#6B6B6B", ""),
-    "beta": Look("choosing β", "#0072B2", ""),
-    "objective": Look("objective (log loss)", "#D55E00", ""),
-    "coordinates": Look("optimisation (q unwhitened)", "#009E73", ""),
-    "noise": Look("noise kept above 0.01", "#E69F00", ""),
+    "beta": Look("= choosing β", "#0072B2", ""),
+    "objective": Look("+ objective (log loss)", "#D55E00", ""),
+    "coordinates": Look("change if q is unwhitened", "#009E73", ""),
+    "noise": Look("change if noise > 0.01", "#E69F00", ""),
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
-BETA_DASHES: dict[float, Dashes] = {0.1: ":", 1.0: "-", 10.0: "--"}
+BETAS: dict[float, tuple[Dashes, Fill]] = {0.1: (":", "none"), 1.0: ("-", "full"), 10.0: ("--", "bottom")}
 WIDTHS: dict[Dashes, float] = {":": 2.0}  # dots are seen on a solid line of their colour too
 FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
 METRIC_LABELS = {
@@ -76,13 +77,13 @@ def of_method(method: str) -> Look:
     return METHODS.get(method, Look(method.replace("_", " "), "#555555", "H", "-."))
 
 
-def of_method_by_beta(method: str) -> Look:
-    """The look of a method where each line has its own beta: there the β-ELBO is the ELBO, with a β like the others."""
-    return METHODS["elbo"] if method == "beta_elbo" else of_method(method)
+def of_method_by_beta(method: str, beta: float | None) -> Look:
+    """The look of a method where each line has its own beta: at β = 1 the β-ELBO is the ELBO."""
+    return of_method("elbo" if method == "beta_elbo" and beta == 1.0 else method)
 
 
 def of_estimator(estimator: str, samples: int | None) -> Look:
-    """The look of an estimator at L samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
+    """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
     if estimator not in ESTIMATORS or samples is None:
         return replace(EXACT, label=estimator)
     name, marker, dashes, shades = ESTIMATORS[estimator]
@@ -91,9 +92,9 @@ def of_estimator(estimator: str, samples: int | None) -> Look:
 
 
 def at_beta(look: Look, beta: float) -> Look:
-    """The look of a method at one of several betas: colour and marker of the method, dashes of the beta."""
-    label = f"{look.label}, β={beta:g}"
-    return replace(look, label=label, dashes=BETA_DASHES.get(beta, "-."))
+    """The look of a method at one of several betas: colour and marker of the method, dashes and fill of the beta."""
+    dashes, fill = BETAS.get(beta, ("-.", "full"))
+    return replace(look, label=f"{look.label}, β={beta:g}", dashes=dashes, fill=fill)
 
 
 def in_folder(look: Look, position: int, folder: str) -> Look:

@@ -9,12 +9,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from PIL import Image
 
-from dlmexp import __version__
+from dlmexp import __version__, catalogue
+from dlmexp.claims import thresholds
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
 from dlmexp.claims.render import changes, claim_by_claim, evidence_words, repetitions_words, summaries
 from dlmexp.claims.rules import Verdict
 from dlmexp.config import PARAMETERISATIONS
-from dlmexp.console import counted
+from dlmexp.console import counted, duration
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
 from dlmexp.figures.measure import Drawn
@@ -87,6 +88,7 @@ def page(results: Results, folder: str) -> str:
     environment.filters["number"] = number
     environment.filters["duration"] = duration
     environment.filters["counted"] = counted
+    environment.filters["family"] = catalogue.family
     table = rows(results)
     judged = judge_protocols(results)
     drawn = pictures(results)
@@ -97,7 +99,7 @@ def page(results: Results, folder: str) -> str:
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
         folder=folder, version=__version__, overview=overview(results), protocols=list(judged),
         claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
-        evidence=evidence_words, repetitions=repetitions_words,
+        rules=thresholds, evidence=evidence_words, repetitions=repetitions_words,
         PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
         pictures=drawn, figures=figures, rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
         left_out=max(len(table) - MOST_ROWS, 0),
@@ -105,14 +107,6 @@ def page(results: Results, folder: str) -> str:
         failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
         here=results.command,
     )  # fmt: skip
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `34 min`, `9.5 h`."""
-    for unit, letters in ((3600, "h"), (60, "min")):
-        if seconds >= 1.5 * unit:
-            return f"{seconds / unit:.{0 if seconds >= 10 * unit else 1}f} {letters}"
-    return f"{seconds:.0f} s"
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -92,7 +92,9 @@
     links.closest("details").addEventListener("toggle", () => {
       if (links.querySelector(".zoom")) return;
       for (const name of links.dataset.figures.split(" ")) {
-        links.append(document.getElementById(`figure-${name}`).querySelector(".zoom").cloneNode(true));
+        const picture = document.getElementById(`figure-${name}`).querySelector(".zoom").cloneNode(true);
+        picture.querySelector("img").loading = "eager";
+        links.append(picture);
       }
     }, { once: true });
   }

@@ -37,9 +37,7 @@ class Row:
     lost: int  # failed, or not finite
     converged: float | None  # share
     seconds: float
-    settings: dict[
-        str, str
-    ]  # the protocol, and every value that some row has otherwise; '' where there is no such thing
+    settings: dict[str, str]  # the protocol, and every value that some row has otherwise; '' where there is none
 
 
 def rows(results: Results) -> list[Row]:
@@ -82,13 +80,18 @@ def rows(results: Results) -> list[Row]:
 
 
 def _columns(groups: dict[tuple, tuple[Choice, Setting]], settings: Settings) -> dict[str, dict[tuple, str]]:
-    """A column for each setting in which rows differ: name -> group -> value, in words."""
+    """A column for each setting in which rows differ: heading -> group -> value, in words."""
     changed = dict.fromkeys(name for _, setting in groups.values() for name, _ in setting.changes if name != "M")
-    found = {"protocol": {group: setting.protocol for group, (_, setting) in groups.items()}}
-    for name in changed:
-        values = {group: settings.value(one, setting, name) for group, (one, setting) in groups.items()}
-        found[name.removeprefix(TRAINING)] = {k: "" if v is None else shown(v)[:40] for k, v in values.items()}
-    return {name: column for name, column in found.items() if len(set(column.values()) - {""}) > 1}
+    columns = {"protocol": {group: setting.protocol for group, (_, setting) in groups.items()}}
+    columns |= {name: {g: settings.value(one, s, name) for g, (one, s) in groups.items()} for name in changed}
+    found = {}
+    for name, column in columns.items():
+        words = {group: "" if value is None else shown(value) for group, value in column.items()}
+        # Nothing is a value of its own in training (no floor under the noise); elsewhere, no such thing.
+        nothing = set() if name.startswith(TRAINING) else {""}
+        if len(set(words.values()) - nothing) > 1:
+            found["β grid" if name == "beta" else name.removeprefix(TRAINING)] = words
+    return found
 
 
 def _betas(betas: list[float]) -> str:

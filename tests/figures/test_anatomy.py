@@ -1,5 +1,6 @@
 """The anatomy of DLM - ELBO: made-up records with known effects show just those effects."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dlmexp.figures.effects import EFFECTS, effect_records
 from dlmexp.figures.effects import panel_effects as effects_of
 from dlmexp.figures.families.anatomy import DATASETS
 from dlmexp.figures.measure import measure
+from dlmexp.figures.notes import notes_below
 from dlmexp.figures.panels import Panel
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.series import Series
@@ -23,6 +25,7 @@ from dlmexp.plan.compose import compose, parts
 from dlmexp.records.manifest import Asked, Manifest
 from dlmexp.records.results import Results, load
 from dlmexp.records.schema import Record
+from dlmexp.records.settings import Setting
 from dlmexp.records.wanted import ANY
 from tests.support.made_up import failed, fill, fit, method_cell
 
@@ -178,13 +181,41 @@ def test_bars_are_as_long_as_the_effects(tmp_path: Path) -> None:
     with style.use():
         canvas = render(found)
     (ax,) = canvas.axes
-    assert ax.get_title(loc="left") == "(d) banana\nn = 500"
+    assert ax.get_title(loc="left") == "Binary\nbanana\nn = 500"
     widths = {round(bar.get_y()): bar.get_width() for bar in ax.patches}  # pyright: ignore
     assert {ROWS[row]: width for row, width in widths.items()} == pytest.approx(
         {name: EXPECTED[name] for name in ("whole", "beta", "objective", "coordinates")}
     )
     (legend,) = canvas.legends
     assert "PPGPR (joint DLM, β = 1) − ELBO" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_panels_of_one_task_have_one_scale_and_nothing_covers_ppgpr(tmp_path: Path) -> None:
+    several = [records("banana", range(3)), records("ringnorm", range(3)), records("abalone", range(3), 0.3)]
+    figure = FIGURES["anatomy"]
+    found = measure(Drawing(figure, figure.id, figure.panels), [read(tmp_path, *several)])
+    with style.use():
+        canvas = render(found)
+    banana, ringnorm, abalone = canvas.axes
+    assert banana.get_xlim() == ringnorm.get_xlim() != abalone.get_xlim()
+    for ax in canvas.axes:
+        (mark,) = (line for line in ax.lines if line.get_label() == "_ppgpr")
+        assert mark.get_zorder() == max(line.get_zorder() for line in ax.lines)
+        (name,) = (text for text in ax.texts if text.get_text() == "PPGPR")
+        assert name.get_position()[0] == mark.get_xdata()[0]  # pyright: ignore
+        boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+        assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+    assert "Counts: trained with the exact log loss" in " ".join(notes_below(found))
+
+
+def test_the_caption_says_where_methods_start_differently(tmp_path: Path) -> None:
+    figure = FIGURES["anatomy"]
+    found = measure(Drawing(figure, figure.id, figure.panels), [read(tmp_path, records("pol", range(2)))])
+    assert "start from other values" not in " ".join(notes_below(found))
+    for series in found.series:
+        for one in series:
+            one.setting = Setting("released")
+    assert "Under released, β-ELBO and joint DLM start from other values than ELBO" in " ".join(notes_below(found))
 
 
 def test_the_experiment_asks_for_every_level_of_the_figure() -> None:

@@ -78,6 +78,24 @@ def test_nll_against_beta_is_framed_around_the_optimum() -> None:
     assert flat[0] < 0.75 < 0.83 < flat[1], "nothing is cut where nothing is far off"
 
 
+def test_markers_of_one_method_at_several_betas_are_apart() -> None:
+    panel = FIGURES["airline"].panels[0]
+    ax = axes_of(panel, *(table({float(epoch): 0.6 for epoch in range(43)}) for _ in panel.lines))
+    places = {line.get_label(): line.get_markevery()[0] for line in ax.lines}  # pyright: ignore
+    for method in ("joint DLM", "fixed DLM"):
+        low, plain = (places[f"{method}, β={beta:g}"] for beta in (0.1, 1.0))
+        assert abs(low - plain) >= 2
+
+
+def test_a_coverage_is_no_more_than_1_and_a_width_has_a_unit() -> None:
+    line = Line("elbo")
+    ax = axes_of(Panel("sizes", "abalone", "coverage_95", (line,), "count-log"), table({100: 1.0, 200: 1.0}, 0.0))
+    assert 1.0 < ax.get_ylim()[1] < 1.005
+    for dataset, unit in (("abalone", "counts"), ("pol", "std(y)")):
+        ax = axes_of(Panel("sizes", dataset, "width_95", (line,), ""), table({100: 1.0, 200: 1.5}))
+        assert ax.get_ylabel() == f"test 95 % width, {unit}"
+
+
 def test_curves_on_a_given_height_show_where_they_end() -> None:
     lines = (Line("joint_log_dlm", "bmc", 1, 0.1, names="estimator"), Line("joint_log_dlm", "ups", 1, 0.1, "estimator"))
     panel = Panel("curve", "abalone", "nll", lines, "count-learning", height=0.05)
@@ -118,13 +136,14 @@ def test_both_of_two_lines_on_each_other_can_be_seen() -> None:
     assert below.get_color() != above.get_color()
 
 
-def test_dashes_of_airline_are_betas_and_its_elbo_is_black() -> None:
+def test_dashes_of_airline_are_betas_and_its_elbo_is_black_at_beta_1_alone() -> None:
     lines = FIGURES["airline"].panels[0].lines
     looks = [line.look for line in lines]
     assert {look.dashes: {one.look.dashes for one in lines if one.beta == line.beta} for line, look in
             zip(lines, looks, strict=True)} == {dash: {dash} for dash in (":", "-", "--")}  # fmt: skip
-    assert {look.colour for line, look in zip(lines, looks, strict=True) if line.method == "beta_elbo"} == {"#000000"}
-    assert {look.fill for look in looks} == {"full"}
+    elbos = {line.beta: look.colour for line, look in zip(lines, looks, strict=True) if line.method == "beta_elbo"}
+    blue = style.METHODS["beta_elbo"].colour
+    assert elbos == {0.1: blue, 1.0: "#000000", 10.0: blue}
 
 
 @pytest.mark.parametrize(

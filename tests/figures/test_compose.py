@@ -61,7 +61,7 @@ def banana(values: dict[tuple[str, int], list[float]]) -> list[Record]:
 def test_points_and_error_bars_are_mean_and_deviation(results) -> None:
     found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0], ("joint_log_dlm", 200): [1.0, 1.0, 1.0]}))
     _, axes = drawn(found, "class-log")
-    line = bars(axes["(a) banana"])["joint DLM"]
+    line = bars(axes["banana"])["joint DLM"]
     assert points(line) == [(100.0, 2.0), (200.0, 1.0)]
     assert heights(line) == pytest.approx([1.0, 0.0])
 
@@ -69,14 +69,14 @@ def test_points_and_error_bars_are_mean_and_deviation(results) -> None:
 def test_standard_error_on_request(results) -> None:
     found = results(*banana({("joint_log_dlm", 100): [1.0, 2.0, 3.0]}))
     canvas, axes = drawn(found, "class-log", error="sem")
-    assert heights(bars(axes["(a) banana"])["joint DLM"]) == pytest.approx([1 / np.sqrt(3)])
+    assert heights(bars(axes["banana"])["joint DLM"]) == pytest.approx([1 / np.sqrt(3)])
     assert "standard error over 3 repetitions" in notes(canvas)
 
 
 def test_each_panel_has_the_lines_of_its_methods_in_their_colours(results) -> None:
     found = results(*sweep("banana", FOUR, [100, 200], range(3), 3))
     _, axes = drawn(found, "class-log")
-    lines = bars(axes["(a) banana"])
+    lines = bars(axes["banana"])
     assert list(lines) == ["ELBO", "β-ELBO", "joint DLM", "fixed DLM"]
     for method in FOUR:
         look = style.of_method(method)
@@ -86,7 +86,7 @@ def test_each_panel_has_the_lines_of_its_methods_in_their_colours(results) -> No
 
 def test_a_single_repetition_has_no_error_bar_and_says_so(results) -> None:
     canvas, axes = drawn(results(*banana({("elbo", 100): [1.0], ("elbo", 200): [0.5]})), "class-log")
-    line = bars(axes["(a) banana"])["ELBO"]
+    line = bars(axes["banana"])["ELBO"]
     assert not line.has_yerr
     assert "A single repetition: no error bars." in notes(canvas)
 
@@ -97,7 +97,7 @@ def test_a_lost_repetition_is_written_beside_its_point(results, how: str) -> Non
     lost = method_cell("elbo", "banana", n=100, seed=2)
     records.append(failed(lost) if how == "failed" else fit(lost, nll=float(how), validation=0.1))
     canvas, axes = drawn(results(*records), "class-log")
-    ax = axes["(a) banana"]
+    ax = axes["banana"]
     assert points(bars(ax)["ELBO"])[0] == (100.0, 2.0)
     assert "2/3" in [text.get_text() for text in ax.texts]
     assert "k/m beside a point" in notes(canvas)
@@ -106,7 +106,7 @@ def test_a_lost_repetition_is_written_beside_its_point(results, how: str) -> Non
 def test_a_point_with_every_repetition_lost_is_a_cross_at_the_top(results) -> None:
     records = banana({("elbo", 200): [1.0, 1.0]}) + [failed(method_cell("elbo", "banana", seed=s)) for s in range(2)]
     _, axes = drawn(results(*records), "class-log")
-    ax = axes["(a) banana"]
+    ax = axes["banana"]
     assert points(bars(ax)["ELBO"]) == [(100.0, pytest.approx(np.nan, nan_ok=True)), (200.0, 1.0)]
     crosses = [line for line in ax.lines if line.get_marker() == "x"]
     assert [list(line.get_xdata()) for line in crosses] == [[100]]
@@ -118,7 +118,7 @@ def test_a_panel_in_which_everything_failed_shows_just_that(results) -> None:
         *(failed(method_cell("joint_log_dlm", "banana", n=n, seed=s)) for n in (100, 200) for s in range(2))
     )
     _, axes = drawn(found, "class-log")
-    ax = axes["(a) banana"]
+    ax = axes["banana"]
     assert [list(line.get_xdata()) for line in ax.lines if line.get_marker() == "x"] == [[100], [200]]
     low, high = ax.get_xlim()
     assert 0 < low < 100
@@ -130,19 +130,32 @@ def test_curves_of_which_every_one_failed(results) -> None:
     of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
           for s in range(2)]  # fmt: skip
     _, axes = drawn(results(*map(failed, of)), "count-learning")
-    assert "bMC-1: 0/2" in [text.get_text() for text in axes["(a) abalone, L = 1"].texts]
+    assert "bMC-1: 0/2" in [text.get_text() for text in axes["abalone, S = 1"].texts]
 
 
 def test_an_outlier_does_not_flatten_the_rest(results) -> None:
     found = results(*banana({("elbo", 100): [0.3, 0.3], ("joint_log_dlm", 100): [80.0, 80.0]}))
     _, axes = drawn(found, "class-log")
-    assert axes["(a) banana"].get_yscale() == "log"
+    assert axes["banana"].get_yscale() == "log"
 
 
 def test_panels_without_records_are_left_out_and_named(results) -> None:
     canvas, axes = drawn(results(*sweep("ringnorm", FOUR, [100], range(2), 2)), "class-log")
-    assert [title for title in axes if title] == ["(d) ringnorm"], "a panel keeps its letter"
+    assert [title for title in axes if title] == ["ringnorm"], "the only panel needs no letter"
     assert "Not run: banana, thyroid, twonorm." in notes(canvas)
+
+
+def test_repetitions_are_said_by_task_where_they_differ(results) -> None:
+    made = [*sweep("sarcos", ("elbo",), [149], range(2), 1), *sweep("ringnorm", ("elbo",), [100], range(3), 1)]
+    canvas, _ = drawn(results(*made), "selection")
+    assert "over 2 (regression) or 3 (binary) repetitions" in notes(canvas)
+    assert "seed" not in notes(canvas), "there are no draws of gradients"
+
+
+def test_letters_have_no_gaps(results) -> None:
+    found = results(*sweep("banana", FOUR, [100], range(2), 2), *sweep("ringnorm", FOUR, [100], range(2), 2))
+    _, axes = drawn(found, "class-log")
+    assert [title for title in axes if title] == ["(a) banana", "(b) ringnorm"]
 
 
 def test_a_figure_without_any_records_is_grey_and_says_what_to_run(results) -> None:
@@ -157,7 +170,7 @@ def test_missing_lines_are_grey_in_the_legend_and_named_in_the_panel(results) ->
     labels = {text.get_text(): handle for text, handle in _legend(canvas)}
     assert to_hex(labels["joint DLM"].get_color()) == "#cccccc"
     assert to_hex(labels["ELBO"].get_color()) == "#000000"
-    assert "not run: β-ELBO, joint DLM, fixed DLM" in [text.get_text() for text in axes["(a) banana"].texts]
+    assert "not run: β-ELBO, joint DLM, fixed DLM" in [text.get_text() for text in axes["banana"].texts]
 
 
 def _legend(canvas: Canvas) -> list:
@@ -171,8 +184,10 @@ def test_beta_panel_has_its_circle_at_the_lowest_validation(results) -> None:
         for beta, test, validation in ((0.5, 0.1, 3.0), (2.0, 0.2, 1.0), (8.0, 0.3, 2.0))
         for s in range(2)
     ] + [fit(method_cell("fitc", "cadata", n=691, seed=s), nll=0.7, mse=1.0) for s in range(2)]
-    _, axes = drawn(results(*records), "reg-log")
-    ax = axes["(c) cadata, n = 691"]
+    canvas, axes = drawn(results(*records), "reg-log")
+    assert "Grey: β = 1; horizontal: FITC, without a β." in notes(canvas)
+    assert "are set side by side" in notes(canvas)
+    ax = axes["(b) cadata, n = 691"]
     circle = next(line for line in ax.lines if line.get_label() == "_lowest validation metric")
     assert (list(circle.get_xdata()), list(circle.get_ydata())) == ([2.0], [0.2])
     fitc = next(line for line in ax.lines if line.get_label() == "FITC")
@@ -182,8 +197,8 @@ def test_beta_panel_has_its_circle_at_the_lowest_validation(results) -> None:
 
 def test_curves_have_lines_and_bands(results) -> None:
     _, axes = drawn(results(*curves("abalone", 2000, range(3))), "count-learning")
-    ax = axes["(a) abalone, L = 1"]
-    assert [line.get_label() for line in ax.lines] == ["bMC-1", "uPS-1"]
+    ax = axes["(a) abalone, S = 1"]
+    assert [line.get_label() for line in ax.lines if not line.get_label().startswith("_")] == ["bMC-1", "uPS-1"]
     assert list(ax.lines[0].get_xdata()) == list(range(10, 610, 10))
     assert len(ax.collections) == 2
     assert ax.get_xlabel() == "iteration"
@@ -193,7 +208,20 @@ def test_a_failed_curve_is_written_in_the_panel(results) -> None:
     of = [method_cell("joint_log_dlm", "abalone", n=2000, seed=s, beta=0.1, estimator="bmc", samples=1, evaluate="10")
           for s in range(3)]  # fmt: skip
     _, axes = drawn(results(*of[:2], failed(of[2])), "count-learning")
-    assert "bMC-1: 2/3" in [text.get_text() for text in axes["(a) abalone, L = 1"].texts]
+    assert "bMC-1: 2/3" in [text.get_text() for text in axes["abalone, S = 1"].texts]
+
+
+def test_different_learning_rates_and_a_run_that_ends_off_the_frame_are_said(results) -> None:
+    found = [
+        method_cell("joint_log_dlm", "abalone", n=2000, beta=0.1, estimator=name, samples=1, evaluate="10", lr=lr)
+        for name, lr in (("bmc", 0.1), ("ups", 0.01))
+    ]
+    made = [plausible(one) for one in found]
+    made[0][1]["test_nll"][-1] = 99.0
+    canvas, axes = drawn(results(*made), "count-learning")
+    assert "Learning rate: 0.01 with uPS, 0.1 with bMC." in notes(canvas)
+    (mark,) = (line for line in axes["abalone, S = 1"].lines if line.get_label() == "_ends above")
+    assert mark.get_color() == style.of_estimator("bmc", 1).colour
 
 
 def test_histograms_show_shares_of_all_draws(results) -> None:
@@ -202,10 +230,21 @@ def test_histograms_show_shares_of_all_draws(results) -> None:
         for L in (1, 10, 100)
         for s in range(2)
     ]
-    _, axes = drawn(results(*(plausible(one) for one in cells)), "bias")
+    made = [plausible(one) for one in cells]
+    for record, _ in made:
+        record.result.bias, record.result.bias_quadrature = 0.4, 0.0  # |G|² is 40: G is a tenth of its length off
+    canvas, axes = drawn(results(*made), "bias")
     outlines = [p for p in axes["(c) abalone, uPS"].patches if p.get_label() in ("uPS-1", "uPS-10", "uPS-100")]
     assert len(outlines) == 3
     assert "(f) abalone, bMC" not in axes
+    exact = [
+        sorted(line.get_xdata()[0] for line in axes[f"({letter}) abalone, uPS"].lines if line.get_linestyle() == "-.")
+        for letter in "abc"
+    ]
+    assert exact == [pytest.approx([0.9, 1.1]), pytest.approx([0.81, 1.21]), pytest.approx([0.01])]
+    assert {str(line.get_marker()) for line in canvas.legends[0].get_lines()} <= {"", "None"}, "histograms have none"
+    for word in ("G: the gradient by 10 000 bMC samples", "grey at 1", "(i) is bounded", "in (i) and (ii) the ends"):
+        assert word in notes(canvas)
 
 
 def test_folders_are_told_apart_by_dashes(results) -> None:
@@ -214,7 +253,7 @@ def test_folders_are_told_apart_by_dashes(results) -> None:
         results(*banana({("elbo", 100): [2.0, 2.2]}), label="theirs"),
     ]
     canvas, axes = drawn(two, "class-log")
-    lines = bars(axes["(a) banana"])
+    lines = bars(axes["banana"])
     assert {label: points(line) for label, line in lines.items() if label.startswith("ELBO")} == {
         "ELBO [ours]": [(100.0, pytest.approx(1.1))],
         "ELBO [theirs]": [(100.0, pytest.approx(2.1))],
@@ -230,7 +269,7 @@ def test_stand_ins_are_named_and_never_the_papers_name(results) -> None:
     with style.use():
         canvas = render(measure(drawing, [found]))
     titles = [ax.get_title(loc="left") for ax in canvas.axes]
-    assert "(d) sarcos_test (for sarcos)" in titles
+    assert "sarcos_test (for sarcos)" in titles
     assert not any(title.endswith(" sarcos") for title in titles)
     assert "sarcos_test stands in for the paper's sarcos." in notes(canvas)
 

@@ -154,6 +154,10 @@ def test_protocols_side_by_side(tmp_path: Path) -> None:
     assert drawn.settings == {"ringnorm_drawn [released]": "released with q unwhitened"}
     assert "Protocols side by side: paper; released with q unwhitened." in notes_below(drawn)
     assert set(drawn.numbers["parameterisation"]) == {"whitened", "unwhitened"}
+    drawn.settings["other [paper]"] = "paper, M=10, beta=10, 1, 0.1, dtype=float32"
+    drawn.settings["third [paper]"] = "paper, M=20"
+    said = "paper (other with M=10, beta=[10, 1, 0.1], dtype=float32; third with M=20); released with q unwhitened."
+    assert f"Protocols side by side: {said}" in notes_below(drawn)
     with style.use():
         left, right = (ax for ax in render(drawn).axes if ax.get_title(loc="left"))
     assert [ax.get_title(loc="left") for ax in (left, right)] == ["ringnorm_drawn, paper", "ringnorm_drawn, released"]

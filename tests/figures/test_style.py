@@ -39,15 +39,15 @@ def test_methods_and_estimators_share_neither_colour_nor_marker() -> None:
     assert not {look.colour for look in estimators} & {look.colour for look in methods}
 
 
-def test_dashes_are_left_to_beta() -> None:
-    assert {look.dashes for look in style.METHODS.values()} == {"-"}
-    betas = [style.at_beta(style.of_method_by_beta("joint_log_dlm"), beta) for beta in (0.1, 1.0, 10.0)]
-    assert len({look.dashes for look in betas}) == 3
-    assert {look.fill for look in betas} == {"full"}, "an open marker would need an explanation"
+def test_dashes_and_fill_are_left_to_beta() -> None:
+    assert {(look.dashes, look.fill) for look in style.METHODS.values()} == {("-", "full")}
+    betas = [style.at_beta(style.of_method("joint_log_dlm"), beta) for beta in (0.1, 1.0, 10.0)]
+    assert len({look.dashes for look in betas}) == len({look.fill for look in betas}) == 3
 
 
-def test_the_elbo_is_black_also_where_it_has_a_beta() -> None:
-    assert style.of_method_by_beta("beta_elbo") == style.of_method("elbo")
+def test_the_elbo_is_black_and_the_beta_elbo_blue_also_where_each_line_has_a_beta() -> None:
+    assert style.of_method_by_beta("beta_elbo", 1.0) == style.of_method("elbo")
+    assert style.of_method_by_beta("beta_elbo", 0.1) == style.of_method("beta_elbo")
 
 
 @pytest.mark.parametrize("estimator", style.ESTIMATORS)

@@ -141,6 +141,7 @@ def test_pictures_are_drawn(browser: Browser) -> None:
 def test_a_claim_unfolds_to_its_figures(browser: Browser) -> None:
     """Pictures lie once in the page; a claim that is opened shows them too, and they can be enlarged there."""
     before = browser.run("return document.querySelectorAll('.zoom').length")
+    browser.run("for (const i of document.querySelectorAll('.zoom img')) i.loading = 'lazy'")  # as the page has them
     browser.run("document.querySelector('#claim-7').open = true")
     shown = "return [...document.querySelectorAll('#claim-7 .zoom img')].map(i => i.alt.split(':')[0])"
     assert browser.run(f"return new Promise(r => setTimeout(() => r((() => {{ {shown} }})()), 200))") == [
@@ -148,6 +149,9 @@ def test_a_claim_unfolds_to_its_figures(browser: Browser) -> None:
         "class-log-unwhitened",
     ]
     assert browser.run("return document.querySelectorAll('.zoom').length") == before + 2
+    loaded = "i => i.loading === 'eager' && i.complete && i.naturalWidth > 100"
+    every = f"return [...document.querySelectorAll('#claim-7 .zoom img')].every({loaded})"
+    assert browser.run(every), "also before anybody scrolls there"
     browser.run("document.querySelector('#claim-7 .zoom').click()")
     assert browser.run("return document.querySelector('#viewer').open") is True
     browser.run("document.querySelector('#close').click(); document.querySelector('#claim-7').open = false")
@@ -162,6 +166,19 @@ def test_fits_a_phone(browser: Browser) -> None:
     browser.resize(500, 900)  # the narrowest window that Chromium makes
     try:
         assert browser.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        wrapped = """
+            const verdicts = document.querySelector('#claim-7 .verdicts > span');
+            const added = document.createElement('span');
+            added.className = 'stand-in';
+            added.textContent = 'stand-ins: undecidable';
+            verdicts.append(added);
+            verdicts.style.width = '14rem';
+            const [first, second] = [verdicts.querySelector('.verdict'), added].map(e => e.getBoundingClientRect());
+            added.remove();
+            verdicts.style.width = '';
+            return second.top > first.top && Math.abs(second.left - first.left) < 1
+        """
+        assert browser.run(wrapped)
     finally:
         browser.resize(1200, 1000)
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from dlmexp.claims import judge as judging
+from dlmexp.claims.rules import Verdict
 from dlmexp.cli import report
 from dlmexp.errors import UserError
 from dlmexp.records.results import load
 from dlmexp.records.settings import Setting
 from dlmexp.report.page import number, page
 from tests.support.hostile import NAME, REASON
+from tests.support.made_up import fill, sweep
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +59,22 @@ def test_everything_is_there(html: str) -> None:
         assert text in outline.text
 
 
+def test_every_verdict_and_statistic_is_defined(html: str) -> None:
+    text = " ".join(Outline(html[html.index('id="reading"') : html.index('class="claims"')]).text.split())
+    for verdict in Verdict:
+        assert verdict in text or verdict is Verdict.NOT_RUN
+    for word in ("5 % of what the model explains", "level 0.05 after Holm's", "neither", "p is that", "d is the mean"):
+        assert word in text
+
+
+def test_one_name_for_what_a_stand_in_stands_for_and_one_for_each_mse(tmp_path: Path) -> None:
+    fill(tmp_path, sweep("peds1_left", ("elbo",), [100], range(2), 1))
+    fill(tmp_path, sweep("pol", ("elbo",), [100], range(2), 1))
+    text = Outline(page(load(tmp_path), "results")).text
+    assert "peds1_left for peds1" in " ".join(text.split())
+    assert "MSE (β by NLL)" in text
+
+
 def test_names_and_reasons_are_text(html: str) -> None:
     assert NAME not in html
     assert REASON not in html
@@ -70,6 +88,11 @@ def test_what_is_not_finite_is_said(html: str) -> None:
     assert number(None) == "–"
     assert number(float("nan")) == number(float("inf")) == "not finite"
     assert number(0.123456) == "0.1235"
+
+
+def test_a_claim_without_data_says_what_it_is_judged_on(html: str) -> None:
+    claim = html[html.index('id="claim-17"') : html.index('id="claim-18"')]
+    assert "Evidence: a grid, no data" in " ".join(Outline(claim).text.split())
 
 
 def test_the_same_records_give_the_same_page(folder: Path, html: str) -> None:
@@ -99,4 +122,5 @@ def test_protocols_side_by_side(folder: Path, monkeypatch) -> None:
     text = Outline(page(found, "results")).text
     assert "Protocol released: 22 claims" in text
     assert "Under released" in text
+    assert "claimverdict, protocol paperverdict, protocol released" in text
     assert "Figures: class-log, class-log-unwhitened" in " ".join(text.split())

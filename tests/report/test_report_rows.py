@@ -52,6 +52,7 @@ def test_selections_from_two_grids_are_two_rows() -> None:
     both = [*asked(records, "4, 2, 1"), *asked(records[:2], "4, 2")]
     found = rows(Results(Store("nowhere"), records, both))
     assert [row.beta for row in found] == [1.0, 2.0]
+    assert [row.settings for row in found] == [{"β grid": "4, 2, 1"}, {"β grid": "4, 2"}]
 
 
 def test_other_settings_are_other_rows() -> None:
@@ -60,6 +61,14 @@ def test_other_settings_are_other_rows() -> None:
     )
     assert sorted(row.M for row in found) == [20, 100]
     assert all(row.repetitions == 1 for row in found)
+
+
+def test_a_setting_that_only_some_rows_have_is_a_column() -> None:
+    found = table(
+        fit(method_cell("fitc", "pol"), nll=0.3, mse=0.1),
+        fit(method_cell("fitc", "pol", noise_floor=0.01), nll=0.4, mse=0.1),
+    )
+    assert [row.settings for row in found] == [{"noise_floor": ""}, {"noise_floor": "0.01"}]
 
 
 @pytest.mark.parametrize("how", ["failed", "nan", "inf"])

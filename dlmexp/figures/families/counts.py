@@ -12,7 +12,7 @@ def against_n(dataset: str, metric: str, experiment: str) -> Panel:
 
 
 def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
-    """A row per dataset, a column per L, as in the paper."""
+    """A row per dataset, a column per number of samples S, as in the paper."""
     return tuple(
         Panel(
             "curve",
@@ -20,7 +20,7 @@ def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
             "nll",
             estimators("joint_log_dlm", 0.1, *((name, (samples,)) for name in names)),
             experiment,
-            title=f"L = {samples}",
+            title=f"S = {samples}",
             height=0.05,  # nats: a difference of 0.02 is to be seen
         )
         for dataset in LEARNING
@@ -47,14 +47,14 @@ FAMILY = (
         "count-learning",
         _learning("count-learning", "bmc", "ups"),
         columns=3,
-        caption="Counts, joint DLM at β = 0.1: learning with uPS and bMC gradients.",
+        caption="Counts, joint DLM at β = 0.1: learning with uPS and bMC gradients of S samples.",
         of_paper="fig:poisson-learning-curve",
     ),
     Figure(
         "count-smooth",
         _learning("count-smooth", "bmc", "smooth_bmc"),
         columns=3,
-        caption="Counts, joint DLM at β = 0.1: learning with smooth-bMC and bMC gradients.",
+        caption="Counts, joint DLM at β = 0.1: learning with smooth-bMC and bMC gradients of S samples.",
         of_paper="fig:poisson-smooth-learning-curve",
     ),
 )

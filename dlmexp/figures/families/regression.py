@@ -35,7 +35,7 @@ FAMILY = (
         "reg-sq",
         tuple(mse_vs_n(dataset) for dataset in REGRESSION),
         columns=2,
-        caption="Regression, square loss: test MSE against training size.",
+        caption="Regression, square loss: test MSE against training size (β selected by MSE).",
         of_paper="fig:reg-sq",
     ),
     Figure(

@@ -7,7 +7,7 @@ FAMILY = (
     Figure(
         "selection",
         (
-            # The experiment reg-sq computes what (a) needs as well.
+            # The experiment reg-sq computes what the first panel needs as well.
             regression.nll_vs_n("sarcos", "reg-sq"),
             regression.mse_vs_n("sarcos"),
             regression.nll_vs_beta("cadata", "5%"),
@@ -19,8 +19,8 @@ FAMILY = (
             airline.by_epoch("nll", airline.sampling(0.1), "airline-sampling-0.1"),
         ),
         columns=3,
-        caption="The paper's figure 1: (a–e) final test loss, (f) learning curves of ELBO and DLM, (g, h) error of "
-        "sampled gradients, (i) joint DLM at β = 0.1 with exact and sampled gradients.",
+        caption="The paper's figure 1: final test loss against n and β, learning curves of ELBO and DLM, error of "
+        "sampled gradients, and joint DLM at β = 0.1 with exact and sampled gradients.",
         of_paper="fig:selection (figure 1)",
     ),
 )
