@@ -202,7 +202,7 @@ def as_markdown_table(judged: Judged) -> str:
 def as_markdown_counts(judged: Judged) -> str:
     """How many claims have which verdict: a row per protocol."""
     lines = [
-        "| protocol | " + " | ".join(WORDS.values()) + " | on stand-ins alone |",
+        "| protocol | " + " | ".join(WORDS.values()) + " | of these, on stand-ins alone |",
         "|---|" + "---|" * (len(WORDS) + 1),
     ]
     for name, judgements in judged.items():
@@ -214,12 +214,12 @@ def as_markdown_counts(judged: Judged) -> str:
 
 def _markdown_table(judged: Judged) -> list[str]:
     lines = [
-        f"| # | claim | {' | '.join(judged)} | judged on | repetitions |",
+        f"| # | claim | {' | '.join(f'verdict, protocol {name}' for name in judged)} | judged on | repetitions |",
         "|---|---|" + "---|" * len(judged) + "---|---|",
     ]
     for under in claim_by_claim(judged):
         several = list(under.values())
-        data = dict.fromkeys(name for one in several for name in one.data)
+        data = dict.fromkeys(name for one in several for name in one.data or [NO_DATA] * (one.basis == NO_DATA))
         repetitions = dict.fromkeys(filter(None, map(repetitions_words, several)))
         cells = [str(_number(under)), several[0].claim.says, *map(verdict_words, several)]
         cells += [", ".join(data), "; ".join(repetitions)]
