@@ -54,6 +54,7 @@ TABLE: dict[str, dict[str, dict[str, Any]]] = {
             "by_method": {
                 "beta_elbo": {"variant": None, "collapsed": False, "initial": {"noise": 1.0}},
                 "joint_log_dlm": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
+                "ppgpr": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
                 "fitc": {"variant": "fixed", "collapsed": None, "initial": {}},
             },
         },
@@ -194,6 +195,14 @@ def test_the_cells_of_converged_regression():
     assert {some.cells[-1].beta for some in candidates(
         "dataset=cadata", "protocol=converged", "method=[beta_elbo,joint_log_dlm]", "sizes=[50]", "seeds=[0]"
     )} == {0.0}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", TABLE)
+@pytest.mark.parametrize("dataset", ["cadata", "banana", "abalone"])
+def test_ppgpr_is_joint_log_dlm_at_beta_1(dataset, protocol):
+    words = ["method=[joint_log_dlm,ppgpr]", "beta=list", "beta.values=[1]", "sizes=[50]"]
+    found = cells(f"dataset={dataset}", f"protocol={protocol}", *words)
+    assert found["ppgpr"] == found["joint_log_dlm"]
 
 
 @pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("converged", 1)])
