@@ -1,12 +1,13 @@
 """The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in cells."""
 
+from dataclasses import fields
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig
+from dlmexp.config import BetaConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
@@ -16,41 +17,37 @@ from dlmexp.plan.compose import compose
 
 SOFTPLUS_0 = 0.6931471805599453
 PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
-ADAM = {"epsilon": 1e-8, "resolution": None}
-CONSTANT = {"final_lr": None, "decay": None, **ADAM}
+EPOCHS = {"minibatch_rows": "epochs", "epochs": None, "estimator_lr": {}, "inducing": "first", "by_method": {}}
+CONSTANT = {"final_lr": None, "decay": None, "epsilon": 1e-8, "resolution": None, "tolerance": 1e-4}
 DECAYING = {
-    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-6, "resolution": 1 / 256, "window": 500,
-    "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000,
-    "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
+    **EPOCHS, "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-6, "resolution": 1 / 256, "minibatch": None,
+    "minibatch_lr": 0.1, "window": 500, "tolerance": 2e-5, "criterion": "relative", "max_iterations": 20_000,
+    "parameterisation": ["whitened"],
 }  # fmt: skip
-LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
-STEPS = {"epochs": None, "max_iterations": 39_100}  # 20 epochs of airline
+REGRESSION = {
+    **EPOCHS, **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "window": 50, "criterion": "mean",
+    "max_iterations": 5000, "initial": {**PLAIN, "noise": 0.1}, "parameterisation": ["whitened"],
+}  # fmt: skip
+BINARY = {
+    **EPOCHS, **CONSTANT, "lr": 0.1, "minibatch": None, "minibatch_lr": 0.1, "window": 20, "criterion": "mean",
+    "max_iterations": 3000, "initial": PLAIN, "parameterisation": ["whitened", "unwhitened"],
+}  # fmt: skip
+LARGE = {
+    **EPOCHS, **CONSTANT, "lr": 1e-3, "minibatch": 1000, "minibatch_lr": 1e-3, "window": None, "criterion": "mean",
+    "max_iterations": 39_100, "initial": PLAIN, "parameterisation": ["whitened"],
+}  # fmt: skip
+AS_RELEASED = {"initial": SMALL, "parameterisation": ["unwhitened"]}
+SLOW = {**AS_RELEASED, "lr": 0.01, "minibatch_lr": 0.01}
 TABLE: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
-        "regression": {
-            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "epochs",
-            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "mean", "max_iterations": 5000,
-            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "first",
-            "parameterisation": ["whitened"], "by_method": {},
-        },
-        "binary": {
-            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
-            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
-        },
-        "count": {
-            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
-            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
-        },
-        "large": {**LARGE, **CONSTANT, **STEPS, "initial": PLAIN, "parameterisation": ["whitened"]},
+        "regression": REGRESSION,
+        "binary": BINARY,
+        "count": {**BINARY, "estimator_lr": {"ups": 0.01}},
+        "large": LARGE,
     },
     "released": {
         "regression": {
-            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "afresh",
-            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "sum", "max_iterations": 5000,
-            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "last",
-            "parameterisation": ["whitened"],
+            **REGRESSION, "minibatch_rows": "afresh", "criterion": "sum", "inducing": "last",
             "by_method": {
                 "beta_elbo": {"variant": None, "collapsed": False, "initial": {"noise": 1.0}},
                 "joint_log_dlm": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
@@ -58,25 +55,17 @@ TABLE: dict[str, dict[str, dict[str, Any]]] = {
                 "fitc": {"variant": "fixed", "collapsed": None, "initial": {}},
             },
         },
-        "binary": {
-            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
-            "parameterisation": ["unwhitened"], "by_method": {},
-        },
-        "count": {
-            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
-            "parameterisation": ["unwhitened"], "by_method": {},
-        },
-        "large": {**LARGE, **CONSTANT, **STEPS, "initial": SMALL, "parameterisation": ["unwhitened"]},
+        "binary": {**BINARY, **SLOW},
+        "count": {**BINARY, **SLOW, "estimator_lr": {"ups": 0.01}},
+        "large": {**LARGE, **AS_RELEASED},
     },
     "converged": {
         "regression": {**DECAYING, "initial": {**PLAIN, "noise": 0.1}},
         "binary": {**DECAYING, "initial": PLAIN},
         "count": {**DECAYING, "initial": PLAIN},
         "large": {
-            **LARGE, **ADAM, "final_lr": 1e-5, "decay": 39_000, "epochs": None, "max_iterations": 39_000,
-            "initial": PLAIN, "parameterisation": ["whitened"],
+            **LARGE, "final_lr": 1e-5, "decay": 39_000, "max_iterations": 39_000, "tolerance": 2e-5,
+            "criterion": "relative",
         },
     },
 }  # fmt: skip
@@ -139,9 +128,9 @@ def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
     file = catalogue.entries("protocol")[protocol]
     assert set(file["beta"]) == set(BETA)
     for kind, expected in TABLE[protocol].items():
-        assert not set(expected) - set(file["training"][kind]), kind
-        if file["training"][kind]["minibatch"] and kind == "regression":
-            assert "minibatch_lr" in file["training"][kind]
+        assert set(file["training"][kind]) == set(expected) == {one.name for one in fields(TrainingConfig)} - {
+            "noise_floor"  # of the anatomy experiment alone
+        }, kind
 
 
 def test_overrides_work_on_top():
@@ -223,6 +212,15 @@ def test_ups_on_counts():
     assert lr == {"paper": 0.01, "released": 0.01, "converged": 0.1}
 
 
+@pytest.mark.parametrize("n", [500, 2000])  # all rows, and minibatches
+@pytest.mark.parametrize("protocol", TABLE)
+def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
+    words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
+    own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
+    found = candidates(*words, *own, "seeds=[0]", rows=5000)
+    assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
+
+
 def test_airline_type_data():
     found = {
         name: cells("dataset=airline_like", "method=[elbo]", f"protocol={name}", rows=5000)["elbo"] for name in TABLE
@@ -259,6 +257,7 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
         ("training.binary.parameterisation=[]", "name at least one"),
         ("training.binary.initial.lengthscale=0", "give a number > 0"),
         ("+training.binary.initial.lengthscales=1", "the model has no parameter 'lengthscales'"),
+        ("training.binary.estimator_lr.bmc=1", r"write \+training.binary.estimator_lr.bmc=VALUE to add one"),
         ("selection=mse", "selection=mse"),
         ("protocol=publshed", "there is no protocol 'publshed'"),
     ],

@@ -74,6 +74,7 @@ CHANGED = [
     ("binary", "selection=nll", {"selection": "nll"}),
     ("binary", "dtype=float32", {"dtype": "float32"}),
     ("count", "training.count.estimator_lr.ups=0.03", {"training.estimator_lr.ups": 0.03}),
+    ("count", "training.count.minibatch=50", {"training.minibatch": 50}),
     ("count", "estimator.ups.sampler=rejection", {"estimator.ups.sampler": "rejection"}),
     ("regression", "training.regression.lr=0.05", {"training.lr": 0.05}),
     ("regression", "training.regression.minibatch_lr=0.001", {"training.minibatch_lr": 0.001}),
