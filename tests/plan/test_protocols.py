@@ -1,4 +1,4 @@
-"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in cells."""
+"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in planned cells."""
 
 from dataclasses import fields
 from typing import Any, cast
@@ -14,73 +14,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan import grid
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-
-SOFTPLUS_0 = 0.6931471805599453
-PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
-EPOCHS = {"minibatch_rows": "epochs", "epochs": None, "estimator_lr": {}, "inducing": "first", "by_method": {}}
-CONSTANT = {"final_lr": None, "decay": None, "epsilon": 1e-8, "resolution": None, "tolerance": 1e-4}
-DECAYING = {
-    **EPOCHS, "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-6, "resolution": 1 / 256, "minibatch": None,
-    "minibatch_lr": 0.1, "window": 500, "tolerance": 2e-5, "criterion": "relative", "max_iterations": 20_000,
-    "parameterisation": ["whitened"],
-}  # fmt: skip
-REGRESSION = {
-    **EPOCHS, **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "window": 50, "criterion": "mean",
-    "max_iterations": 5000, "initial": {**PLAIN, "noise": 0.1}, "parameterisation": ["whitened"],
-}  # fmt: skip
-BINARY = {
-    **EPOCHS, **CONSTANT, "lr": 0.1, "minibatch": None, "minibatch_lr": 0.1, "window": 20, "criterion": "mean",
-    "max_iterations": 3000, "initial": PLAIN, "parameterisation": ["whitened", "unwhitened"],
-}  # fmt: skip
-LARGE = {
-    **EPOCHS, **CONSTANT, "lr": 1e-3, "minibatch": 1000, "minibatch_lr": 1e-3, "window": None, "criterion": "mean",
-    "max_iterations": 39_100, "initial": PLAIN, "parameterisation": ["whitened"],
-}  # fmt: skip
-AS_RELEASED = {"initial": SMALL, "parameterisation": ["unwhitened"]}
-SLOW = {**AS_RELEASED, "lr": 0.01, "minibatch_lr": 0.01}
-TABLE: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {
-        "regression": REGRESSION,
-        "binary": BINARY,
-        "count": {**BINARY, "estimator_lr": {"ups": 0.01}},
-        "large": LARGE,
-    },
-    "released": {
-        "regression": {
-            **REGRESSION, "minibatch_rows": "afresh", "criterion": "sum", "inducing": "last",
-            "by_method": {
-                "beta_elbo": {"variant": None, "collapsed": False, "initial": {"noise": 1.0}},
-                "joint_log_dlm": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
-                "ppgpr": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
-                "fitc": {"variant": "fixed", "collapsed": None, "initial": {}},
-            },
-        },
-        "binary": {**BINARY, **SLOW},
-        "count": {**BINARY, **SLOW, "estimator_lr": {"ups": 0.01}},
-        "large": {**LARGE, **AS_RELEASED},
-    },
-    "converged": {
-        "regression": {**DECAYING, "initial": {**PLAIN, "noise": 0.1}},
-        "binary": {**DECAYING, "initial": PLAIN},
-        "count": {**DECAYING, "initial": PLAIN},
-        "large": {
-            **LARGE, "final_lr": 1e-5, "decay": 39_000, "max_iterations": 39_000, "tolerance": 2e-5,
-            "criterion": "relative",
-        },
-    },
-}  # fmt: skip
-BETA = {"ratio": 2.0, "smallest": 0.01, "first": 1.0, "coarse_above": None, "coarse_ratio": None, "zero": False}
-BETAS = {
-    "paper": BETA,
-    "released": {**BETA, "first": 2.0, "coarse_above": 500.0, "coarse_ratio": 4.0},
-    "converged": {**BETA, "zero": True},
-}
-RULES = {
-    "paper": "n, n/2, ... >= 0.01",
-    "released": "n/2, then /4 while > 500, /2 below, ... >= 0.01",
-    "converged": "n, n/2, ... >= 0.01, and 0",
-}
-SELECTIONS = {"paper": "reported", "released": "nll", "converged": "reported"}
+from tests.support.protocol_table import BETA, BETAS, PLAIN, RULES, SELECTIONS, SMALL, SOFTPLUS_0, TABLE
 
 
 def candidates(*words: str, rows: int = 600, task: Any = None):
@@ -128,9 +62,14 @@ def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
     file = catalogue.entries("protocol")[protocol]
     assert set(file["beta"]) == set(BETA)
     for kind, expected in TABLE[protocol].items():
-        assert set(file["training"][kind]) == set(expected) == {one.name for one in fields(TrainingConfig)} - {
-            "noise_floor"  # of the anatomy experiment alone
-        }, kind
+        assert (
+            set(file["training"][kind])
+            == set(expected)
+            == {one.name for one in fields(TrainingConfig)}
+            - {
+                "noise_floor"  # of the anatomy experiment alone
+            }
+        ), kind
 
 
 def test_overrides_work_on_top():
@@ -153,37 +92,9 @@ def test_betas():
         grid.betas(BetaConfig(**{**BETAS["released"], "coarse_ratio": None}), 100)
 
 
-METHODS = "method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]"
-
-
-def test_the_cells_of_released_regression():
-    found = cells("dataset=cadata", "protocol=released", METHODS, "sizes=[7000]", rows=12_000)
-    noise = {name: cell.initial.get("noise", 0.1) for name, cell in found.items() if cell.variant == "joint"}
-    assert noise == {"elbo": 0.1, "beta_elbo": 1.0, "joint_log_dlm": 1.0, "joint_sq_dlm": 0.1}
-    assert {name: (c.form, c.minibatch, c.lr) for name, c in found.items()} == {
-        "elbo": ("collapsed", None, 0.1), "beta_elbo": ("explicit", 6000, 0.1), "fitc": ("collapsed", None, 0.0),
-        "joint_log_dlm": ("explicit", 6000, 0.1), "fixed_log_dlm": ("explicit", 6000, 0.1),
-        "joint_sq_dlm": ("collapsed", None, 0.1), "fixed_sq_dlm": ("collapsed", None, 0.0),
-    }  # fmt: skip
-    for name, cell in found.items():
-        trained = name not in ("fitc", "fixed_sq_dlm")
-        assert cell.criterion == ("sum" if trained else "mean")
-        assert cell.inducing == ("last" if cell.variant == "joint" else "first")
-        assert cell.minibatch_rows == ("afresh" if cell.minibatch else "epochs")
-        assert cell.parameterisation == "whitened"
-    assert found["fitc"].variant == "fixed"
+def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
+    found = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
     assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
-
-
-def test_the_cells_of_converged_regression():
-    found = cells("dataset=cadata", "protocol=converged", METHODS, "sizes=[7000]", rows=12_000)
-    for name, cell in found.items():
-        assert cell.minibatch is None
-        assert cell.final_lr == (None if name == "fixed_sq_dlm" else 1e-4)
-    assert found["fitc"].variant == "joint"
-    assert {some.cells[-1].beta for some in candidates(
-        "dataset=cadata", "protocol=converged", "method=[beta_elbo,joint_log_dlm]", "sizes=[50]", "seeds=[0]"
-    )} == {0.0}  # fmt: skip
 
 
 @pytest.mark.parametrize("protocol", TABLE)
@@ -206,12 +117,6 @@ def test_parameterisations_of_the_experiments_that_compare_them(experiment, prot
     assert ("whitened" in q) == (protocol != "released")
 
 
-def test_ups_on_counts():
-    words = ["dataset=abalone", "method=[joint_log_dlm]", "estimator=[ups]", "sizes=[50]"]
-    lr = {name: cells(*words, f"protocol={name}")["joint_log_dlm"].lr for name in TABLE}
-    assert lr == {"paper": 0.01, "released": 0.01, "converged": 0.1}
-
-
 @pytest.mark.parametrize("n", [500, 2000])  # all rows, and minibatches
 @pytest.mark.parametrize("protocol", TABLE)
 def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
@@ -221,19 +126,8 @@ def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protoc
     assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
 
 
-def test_airline_type_data():
-    found = {
-        name: cells("dataset=airline_like", "method=[elbo]", f"protocol={name}", rows=5000)["elbo"] for name in TABLE
-    }
-    assert {name: (c.lr, c.final_lr, c.minibatch, c.epochs, c.window) for name, c in found.items()} == {
-        "paper": (1e-3, None, 1000, None, None), "released": (1e-3, None, 1000, None, None),
-        "converged": (1e-3, 1e-5, 1000, None, None),
-    }  # fmt: skip
-    assert {name: c.iterations for name, c in found.items()} == {
-        "paper": 39_100, "released": 39_100, "converged": 39_000,
-    }  # fmt: skip
-    assert (2_055_733 - 100_000) // 1000 * 20 == 39_100, "20 epochs of airline"
-    assert found["released"].initial == SMALL
+def test_the_steps_of_airline_type_data_are_20_epochs_of_airline():
+    assert TABLE["paper"]["large"]["max_iterations"] == (2_055_733 - 100_000) // 1000 * 20
 
 
 def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
