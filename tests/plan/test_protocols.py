@@ -14,7 +14,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan import grid
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-from tests.support.protocol_table import BETA, BETAS, PLAIN, RULES, SELECTIONS, SMALL, SOFTPLUS_0, TABLE
+from tests.support.protocol_table import BETA, BETAS, PLAIN, RULES, SELECTIONS, SOFTPLUS_0, TABLE
 
 
 def candidates(*words: str, rows: int = 600, task: Any = None):
@@ -117,6 +117,32 @@ def test_parameterisations_of_the_experiments_that_compare_them(experiment, prot
     assert ("whitened" in q) == (protocol != "released")
 
 
+NOISE = "training.regression.initial.noise=0.3"
+
+
+@pytest.mark.parametrize(
+    ("words", "noise", "form"),
+    [
+        ([NOISE], (0.3, 0.3, 0.3), "explicit"),
+        (["training.regression.initial={noise:0.3}"], (0.3, 0.3, 0.3), "explicit"),
+        ([NOISE, "training.regression.by_method.beta_elbo.initial.noise=2"], (0.3, 2.0, 0.3), "explicit"),
+        (["collapsed=true"], (0.1, 1.0, 1.0), "collapsed"),
+        (["~training.regression.by_method.beta_elbo", "collapsed=true"], (0.1, 0.1, 1.0), "collapsed"),
+    ],
+)
+def test_what_is_typed_for_all_methods_holds_for_those_the_protocol_treats_apart(words, noise, form):
+    methods = ("elbo", "beta_elbo", "joint_log_dlm")
+    found = cells("dataset=cadata", "protocol=released", f"method=[{','.join(methods)}]", "sizes=[50]", *words)
+    assert tuple(found[name].initial.get("noise", 0.1) for name in methods) == noise
+    assert found["beta_elbo"].form == form
+
+
+@pytest.mark.parametrize(("own", "lr"), [((), 0.05), (("training.count.estimator_lr.ups=0.02",), 0.02)])
+def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
+    words = ["dataset=abalone", "method=[joint_log_dlm]", "estimator=[ups]", "sizes=[50]"]
+    assert cells(*words, "training.count.lr=0.05", *own)["joint_log_dlm"].lr == lr
+
+
 @pytest.mark.parametrize("n", [500, 2000])  # all rows, and minibatches
 @pytest.mark.parametrize("protocol", TABLE)
 def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
@@ -152,6 +178,7 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
         ("training.binary.initial.lengthscale=0", "give a number > 0"),
         ("+training.binary.initial.lengthscales=1", "the model has no parameter 'lengthscales'"),
         ("training.binary.estimator_lr.bmc=1", r"write \+training.binary.estimator_lr.bmc=VALUE to add one"),
+        ("training.regression.by_method={}", r"changes nothing, .* ~training.regression.by_method.NAME takes one out"),
         ("selection=mse", "selection=mse"),
         ("protocol=publshed", "there is no protocol 'publshed'"),
     ],
