@@ -191,8 +191,8 @@ def _failures(results: "Results") -> int:
 
 
 def _stopped(one: "Results", other: "Results") -> list[Measurement]:
-    """The shares of deterministic fits that stopped by their rule, not at the limit: of all but joint square loss, which
-    has no minimiser; of those without a note that there is none, or may be none; and of those with such a note."""
+    """The shares of deterministic fits that stopped by their rule, not at the limit: of all but joint square loss (no
+    minimiser); of those without a note that there is no minimiser, or may be none; and of those with such a note."""
     fits = [record for record in (*one.records.values(), *other.records.values()) if _has_rule(record)]
     kinds = (
         ("stopped by the rule, joint sq-DLM apart", [r for r in fits if not _is_joint_square(r)], MIN_SHARE),
