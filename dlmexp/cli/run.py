@@ -79,7 +79,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
-    from dlmexp.plan.compose import check_table_is_used, completed, compose, expand, launcher, with_default
+    from dlmexp.plan.compose import (
+        check_table_is_used,
+        completed,
+        compose,
+        compose_under,
+        expand,
+        launcher,
+        with_default,
+    )
 
     overrides = with_default(args.overrides)
     if args.shell_completion:
@@ -102,7 +110,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
 
     cfg = compose(overrides)
     check_table_is_used(args.overrides, [cfg])
-    return execute(cfg, arguments, choose_workers=True)
+    return execute(cfg, arguments, choose_workers=True, under=lambda name: compose_under(name, overrides))
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -110,6 +110,11 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     return cfg
 
 
+def compose_under(protocol: str, overrides: Sequence[str]) -> RunConfig:
+    """The config of the same overrides under a protocol."""
+    return compose([*(one for one in overrides if _key(one) != "protocol"), f"protocol={protocol}"])
+
+
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
     values = [one.value() for one in parsed([one for one in overrides if _key(one) == "plugins"])]
