@@ -79,7 +79,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
-    from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, with_default, with_room
+    from dlmexp.plan.compose import (
+        check_table_is_used,
+        completed,
+        compose,
+        compose_under,
+        expand,
+        launcher,
+        with_default,
+    )
 
     overrides = with_default(args.overrides)
     if args.shell_completion:
@@ -88,7 +96,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
         return _through_hydra(flags, args.overrides)
     if args.cfg or args.info:
         compose(overrides)  # so that errors are ours, of one line, not Hydra's
-        return _through_hydra(flags, with_room(overrides))
+        return _through_hydra(flags, completed(overrides))
     if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
         raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
     if args.multirun:
@@ -102,7 +110,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
 
     cfg = compose(overrides)
     check_table_is_used(args.overrides, [cfg])
-    return execute(cfg, arguments, choose_workers=True)
+    return execute(cfg, arguments, choose_workers=True, under=lambda name: compose_under(name, overrides))
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -14,11 +14,13 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.catalogue import datasets, limits_given_up, read_settings
+from dlmexp.catalogue import training as training_of_protocol
 from dlmexp.config import DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
 from dlmexp.plan.mistakes import as_sentences, check_added
+from dlmexp.plan.protocols import treated_apart
 from dlmexp.plan.shorthand import spelled_out
 from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
@@ -44,6 +46,39 @@ def with_room(overrides: Sequence[str]) -> list[str]:
     return [*(f"{name}={limit}" for name, limit in limits.items() if name not in selected), *overrides]
 
 
+def with_single_ones(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with what is typed for all methods or estimators (`training.regression.initial.noise=0.3`) typed
+    for each of those too that the protocol treats apart, unless the user does."""
+    typed = _values(overrides)
+    found = []
+    for kind, training in training_of_protocol(typed.get("protocol", "paper")).items():
+        for key, value in typed.items():
+            for one in treated_apart(training, key.removeprefix(f"training.{kind}.")):
+                single = f"training.{kind}.{one}"
+                if not any(single == other or single.startswith(f"{other}.") for other in typed):
+                    found.append(f"{single}={value}")
+    return [*overrides, *found]
+
+
+def _values(overrides: Sequence[str]) -> dict[str, str]:
+    """What is typed for each key, also of `key={name: value}`; deleted keys are among them."""
+    found: dict[str, str] = {}
+    for one, typed in zip(parsed(overrides), overrides, strict=True):
+        values = [(_key(typed), one.value(), typed.partition("=")[2])]
+        while values:
+            key, value, text = values.pop()
+            if isinstance(value, dict):
+                values += [(f"{key}.{name}", inner, str(inner)) for name, inner in value.items()]
+            else:
+                found[key] = text
+    return found
+
+
+def completed(overrides: Sequence[str]) -> list[str]:
+    """The overrides as Hydra gets them: with all that follows from them."""
+    return with_room(with_single_ones(overrides))
+
+
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`); its plugins are imported.
 
@@ -52,8 +87,10 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     for one, typed in zip(parsed(overrides), overrides, strict=True):
         if one.is_sweep_override():
             raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
+        if one.value() == {} and not one.is_add() and not one.is_force_add():
+            raise UserError(f"{typed}: that changes nothing, since values are added; ~{_key(typed)}.NAME takes one out")
     check_added(overrides)
-    overrides = with_room(overrides)
+    overrides = completed(overrides)
     composed = _composed(overrides)
     _keep_selected_estimators(composed, overrides)
     _check_table(composed)
@@ -72,6 +109,11 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     own = [spelled_out(part) for part in cfg.parts]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in own]
     return cfg
+
+
+def compose_under(protocol: str, overrides: Sequence[str]) -> RunConfig:
+    """The config of the same overrides under a protocol."""
+    return compose([*(one for one in overrides if _key(one) != "protocol"), f"protocol={protocol}"])
 
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:

@@ -211,9 +211,8 @@ def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell, coll
 
 def _estimators(cfg: RunConfig, name: str, cell: Cell) -> Iterator[Cell]:
     """One cell for each combination of the estimator's options, of which any may be a list."""
-    training = cfg.training[cell.task]
-    if cell.minibatch is None:
-        cell = replace(cell, lr=training.estimator_lr.get(name, cell.lr))
+    training = cfg.training[kind_of(cell.task, cell.split)]
+    cell = replace(cell, lr=training.estimator_lr.get(name, cell.lr))
     if cfg.measure == "gradient":
         cell = replace(cell, kind="gradient", evaluate="end", **UNTRAINED)
     given = {option: value if isinstance(value, list) else [value] for option, value in cfg.estimator[name].items()}

@@ -72,7 +72,7 @@ def sentence(error: Exception) -> str:
             name, _, setting = rest.partition(".")
             own = f"settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
             return f"'{found[1]}': the run has no dataset '{name}', which dataset={name} selects; {own}"
-        if found[1] in _settings(found[1]):
+        if _has(RunConfig, found[1].split(".")):
             return f"'{found[1]}' has no value yet that could be changed: write +{found[1]}=VALUE to add one"
         return f"there is no setting '{found[1]}': {_meant(found[1]) or nearest(found[1], _settings(found[1]))}"
     if found := re.search(r"Error merging override (.+)", text):

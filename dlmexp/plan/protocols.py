@@ -19,6 +19,19 @@ def kind_of(task: str, split: str) -> str:
     return LARGE if split.startswith("airline") else task
 
 
+def treated_apart(training: TrainingConfig, name: str) -> list[str]:
+    """The values for single methods and estimators beside a general one: `by_method.fitc.initial.noise` and the like
+    for `initial.noise`. Whoever types the general one means them too."""
+    if name == "lr":
+        return [f"estimator_lr.{estimator}" for estimator in training.estimator_lr]
+    group, _, parameter = name.partition(".")
+    return [
+        f"by_method.{method}.{name}"
+        for method, own in training.by_method.items()
+        if (group == "initial" and parameter in own.initial) or (name == "collapsed" and own.collapsed is not None)
+    ]
+
+
 def trained(training: TrainingConfig, n: int) -> dict[str, Any]:
     """The fields of a cell that follow from the training settings and the number of training rows."""
     minibatch = training.minibatch if training.minibatch and n > training.minibatch else None

@@ -86,10 +86,9 @@ def _renamed(key: str) -> str:
 
 
 def _for_all_kinds(name: str, value: str) -> list[str]:
-    """An override for each kind of data. A learning rate is that of minibatches and of estimators with one too."""
+    """An override for each kind of data. A learning rate is that of minibatches too."""
     names = ("lr", "minibatch_lr") if name == "lr" else (name,)
-    found = [f"training.{kind}.{one}={value}" for kind in KINDS for one in names]
-    return [*found, f"++training.count.estimator_lr.ups={value}"] if name == "lr" else found
+    return [f"training.{kind}.{one}={value}" for kind in KINDS for one in names]
 
 
 def _listed(value: str, multirun: bool) -> str:

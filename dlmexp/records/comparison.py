@@ -58,11 +58,10 @@ def _learning_rate(cell: Cell, training: TrainingConfig, regression: TrainingCon
     """The name and value of the learning rate that a cell should have."""
     if cell.form == "collapsed":
         return "lr", regression.lr
-    if cell.minibatch:
-        return "minibatch_lr", training.minibatch_lr
+    usual = ("minibatch_lr", training.minibatch_lr) if cell.minibatch else ("lr", training.lr)
     alone = training.estimator_lr.get(cell.estimator)
-    if alone is None or (cell.estimator == "exact" and cell.lr == training.lr):  # `exact` is also no estimator at all
-        return "lr", training.lr
+    if alone is None or (cell.estimator == "exact" and cell.lr == usual[1]):  # `exact` is also no estimator at all
+        return usual
     return f"estimator_lr.{cell.estimator}", alone
 
 

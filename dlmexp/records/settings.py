@@ -12,7 +12,7 @@ from typing import Any
 
 from dlmexp import catalogue
 from dlmexp.config import MethodTrainingConfig, TrainingConfig
-from dlmexp.plan.protocols import kind_of
+from dlmexp.plan.protocols import kind_of, treated_apart
 from dlmexp.records.selection import Choice
 
 Changes = tuple[tuple[str, Any], ...]  # name -> value, what is trained first
@@ -80,7 +80,7 @@ def run_words(setting: Setting, experiment: str, dataset: str, kind: str) -> str
     """What `dlmexp run experiment=... dataset=...` needs beside that for records of a setting: ' protocol=released'."""
     own = of_experiment(experiment, setting.protocol, kind).changes
     words = protocol_words(setting.protocol)
-    for name, value in setting.changes:
+    for name, value in _said_for_all(setting, kind):
         if (name, value) in own:
             continue
         if name.startswith(TRAINING):
@@ -94,6 +94,15 @@ def run_words(setting: Setting, experiment: str, dataset: str, kind: str) -> str
         elif name not in UNWRITTEN or name == "evaluate":
             words.append(f"{name}={shown(value)}")
     return "".join(f" {word}" for word in words if word)
+
+
+def _said_for_all(setting: Setting, kind: str) -> Changes:
+    """The changes, and the protocol's own values where a change for all would else be one of them too."""
+    training, said = training_of(Setting(setting.protocol), kind), dict(setting.changes)
+    for name, _ in setting.changes:
+        for one in treated_apart(training, name.removeprefix(TRAINING)):
+            said.setdefault(TRAINING + one, value_in(training, one.split(".")))
+    return ordered(said)
 
 
 def experiment_of(setting: Setting, one: Choice) -> str | None:

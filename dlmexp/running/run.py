@@ -3,7 +3,7 @@
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from dlmexp.running.duration import predicted
 from dlmexp.running.keeping import announced_size, keeper, to_refit
 from dlmexp.running.leftovers import remove_leftovers
 from dlmexp.running.own_tables import what_was_read
-from dlmexp.running.plan_table import show_plan
+from dlmexp.running.plan_table import planned_under_others, show_plan
 from dlmexp.running.processes import EXTRA_PROCESS, cores_each, processes_that_pay
 from dlmexp.running.summary import print_incomplete, summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
@@ -29,9 +29,15 @@ NO_MEMORY = "there is not enough memory left for this run; what is finished is s
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 
 
-def execute(cfg: RunConfig, restart_arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
+def execute(
+    cfg: RunConfig,
+    restart_arguments: Sequence[str] = (),
+    choose_workers: bool = False,
+    under: Callable[[str], RunConfig] | None = None,
+) -> int:
     """Run a composed config and return the exit code. Extra processes (`workers=`, or with `choose_workers` as many as
-    pay) are started as `dlmexp run *restart_arguments`."""
+    pay) are started as `dlmexp run *restart_arguments`. `under`: the same config under a protocol, of which a plan says
+    what they share."""
     sweep = prepare_sweep(cfg)
     if not os.environ.get(EXTRA_PROCESS):
         for line in [*what_was_read(sweep), *sweep.notes]:
@@ -45,7 +51,8 @@ def execute(cfg: RunConfig, restart_arguments: Sequence[str] = (), choose_worker
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
-        show_plan(plan, sweep, [*read_manifests(store.root), *store.packs.manifests])
+        asked = [*read_manifests(store.root), *store.packs.manifests]
+        show_plan(plan, sweep, asked, planned_under_others(sweep, under) if under else ())
         number = workers(plan)
         with _threads(plan, device, number) if not is_short(plan) else nullcontext():  # no torch for a short plan
             prediction = predicted(plan, sweep, store, device, number)

@@ -51,8 +51,12 @@ class Sweep:
         return list({cell.key: cell for some in self.candidates for cell in some.cells}.values())
 
 
-def prepare_sweep(cfg: RunConfig) -> Sweep:
-    """Check the config, load its datasets and list its cells. Raises `UserError` for whatever can't be run."""
+Datasets = dict[str, tuple[DatasetConfig, Dataset]]
+
+
+def prepare_sweep(cfg: RunConfig, loaded: Datasets | None = None) -> Sweep:
+    """Check the config, load its datasets but those that are `loaded`, and list its cells. Raises `UserError` for
+    whatever can't be run."""
     if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
         what = "csv.name" if cfg.name == cfg.csv.name else "name"  # an own table's experiment is named after it
         said = f"{what}={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
@@ -62,7 +66,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep = Sweep(cfg, [], {}, [], [])
+    sweep = Sweep(cfg, [], dict(loaded or {}), [], [])
     for part in parts:
         root = data_root(part.data_root)
         for dataset in part.dataset.values():

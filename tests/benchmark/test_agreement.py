@@ -49,13 +49,14 @@ def test_differences_and_selections_are_counted(tmp_path, capsys):
     assert found["failed, of all cells of the first"] == 0
     assert found["failed, of all cells of the second"] == 1
     assert main([one, other]) == 1
-    assert found["stopped by the rule, of 10 fits"] == 90, "the one that failed has not"
-    assert capsys.readouterr().out.count("NOT MET") == 4
+    assert found["stopped by the rule, joint sq-DLM apart, of 10 fits"] == 90, "the one that failed has not"
+    assert capsys.readouterr().out.count("NOT MET") == 5
     assert main([one, one]) == 0
 
 
 def test_cells_that_stop_by_their_rule_are_counted(tmp_path):
-    """Of deterministic fits that have a rule; those whose record says that they may have no minimiser are apart."""
+    """Of deterministic fits that have a rule: with joint square loss apart, and with all that may have no minimiser."""
+    square = replace(cell("cadata"), objective="sq_dlm")
     sampled = replace(CELLS[0], objective="log_dlm", estimator="bmc", options={"samples": 10})
     for name, converged in (("one", [True, True, False, False]), ("other", [True, True, True, False])):
         store = Store(tmp_path / name)
@@ -64,9 +65,12 @@ def test_cells_that_stop_by_their_rule_are_counted(tmp_path):
             note = "no minimiser" if each is CELLS[-1] else None
             store.write(replace(record, result=replace(record.result, converged=yes, note=note)))
         store.write(fit(sampled, nll=0.5, error=0.1))
+        record = fit(square, mse=0.3)
+        store.write(replace(record, result=replace(record.result, converged=False, note="no minimiser")))
     found = values(tmp_path / "one", tmp_path / "other")
-    assert found["stopped by the rule, of 6 fits"] == pytest.approx(100 * 5 / 6)
-    assert found["the same where there may be no minimiser, of 2 fits"] == 0
+    assert found["stopped by the rule, joint sq-DLM apart, of 8 fits"] == pytest.approx(100 * 5 / 8)
+    assert found["the same, all without a minimiser apart, of 6 fits"] == pytest.approx(100 * 5 / 6)
+    assert found["the same, of those without a minimiser, of 4 fits"] == 0
 
 
 def test_the_limit_is_for_cells_that_stopped_by_their_rule(tmp_path, capsys):
@@ -80,8 +84,9 @@ def test_the_limit_is_for_cells_that_stopped_by_their_rule(tmp_path, capsys):
     found = values(tmp_path / "one", tmp_path / "other")
     assert found["test NLL within 0.0001"] == 75
     assert found["the same, of 3 cells that stopped by their rule in both"] == 100
-    assert main([str(tmp_path / "one"), str(tmp_path / "other")]) == 0
-    assert "NOT MET" not in capsys.readouterr().out
+    assert main([str(tmp_path / "one"), str(tmp_path / "other")]) == 1
+    (missed,) = [line for line in capsys.readouterr().out.splitlines() if "NOT MET" in line]
+    assert missed.startswith("stopped by the rule, joint sq-DLM apart")
 
 
 def test_shares_by_dataset_and_method_and_by_beta(tmp_path):

@@ -20,6 +20,7 @@ from dlmexp.records.settings import experiment_of
 from dlmexp.running import iterations
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
+from tests.support.protocol_table import betas as grid
 
 pytestmark = pytest.mark.published
 
@@ -90,15 +91,6 @@ def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
         assert betas == sorted(betas, reverse=True)
         if one.records[0].part == "fits" and one.betas == beta_rule("", one.protocol):
             assert betas == grid(one.protocol, one.cell.n)
-
-
-def grid(protocol: str, n: int) -> list[float]:
-    """The betas of docs/SPEC.md, section 6."""
-    following, found = float(n if protocol != "released" else n / 2), []
-    while following >= 0.01:
-        found.append(following)
-        following /= 4 if protocol == "released" and following > 500 else 2
-    return found + ([0.0] if protocol == "converged" else [])
 
 
 def test_every_record_is_of_a_protocol_that_its_file_names() -> None:

@@ -33,6 +33,14 @@ def test_selection_has_the_nine_panels_of_figure_1() -> None:
     assert len(panels[5].lines) == 9
 
 
+def test_figures_are_drawn_for_both_parameterisations_where_experiments_run_all_of_the_protocol() -> None:
+    both = {panel.experiment for name in FIGURES for panel in FIGURES[name].panels if panel.both}
+    extending = {"class-err": "class-log", "count-mre": "count-log"}
+    assert {extending.get(name, name) for name in both} == {
+        name for name, file in conf.experiments().items() if file.get("parameterisation") == ["all"]
+    }
+
+
 def test_bias_is_three_by_three() -> None:
     bias = FIGURES["bias"]
     assert len(bias.panels) == 9

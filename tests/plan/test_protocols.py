@@ -1,96 +1,20 @@
-"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in cells."""
+"""The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in planned cells."""
 
+from dataclasses import fields
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig
+from dlmexp.config import BetaConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
 from dlmexp.plan import grid
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-
-SOFTPLUS_0 = 0.6931471805599453
-PLAIN, SMALL = {"lengthscale": 1.0, "outputscale": 1.0}, {"lengthscale": SOFTPLUS_0, "outputscale": SOFTPLUS_0}
-ADAM = {"epsilon": 1e-8, "resolution": None}
-CONSTANT = {"final_lr": None, "decay": None, **ADAM}
-DECAYING = {
-    "lr": 0.1, "final_lr": 1e-4, "decay": 6000, "epsilon": 1e-6, "resolution": 1 / 256, "window": 500,
-    "tolerance": 2e-5, "minibatch": None, "estimator_lr": {}, "criterion": "relative", "max_iterations": 20_000,
-    "epochs": None, "inducing": "first", "parameterisation": ["whitened"], "by_method": {},
-}  # fmt: skip
-LARGE = {"minibatch": 1000, "minibatch_lr": 1e-3, "minibatch_rows": "epochs", "window": None, "inducing": "first"}
-STEPS = {"epochs": None, "max_iterations": 39_100}  # 20 epochs of airline
-TABLE: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {
-        "regression": {
-            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "epochs",
-            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "mean", "max_iterations": 5000,
-            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "first",
-            "parameterisation": ["whitened"], "by_method": {},
-        },
-        "binary": {
-            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
-            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
-        },
-        "count": {
-            **CONSTANT, "lr": 0.1, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": PLAIN, "inducing": "first",
-            "parameterisation": ["whitened", "unwhitened"], "by_method": {},
-        },
-        "large": {**LARGE, **CONSTANT, **STEPS, "initial": PLAIN, "parameterisation": ["whitened"]},
-    },
-    "released": {
-        "regression": {
-            **CONSTANT, "lr": 0.1, "minibatch": 6000, "minibatch_lr": 0.1, "minibatch_rows": "afresh",
-            "estimator_lr": {}, "window": 50, "tolerance": 1e-4, "criterion": "sum", "max_iterations": 5000,
-            "epochs": None, "initial": {**PLAIN, "noise": 0.1}, "inducing": "last",
-            "parameterisation": ["whitened"],
-            "by_method": {
-                "beta_elbo": {"variant": None, "collapsed": False, "initial": {"noise": 1.0}},
-                "joint_log_dlm": {"variant": None, "collapsed": None, "initial": {"noise": 1.0}},
-                "fitc": {"variant": "fixed", "collapsed": None, "initial": {}},
-            },
-        },
-        "binary": {
-            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
-            "parameterisation": ["unwhitened"], "by_method": {},
-        },
-        "count": {
-            **CONSTANT, "lr": 0.01, "minibatch": None, "estimator_lr": {"ups": 0.01}, "window": 20, "tolerance": 1e-4,
-            "criterion": "mean", "max_iterations": 3000, "epochs": None, "initial": SMALL, "inducing": "first",
-            "parameterisation": ["unwhitened"], "by_method": {},
-        },
-        "large": {**LARGE, **CONSTANT, **STEPS, "initial": SMALL, "parameterisation": ["unwhitened"]},
-    },
-    "converged": {
-        "regression": {**DECAYING, "initial": {**PLAIN, "noise": 0.1}},
-        "binary": {**DECAYING, "initial": PLAIN},
-        "count": {**DECAYING, "initial": PLAIN},
-        "large": {
-            **LARGE, **ADAM, "final_lr": 1e-5, "decay": 39_000, "epochs": None, "max_iterations": 39_000,
-            "initial": PLAIN, "parameterisation": ["whitened"],
-        },
-    },
-}  # fmt: skip
-BETA = {"ratio": 2.0, "smallest": 0.01, "first": 1.0, "coarse_above": None, "coarse_ratio": None, "zero": False}
-BETAS = {
-    "paper": BETA,
-    "released": {**BETA, "first": 2.0, "coarse_above": 500.0, "coarse_ratio": 4.0},
-    "converged": {**BETA, "zero": True},
-}
-RULES = {
-    "paper": "n, n/2, ... >= 0.01",
-    "released": "n/2, then /4 while > 500, /2 below, ... >= 0.01",
-    "converged": "n, n/2, ... >= 0.01, and 0",
-}
-SELECTIONS = {"paper": "reported", "released": "nll", "converged": "reported"}
+from tests.support.protocol_table import BETA, BETAS, PLAIN, RULES, SELECTIONS, SOFTPLUS_0, TABLE
 
 
 def candidates(*words: str, rows: int = 600, task: Any = None):
@@ -138,9 +62,14 @@ def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
     file = catalogue.entries("protocol")[protocol]
     assert set(file["beta"]) == set(BETA)
     for kind, expected in TABLE[protocol].items():
-        assert not set(expected) - set(file["training"][kind]), kind
-        if file["training"][kind]["minibatch"] and kind == "regression":
-            assert "minibatch_lr" in file["training"][kind]
+        assert (
+            set(file["training"][kind])
+            == set(expected)
+            == {one.name for one in fields(TrainingConfig)}
+            - {
+                "noise_floor"  # of the anatomy experiment alone
+            }
+        ), kind
 
 
 def test_overrides_work_on_top():
@@ -163,37 +92,17 @@ def test_betas():
         grid.betas(BetaConfig(**{**BETAS["released"], "coarse_ratio": None}), 100)
 
 
-METHODS = "method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]"
-
-
-def test_the_cells_of_released_regression():
-    found = cells("dataset=cadata", "protocol=released", METHODS, "sizes=[7000]", rows=12_000)
-    noise = {name: cell.initial.get("noise", 0.1) for name, cell in found.items() if cell.variant == "joint"}
-    assert noise == {"elbo": 0.1, "beta_elbo": 1.0, "joint_log_dlm": 1.0, "joint_sq_dlm": 0.1}
-    assert {name: (c.form, c.minibatch, c.lr) for name, c in found.items()} == {
-        "elbo": ("collapsed", None, 0.1), "beta_elbo": ("explicit", 6000, 0.1), "fitc": ("collapsed", None, 0.0),
-        "joint_log_dlm": ("explicit", 6000, 0.1), "fixed_log_dlm": ("explicit", 6000, 0.1),
-        "joint_sq_dlm": ("collapsed", None, 0.1), "fixed_sq_dlm": ("collapsed", None, 0.0),
-    }  # fmt: skip
-    for name, cell in found.items():
-        trained = name not in ("fitc", "fixed_sq_dlm")
-        assert cell.criterion == ("sum" if trained else "mean")
-        assert cell.inducing == ("last" if cell.variant == "joint" else "first")
-        assert cell.minibatch_rows == ("afresh" if cell.minibatch else "epochs")
-        assert cell.parameterisation == "whitened"
-    assert found["fitc"].variant == "fixed"
+def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
+    found = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
     assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
 
 
-def test_the_cells_of_converged_regression():
-    found = cells("dataset=cadata", "protocol=converged", METHODS, "sizes=[7000]", rows=12_000)
-    for name, cell in found.items():
-        assert cell.minibatch is None
-        assert cell.final_lr == (None if name == "fixed_sq_dlm" else 1e-4)
-    assert found["fitc"].variant == "joint"
-    assert {some.cells[-1].beta for some in candidates(
-        "dataset=cadata", "protocol=converged", "method=[beta_elbo,joint_log_dlm]", "sizes=[50]", "seeds=[0]"
-    )} == {0.0}  # fmt: skip
+@pytest.mark.parametrize("protocol", TABLE)
+@pytest.mark.parametrize("dataset", ["cadata", "banana", "abalone"])
+def test_ppgpr_is_joint_log_dlm_at_beta_1(dataset, protocol):
+    words = ["method=[joint_log_dlm,ppgpr]", "beta=list", "beta.values=[1]", "sizes=[50]"]
+    found = cells(f"dataset={dataset}", f"protocol={protocol}", *words)
+    assert found["ppgpr"] == found["joint_log_dlm"]
 
 
 @pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("converged", 1)])
@@ -208,25 +117,43 @@ def test_parameterisations_of_the_experiments_that_compare_them(experiment, prot
     assert ("whitened" in q) == (protocol != "released")
 
 
-def test_ups_on_counts():
+NOISE = "training.regression.initial.noise=0.3"
+
+
+@pytest.mark.parametrize(
+    ("words", "noise", "form"),
+    [
+        ([NOISE], (0.3, 0.3, 0.3), "explicit"),
+        (["training.regression.initial={noise:0.3}"], (0.3, 0.3, 0.3), "explicit"),
+        ([NOISE, "training.regression.by_method.beta_elbo.initial.noise=2"], (0.3, 2.0, 0.3), "explicit"),
+        (["collapsed=true"], (0.1, 1.0, 1.0), "collapsed"),
+        (["~training.regression.by_method.beta_elbo", "collapsed=true"], (0.1, 0.1, 1.0), "collapsed"),
+    ],
+)
+def test_what_is_typed_for_all_methods_holds_for_those_the_protocol_treats_apart(words, noise, form):
+    methods = ("elbo", "beta_elbo", "joint_log_dlm")
+    found = cells("dataset=cadata", "protocol=released", f"method=[{','.join(methods)}]", "sizes=[50]", *words)
+    assert tuple(found[name].initial.get("noise", 0.1) for name in methods) == noise
+    assert found["beta_elbo"].form == form
+
+
+@pytest.mark.parametrize(("own", "lr"), [((), 0.05), (("training.count.estimator_lr.ups=0.02",), 0.02)])
+def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
     words = ["dataset=abalone", "method=[joint_log_dlm]", "estimator=[ups]", "sizes=[50]"]
-    lr = {name: cells(*words, f"protocol={name}")["joint_log_dlm"].lr for name in TABLE}
-    assert lr == {"paper": 0.01, "released": 0.01, "converged": 0.1}
+    assert cells(*words, "training.count.lr=0.05", *own)["joint_log_dlm"].lr == lr
 
 
-def test_airline_type_data():
-    found = {
-        name: cells("dataset=airline_like", "method=[elbo]", f"protocol={name}", rows=5000)["elbo"] for name in TABLE
-    }
-    assert {name: (c.lr, c.final_lr, c.minibatch, c.epochs, c.window) for name, c in found.items()} == {
-        "paper": (1e-3, None, 1000, None, None), "released": (1e-3, None, 1000, None, None),
-        "converged": (1e-3, 1e-5, 1000, None, None),
-    }  # fmt: skip
-    assert {name: c.iterations for name, c in found.items()} == {
-        "paper": 39_100, "released": 39_100, "converged": 39_000,
-    }  # fmt: skip
-    assert (2_055_733 - 100_000) // 1000 * 20 == 39_100, "20 epochs of airline"
-    assert found["released"].initial == SMALL
+@pytest.mark.parametrize("n", [500, 2000])  # all rows, and minibatches
+@pytest.mark.parametrize("protocol", TABLE)
+def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
+    words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
+    own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
+    found = candidates(*words, *own, "seeds=[0]", rows=5000)
+    assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
+
+
+def test_the_steps_of_airline_type_data_are_20_epochs_of_airline():
+    assert TABLE["paper"]["large"]["max_iterations"] == (2_055_733 - 100_000) // 1000 * 20
 
 
 def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
@@ -250,6 +177,8 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
         ("training.binary.parameterisation=[]", "name at least one"),
         ("training.binary.initial.lengthscale=0", "give a number > 0"),
         ("+training.binary.initial.lengthscales=1", "the model has no parameter 'lengthscales'"),
+        ("training.binary.estimator_lr.bmc=1", r"write \+training.binary.estimator_lr.bmc=VALUE to add one"),
+        ("training.regression.by_method={}", r"changes nothing, .* ~training.regression.by_method.NAME takes one out"),
         ("selection=mse", "selection=mse"),
         ("protocol=publshed", "there is no protocol 'publshed'"),
     ],

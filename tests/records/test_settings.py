@@ -74,6 +74,7 @@ CHANGED = [
     ("binary", "selection=nll", {"selection": "nll"}),
     ("binary", "dtype=float32", {"dtype": "float32"}),
     ("count", "training.count.estimator_lr.ups=0.03", {"training.estimator_lr.ups": 0.03}),
+    ("count", "training.count.minibatch=50", {"training.minibatch": 50}),
     ("count", "estimator.ups.sampler=rejection", {"estimator.ups.sampler": "rejection"}),
     ("regression", "training.regression.lr=0.05", {"training.lr": 0.05}),
     ("regression", "training.regression.minibatch_lr=0.001", {"training.minibatch_lr": 0.001}),
@@ -112,9 +113,11 @@ def test_the_words_for_a_run_ask_for_the_same_cells(kind: str, words: str, chang
         ("by_method.fitc.variant=joint", {"training.by_method.fitc.variant": "joint"}),
         ("by_method.beta_elbo.collapsed=true", {"training.by_method.beta_elbo.collapsed": True}),
         ("by_method.joint_log_dlm.initial.noise=0.1", {"training.by_method.joint_log_dlm.initial.noise": 0.1}),
-        ("initial.noise=0.5", {"training.initial.noise": 0.5}),
+        ("initial.noise=0.5", {"training.initial.noise": 0.5, **{
+            f"training.by_method.{name}.initial.noise": 0.5 for name in ("beta_elbo", "joint_log_dlm")
+        }}),
     ],
-)
+)  # fmt: skip
 def test_what_a_protocol_has_for_one_method_can_be_changed_too(words: str, changes: dict) -> None:
     released = [*JOBS["regression"], "protocol=released"]
     plain, other = planned(*released), planned(*released, f"training.regression.{words}")
@@ -123,6 +126,13 @@ def test_what_a_protocol_has_for_one_method_can_be_changed_too(words: str, chang
     at_hand = found.settings.at_hand(found.choices)
     assert set(at_hand) == {Setting("released"), setting}
     assert {one.keys for one in at_hand[setting]} == {tuple(cell.key for cell in some.cells) for some in other}
+
+
+def test_the_words_for_a_change_of_the_others_leave_a_method_as_the_protocol_has_it() -> None:
+    """A noise typed for all methods is that of all."""
+    said = run_words(Setting("released").changed({"training.initial.noise": 0.5}), "none", "pol", "regression").split()
+    found = {some.method: some.cells[0].initial for some in planned(*JOBS["regression"], *said)}
+    assert (found["elbo"], found["joint_log_dlm"]) == ({"noise": 0.5}, {"noise": 1.0})
 
 
 def test_a_closed_form_that_is_switched_off_is_a_change() -> None:

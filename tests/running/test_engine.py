@@ -289,7 +289,7 @@ def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
     words = ["experiment=bias", "sizes=[40]", "dataset.abalone.M=5", "training.count.max_iterations=10", *short]
     found = Sweep(tmp_path / "bias", words).run()
     kinds = [record.cell.kind for record in found.values()]
-    assert sorted(kinds) == ["fit"] * 2 + ["gradient"] * 18
+    assert sorted(kinds) == ["fit"] * 4 + ["gradient"] * 36
     words = ["dataset=cadata", "sizes=[40]", "dataset.cadata.M=5", "method=[fixed_sq_dlm,fitc]", *short]
     found = Sweep(tmp_path / "square", [*words, "beta=short", "training.regression.max_iterations=10"]).run()
     stops = {(r.cell.objective, r.result.stopped) for r in found.values()}

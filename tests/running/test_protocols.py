@@ -1,5 +1,6 @@
 """Protocols in training: where cells start, how they step, and `released` against a plain loop of its own."""
 
+import dataclasses
 import math
 from typing import cast
 
@@ -15,16 +16,28 @@ from dlmexp.plan import grid
 from dlmexp.plan.compose import compose
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import program, settings
-from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
-from dlmexp.training.joint import Joint
+from dlmexp.training.program import Program
 from dlmexp.training.rows import Minibatches
+from dlmexp.training.settings import Settings
 from dlmexp.training.solve import solve
 from dlmexp.training.train import Training
+from tests.support.engines import Sweep
+from tests.support.protocol_table import SELECTIONS, TABLE, betas
 from tests.support.small_programs import stopped_cells
 
 CPU = select_target("cpu", "float64")
 ROWS, N, M, STEPS = 300, 60, 8, 50
+
+
+def drawn(spec, rows):
+    """Data of a dataset's task, of so many rows."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(rows, 2))
+    f = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=rows)
+    return Dataset(
+        spec.name, cast(Task, spec.task), X, f if spec.task == "regression" else (f > 0).astype(float), "sum"
+    )
 
 
 def planned(dataset, protocol, *words):
@@ -33,10 +46,7 @@ def planned(dataset, protocol, *words):
         f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", f"sizes=[{N}]", f"dataset.{dataset}.M={M}", *words
     ])  # fmt: skip
     spec = cfg.dataset[dataset]
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(ROWS, 2))
-    f = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=ROWS)
-    data = Dataset(dataset, cast(Task, spec.task), X, f if spec.task == "regression" else (f > 0).astype(float), "sum")
+    data = drawn(spec, ROWS)
     cells = {some.method: some.cells for some in grid.candidates(cfg, spec, data)}
     return cells, prepare(data, spec, 0, N)
 
@@ -45,45 +55,91 @@ def made(cells, split, base=None):
     return program(cells, lambda _: split, lambda _: base or {}, CPU)
 
 
-@pytest.mark.parametrize("protocol", ["paper", "released", "converged"])
-def test_where_regression_starts_and_how_it_steps(protocol):
-    cells, split = planned("cadata", protocol, "method=[elbo,beta_elbo,joint_log_dlm,joint_sq_dlm]")
-    rows = torch.tensor(split.X_train[-M:] if protocol == "released" else split.X_train[:M])
-    for method, some in cells.items():
-        start = made(some[:2], split)
-        explicit = method == "joint_log_dlm" or (protocol == "released" and method == "beta_elbo")
-        assert isinstance(start, Joint if explicit else Collapsed)
-        hyper = start.hyperparameters(start.initial())
-        for name in ("lengthscale", "outputscale"):
-            torch.testing.assert_close(hyper[name], torch.ones_like(hyper[name]))
-        noise = 1.0 if protocol == "released" and method in ("beta_elbo", "joint_log_dlm") else 0.1
-        torch.testing.assert_close(hyper["noise"], torch.full_like(hyper["noise"], noise))
-        assert torch.equal(hyper["Z"][0], rows)
-        how = settings(some[0], CPU)
-        assert (how.lr, how.criterion) == (0.1, {"paper": "mean", "released": "sum", "converged": "relative"}[protocol])
-        assert how.iterations == (20_000 if protocol == "converged" else 5000)
-        assert how.final_lr == (1e-4 if protocol == "converged" else None)
-        assert (how.epsilon, how.resolution) == ((1e-6, 1 / 256) if protocol == "converged" else (1e-8, None))
-        assert protocol == "converged" or how.window == 50
+DATA = {  # kind of data -> dataset, rows, and sizes on both sides of where minibatches begin
+    "regression": ("cadata", 9000, (60, 6001)),
+    "binary": ("banana", 100, (40,)),
+    "count": ("abalone", 100, (40,)),
+    "large": ("airline", 2010, (60, 1001)),
+}
+METHODS = ["elbo", "beta_elbo", "ppgpr", "joint_log_dlm", "fixed_log_dlm"]
+CLOSED = ("elbo", "beta_elbo", "fitc", "joint_sq_dlm", "fixed_sq_dlm")  # over q, in regression
 
 
-@pytest.mark.parametrize("protocol", ["paper", "released", "converged"])
-@pytest.mark.parametrize("dataset", ["banana", "abalone"])
-def test_where_other_data_starts_and_how_it_steps(dataset, protocol):
-    cells, split = planned(dataset, protocol, "method=[elbo,joint_log_dlm]")
-    for some in cells.values():
-        start = made(some[:2], split)
-        values = start.initial()
-        hyper = start.hyperparameters(values)
-        expected = math.log(2) if protocol == "released" else 1.0
-        assert hyper["lengthscale"][0].tolist() == [pytest.approx(expected)]
-        assert float(hyper["outputscale"][0]) == pytest.approx(expected)
-        assert torch.equal(hyper["Z"][0], torch.tensor(split.X_train[:M]))
-        assert start.model.whitened == (protocol != "released")
-        assert torch.equal(values["L"][0], torch.eye(M).double()) == start.model.whitened
-        how = settings(some[0], CPU)
-        assert how.lr == (0.01 if protocol == "released" else 0.1)
-        assert protocol == "converged" or (how.window, how.iterations, how.criterion) == (20, 3000, "mean")
+@pytest.mark.parametrize("protocol", TABLE)
+@pytest.mark.parametrize("kind", DATA)
+def test_every_value_of_the_table_in_trained_cells(kind, protocol, tmp_path, monkeypatch):
+    """As they are trained, but that all of them stop after two steps; of each grid of betas its ends."""
+    dataset, rows, sizes = DATA[kind]
+    methods = [*METHODS, *CLOSED[2:]] if kind == "regression" else METHODS
+    how: dict[tuple, Settings] = {}
+    made: dict[tuple, Program] = {}
+
+    def two_steps(cell, target):
+        how[cell.group] = settings(cell, target)
+        return dataclasses.replace(how[cell.group], iterations=2)
+
+    def watched(cells, *rest):
+        made[cells[0].group] = program(cells, *rest)
+        return made[cells[0].group]
+
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    monkeypatch.setattr("dlmexp.running.engine.settings", two_steps)
+    monkeypatch.setattr("dlmexp.running.engine.program", watched)
+    monkeypatch.setattr("dlmexp.running.sweep.load", lambda spec, root: drawn(spec, rows))
+    estimators = "exact,ups" if kind == "count" else "exact"
+    sweep = Sweep(tmp_path, [
+        f"dataset={dataset}", f"protocol={protocol}", f"method=[{','.join(methods)}]", f"estimator=[{estimators}]",
+        "parameterisation=[all]", f"sizes={list(sizes)}", "seeds=[0]", f"M={M}", "device=cpu",
+    ])  # fmt: skip
+    ends = (cell for some in sweep.candidates for cell in (some.cells[0], some.cells[-1]))
+    sweep.cells = list({cell.key: cell for cell in ends}.values())
+    records, row = sweep.run(), TABLE[protocol][kind]
+    for some in sweep.candidates:
+        selects = some.method not in ("elbo", "ppgpr", "fitc")
+        grid = betas(protocol, some.cells[0].n) if selects else [None if some.method == "fitc" else 1.0]
+        assert [cell.beta for cell in some.cells] == grid
+        assert (some.protocol, some.selection) == (protocol, SELECTIONS[protocol])
+        for record in (records[some.cells[0].key], records[some.cells[-1].key]):
+            cell, group = record.cell, record.cell.group
+            check_trained(cell, some.method, kind, row, how.get(group), made[group])
+            assert record.result.iterations == (2 if group in how else 0)
+    assert {cell.parameterisation for cell in sweep.cells if cell.form == "explicit"} == {*row["parameterisation"]}
+
+
+def check_trained(cell, method, kind, row, how, made):
+    """A cell, the settings it was trained with and the program that was made of it have the values of the table."""
+    own = row["by_method"].get(method, {"variant": None, "collapsed": None, "initial": {}})
+    closed = kind == "regression" and method in CLOSED and own["collapsed"] is not False
+    assert cell.form == ("collapsed" if closed else "explicit")
+    assert cell.variant == (own["variant"] or ("fixed" if method.startswith("fixed") else "joint"))
+    minibatch = row["minibatch"] if row["minibatch"] and cell.n > row["minibatch"] and not closed else None
+    fresh = minibatch is not None and row["minibatch_rows"] == "afresh"
+    assert (cell.minibatch, cell.minibatch_rows == "afresh") == (made.model.minibatch, made.model.afresh)
+    assert (cell.minibatch, made.model.afresh, cell.epochs) == (minibatch, fresh, row["epochs"])
+    assert made.model.whitened == (cell.parameterisation == "whitened")
+    if how is None:
+        assert closed
+        assert cell.variant == "fixed", "nothing is left to train"
+        return
+    usual = row["minibatch_lr"] if minibatch else row["lr"]
+    stops = {"tolerance": row["tolerance"], "criterion": row["criterion"]} if row["window"] else {}
+    expected = {
+        "lr": row["estimator_lr"].get(cell.estimator, usual), "window": row["window"], "tolerance": None,
+        "criterion": "mean", **stops, **{name: row[name] for name in ("final_lr", "decay", "epsilon", "resolution")},
+    }  # fmt: skip
+    assert {name: getattr(cell, name) for name in expected} == expected
+    assert {name: getattr(how, name) for name in expected} == {**expected, "tolerance": expected["tolerance"] or 0.0}
+    assert cell.max_iterations == how.iterations == row["max_iterations"]
+    values = made.initial()
+    if cell.variant == "joint":
+        hyper, start = made.hyperparameters(values), {**row["initial"], **own["initial"]}
+        for name, value in start.items():
+            torch.testing.assert_close(hyper[name], torch.full_like(hyper[name], value))
+        assert cell.inducing == row["inducing"]
+        X = made.split.X[0]
+        assert torch.equal(hyper["Z"][0], X[-M:] if row["inducing"] == "last" else X[:M])
+    if not closed:
+        assert torch.equal(values["L"][0], torch.eye(M).double()) == made.model.whitened
 
 
 def test_minibatches_of_released_are_drawn_afresh_without_replacement():

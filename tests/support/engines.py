@@ -34,7 +34,8 @@ class Sweep:
 
     def __init__(self, root, words, size=100):
         found = prepare_sweep(compose(words))
-        self.cells, self.store, self.progress, self.size = found.cells, Store(root), Watched(), size
+        self.candidates, self.cells = found.candidates, found.cells
+        self.store, self.progress, self.size = Store(root), Watched(), size
         self.presence, self.stop = Presence(self.store.root), StopRequest()
         self.engine = Engine(
             self.store, select_target("cpu", "float64"),

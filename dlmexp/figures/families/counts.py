@@ -22,6 +22,7 @@ def _learning(experiment: str, *names: str) -> tuple[Panel, ...]:
             experiment,
             title=f"S = {samples}",
             height=0.05,  # nats: a difference of 0.02 is to be seen
+            both=True,
         )
         for dataset in LEARNING
         for samples in (1, 10, 100)

@@ -9,7 +9,7 @@ SAMPLES = (1, 10, 100)
 
 def histogram(estimator: str, statistic: str) -> Panel:
     lines = estimators("fixed_log_dlm", 0.1, (estimator, SAMPLES))
-    return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator][0])
+    return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator][0], both=True)
 
 
 FAMILY = (
