@@ -305,7 +305,7 @@ def _histogram(panel: Panel, line: Line, several: list[Choice], results: Results
     size = first.result.norm2_G or np.nan
     beside = {
         "draws": len(shown), "seed": first.cell.seed, "bias": (first.result.bias or np.nan) / size,
-        "error_of_G": _error_of_truth(panel, first, results) / size,
+        "error_of_G": _error_of_truth(first, results) / size,
     }  # fmt: skip
     return Series(line, pd.DataFrame([point | beside]), draws=shown)
 
@@ -317,7 +317,7 @@ def _finite_draws(panel: Panel, record: Record, results: Results) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-def _error_of_truth(panel: Panel, record: Record, results: Results) -> float:
+def _error_of_truth(record: Record, results: Results) -> float:
     """|G - exact gradient|^2: how far G, from 10 000 bMC samples, is off itself.
 
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
@@ -326,9 +326,9 @@ def _error_of_truth(panel: Panel, record: Record, results: Results) -> float:
     same = [
         other
         for one in results.choices
-        if one.cell.kind == "gradient" and one.cell.dataset == panel.dataset and one.cell.estimator == "ups"
+        if one.cell.kind == "gradient" and one.cell.estimator == "ups"
         for other in one.records
-        if (other.cell.seed, other.cell.n, other.cell.beta) == (record.cell.seed, record.cell.n, record.cell.beta)
+        if all(getattr(other.cell, name) == getattr(record.cell, name) for name in ("base", "parameterisation", "beta"))
     ]
     best = max(same, key=lambda other: other.cell.samples or 0, default=None)
     if best is None or best.result.bias is None or best.result.bias_quadrature is None:
