@@ -103,7 +103,7 @@ def _about_effects(drawn: Drawn) -> list[str]:
             if own.initial or own.collapsed is False:
                 started.setdefault(setting.protocol, {})[of_method(method).label] = None
     notes += [
-        f"Under {protocol}, {' and '.join(methods)} start from other values than ELBO, or without its closed form: "
+        f"Under {protocol}, {', '.join(methods)} start from other values than ELBO, or without its closed form: "
         "that is part of the differences."
         for protocol, methods in started.items()
     ]

@@ -51,12 +51,13 @@ def show_plan(plan: Plan, sweep: Sweep, asked: Iterable[Manifest] = (), planned:
         f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
         highlight=False,
     )
-    known = {name for one in planned for name in one.protocols}
-    for name, count in sorted(shared(plan, sweep, [*asked, *planned]).items()):
+    counts = shared(plan, sweep, [*asked, *planned])
+    for name, count in sorted(counts.items()):
         if count:
             console.print(f"{counted(count, 'cell')} of them also belong to protocol {name}", highlight=False)
-        elif name in known:
-            console.print(f"none of them belongs to protocol {name}", highlight=False)
+    own = any(spec.loader == "table" for spec, _ in sweep.datasets.values())  # whose owner may not know of protocols
+    if planned and not own and not any(counts.values()):
+        console.print(f"none of them belongs to protocol {' or '.join(sorted(counts))}", highlight=False)
     if len(plan.cells) > MOST_COMPARED:
         smaller = f"of plans with at most {MOST_COMPARED} cells, all that other protocols share is counted"
         console.print(smaller, highlight=False)

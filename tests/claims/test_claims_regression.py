@@ -154,7 +154,7 @@ def test_6_best_beta(judged) -> None:
 
 
 def test_6_only_whole_grids_select(judged) -> None:
-    below = dict.fromkeys(("beta_elbo", "joint_log_dlm", "fixed_log_dlm"), 0.25)
+    below = {"beta_elbo": 0.25, "joint_log_dlm": 0.25, "fixed_log_dlm": 0.25}
     whole = grid(691, below)
     interrupted = [record for record in whole if (record.cell.beta or 0) > 1]
     assert judged(6, whole).verdict is FAILS

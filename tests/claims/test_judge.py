@@ -125,7 +125,7 @@ def test_protocols_are_judged_side_by_side(two_protocols: Results) -> None:
     )
     assert "Protocol slower: 22 claims" in text
     assert as_json(judged)[0]["verdicts"] == {"paper": "holds", "slower": "fails"}
-    assert "| # | claim | paper | slower |" in as_markdown(judged)
+    assert "| # | claim | verdict, protocol paper | verdict, protocol slower |" in as_markdown(judged)
     assert [column.header for column in as_table(judged).columns] == ["#", "claim", "paper", "slower"]
 
 

@@ -57,6 +57,7 @@ def test_21_nothing_is_said_without_all_four(judged) -> None:
 def test_21_the_comparison_that_is_told_is_of_the_better_dlm(judged) -> None:
     levels = SAME | {"joint_log_dlm": 0.9}
     (found, _) = on(judged(21, fits("banana", "nll", levels), trivial=0.7), "banana")
+    assert found.deciding is not None
     assert found.deciding.name.startswith("fixed DLM vs ")
 
 

@@ -83,8 +83,8 @@ def test_every_value_of_the_table_in_trained_cells(kind, protocol, tmp_path, mon
         return made[cells[0].group]
 
     monkeypatch.setattr("os.fsync", lambda _: None)
-    monkeypatch.setattr("dlmexp.running.engine.settings", two_steps)
-    monkeypatch.setattr("dlmexp.running.engine.program", watched)
+    monkeypatch.setattr("dlmexp.running.trainer.settings", two_steps)
+    monkeypatch.setattr("dlmexp.running.trainer.program", watched)
     monkeypatch.setattr("dlmexp.running.sweep.load", lambda spec, root: drawn(spec, rows))
     estimators = "exact,ups" if kind == "count" else "exact"
     sweep = Sweep(tmp_path, [
