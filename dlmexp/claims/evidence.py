@@ -22,7 +22,6 @@ from dlmexp.records.selection import Choice, on_test
 NO_TRIVIAL = "records of version 0.1 have no trivial predictor, so there is no margin"
 NO_ELBO = "ELBO was not run at some of the sizes, or explains nothing there, so there is no margin"
 Relation = Callable[[Comparison, float | None], AtSize]  # `better`, `comparable`, `no_worse`
-Decides = Callable[[list[Measured]], Measured]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Rule:
     """What the comparisons at one size say, given a margin; and which of all comparisons the verdict hangs on."""
 
     at_size: Callable[[list[Measured], float | None], AtSize]
-    decides: Decides
+    decides: Callable[[list[Measured]], Measured]
 
 
 @dataclass(frozen=True)
@@ -149,11 +148,6 @@ def each(relation: Relation, rivals: int = 1) -> Rule:
     return Rule(at_size, largest_difference if relation is comparable else least_in_favour)
 
 
-def no_match() -> Rule:
-    """Not comparable to the one rival."""
-    return Rule(lambda measured, margin: opposite(comparable(measured[0].comparison, margin)), smallest_difference)
-
-
 def least_in_favour(measured: list[Measured]) -> Measured:
     return min(measured, key=lambda one: one.comparison.difference)
 
@@ -164,6 +158,10 @@ def largest_difference(measured: list[Measured]) -> Measured:
 
 def smallest_difference(measured: list[Measured]) -> Measured:
     return min(measured, key=lambda one: abs(one.comparison.difference))
+
+
+# Not comparable to the one rival.
+NO_MATCH = Rule(lambda measured, margin: opposite(comparable(measured[0].comparison, margin)), smallest_difference)
 
 
 def compared(ours: Evidence, rivals: list[Evidence]) -> list[Measured]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dlmexp.claims.estimators import estimator_evidence, matches
-from dlmexp.claims.evidence import at_beta, compared, each, finding, margins, no_match, parameterisations, places
+from dlmexp.claims.evidence import NO_MATCH, at_beta, compared, each, finding, margins, parameterisations, places
 from dlmexp.claims.finding import CLAIMS, Claim, Finding, all_parts
 from dlmexp.claims.rules import better
 from dlmexp.records.results import Results
@@ -37,7 +37,7 @@ def samples_needed(results: Results) -> Iterator[Finding]:
             yield matches(ups10, exact, margin, place, how)
             yield matches(bmc100, exact, margin, place, how)
             measured = compared(bmc10, [exact])
-            yield finding("bMC-10 does not match exact", place, [bmc10, exact], measured, no_match(), margin, how)
+            yield finding("bMC-10 does not match exact", place, [bmc10, exact], measured, NO_MATCH, margin, how)
             measured = compared(ups1, [bmc10])
             yield finding("uPS-1 beats bMC-10", place, [ups1, bmc10], measured, each(better), margin, how)
 

@@ -75,17 +75,10 @@ def best_beta(results: Results) -> Iterator[Finding]:
         yield _beta_side(results, method, "80%", "selects β < 1" if method.startswith("joint") else "selects no β < 1")
 
 
-SIDES = {
-    "selects β > 1": lambda beta: beta > 1,
-    "selects β < 1": lambda beta: beta < 1,
-    "selects no β < 1": lambda beta: beta >= 1,
-}
-
-
-BEST = {
-    "selects β > 1": ("β > 1", "β ≤ 1"),
-    "selects β < 1": ("β < 1", "β ≥ 1"),
-    "selects no β < 1": ("β ≥ 1", "β < 1"),
+SIDES = {  # whether a beta is on that side of 1, and the two sides in words
+    "selects β > 1": (lambda beta: beta > 1, "β > 1", "β ≤ 1"),
+    "selects β < 1": (lambda beta: beta < 1, "β < 1", "β ≥ 1"),
+    "selects no β < 1": (lambda beta: beta >= 1, "β ≥ 1", "β < 1"),
 }
 
 
@@ -95,7 +88,7 @@ def _beta(record: Record) -> float:
 
 def _beta_side(results: Results, method: str, share: str, what: str) -> Finding:
     """On which side of 1 validation selects beta, and what that side gains over the other in test NLL."""
-    side = SIDES[what]
+    side, that, other = SIDES[what]
     wanted = resolve_size(share, known_pool("cadata") or 1)
     kept = [one for one in results.of_one_setting(results.line("fits", "cadata", method)) if usable(one, "whitened")]
     near = sorted(
@@ -112,8 +105,7 @@ def _beta_side(results: Results, method: str, share: str, what: str) -> Finding:
         }
         for here in (True, False)
     )
-    here, other = BEST[what]
-    measured = [Measured(f"{label}: best {here} vs best {other}", one, n) for n, one in paired(inside, outside).items()]
+    measured = [Measured(f"{label}: best {that} vs best {other}", one, n) for n, one in paired(inside, outside).items()]
     found = Finding(
         f"{label} at {share} (n = {wanted}) {what}", agreeing(sum(map(side, betas)), len(betas)), "cadata",
         measured=measured, deciding=measured[0] if measured else None, repetitions=len(betas),
