@@ -60,6 +60,15 @@ def test_15_gradient_statistics(judged) -> None:
     assert {found.verdict for found in on(partly, "abalone", "smooth-bMC-1 is less biased")} >= {FAILS}
 
 
+def test_15_a_narrow_interval_is_not_undecided(judged) -> None:
+    """Errors that scatter by a few per mille about the same mean: a difference of 5 % would be seen."""
+    same = judged(15, gradients(dict.fromkeys(("bmc", "ups", "smooth_bmc"), 1e-9), {}))
+    (found,) = on(same, "abalone", "uPS-1 has a smaller", how="whitened")
+    assert found.verdict is MIXED
+    assert found.sizes is not None
+    assert "neither at 1" in found.sizes.words
+
+
 def test_15_the_error_mixes_variance_with_bias(judged) -> None:
     """Where the spread of the draws is large, uPS is less biased and yet no closer to G."""
     judgement = judged(15, gradients({"bmc": 1e-3, "ups": 1e-6, "smooth_bmc": 1e-4}, {("bmc", 1): 0.5}, spread=5.0))

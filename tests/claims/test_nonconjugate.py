@@ -29,6 +29,14 @@ def test_7_a_difference_between_parameterisations_is_said(judged) -> None:
     assert "ringnorm: joint DLM beats ELBO" in judgement.difference
 
 
+def test_7_the_comparison_that_is_told_is_the_largest_difference(judged) -> None:
+    """In favour or not: either way they are not comparable."""
+    levels = {"elbo": 0.5, "beta_elbo": 0.3, "joint_log_dlm": 0.301, "fixed_log_dlm": 0.301}
+    (joint, _) = on(judged(7, fits("banana", "nll", levels), trivial=0.7), "banana", how="whitened")
+    assert joint.deciding is not None
+    assert joint.deciding.name == "joint DLM vs ELBO"
+
+
 def test_7_agreement_and_absence_are_said_too(judged) -> None:
     both = fits("ringnorm", "nll", BETTER) + fits("ringnorm", "nll", BETTER, parameterisation="unwhitened")
     assert "the same under both parameterisations" in judged(7, both).difference
