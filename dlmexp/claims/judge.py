@@ -8,11 +8,13 @@ from dlmexp.claims.rules import Verdict, combine
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.records.results import Results
 from dlmexp.records.selection import Choice
-from dlmexp.records.settings import PLAIN, PROTOCOLS, Setting, experiment_of, kind_of, run_words
+from dlmexp.records.settings import PLAIN, PROTOCOLS, Setting, experiment_of, kind_of, run_words, training_of
 from dlmexp.records.wanted import ANY, Wanted, check_at_hand, has
 
 PAPER, STAND_IN = "the paper's data", "stand-in data"
 NO_DATA = "no data needed"
+ONE_Q = "one"  # in place of a parameterisation, where no dataset has more than one
+Options = dict[str | None, set[str]]  # dataset -> the parameterisations of q that it is judged under
 
 
 @dataclass
@@ -21,7 +23,8 @@ class Judgement:
 
     claim: Claim
     findings: list[Finding]
-    by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation -> verdict
+    by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation (or ONE_Q) -> verdict
+    options: Options
     results: Results  # ... that it was judged by, and their setting
     setting: Setting = PLAIN
 
@@ -68,37 +71,32 @@ class Judgement:
         commands: dict[str, None] = {}
         for found in self.findings:
             if found.verdict is Verdict.NOT_RUN and found.dataset and found.stands_for is None:
-                # Most experiments run the whitened q alone: the other is an override away.
-                how = f" parameterisation=[{found.parameterisation}]" if found.dataset in done else ""
+                # Some experiments run one q alone: the other is an override away.
+                other_q = found.dataset in done and len(self.options[found.dataset]) > 1
+                how = f" parameterisation=[{found.parameterisation}]" if other_q else ""
                 commands |= dict.fromkeys(command + how for command in self._commands_for(found.dataset))
         return [*map(self.results.command, commands)]
 
     def _commands_for(self, dataset: str) -> list[str]:
         fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
-        file = catalogue.datasets()[dataset]
-        kind = kind_of(file["task"], file["split"])
+        kind = _kind(dataset)
         return [catalogue.run_command(name, dataset) + run_words(self.setting, name, dataset, kind) for name in fitting]
 
     @property
     def difference(self) -> str:
         """In words: whether it matters how q is parameterised ('' where the question does not arise)."""
-        return (
-            " ".join(filter(None, (self._difference(basis) for basis in (PAPER, STAND_IN)))) if self.claim.both else ""
-        )
+        return " ".join(filter(None, map(self._difference, self.by_basis)))
 
     @property
     def changes_with_q(self) -> str:
         """The same, only for the kind of data on which the verdict does depend on it."""
-        if not self.claim.both:
-            return ""
         changing = (basis for basis, under in self.by_basis.items() if len({*under.values()} - {Verdict.NOT_RUN}) > 1)
         return " ".join(map(self._difference, changing))
 
     def _difference(self, basis: str) -> str:
-        verdicts = self.by_basis[basis]
-        run = {how: verdict for how, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN}
+        run = {how: verdict for how, verdict in self.by_basis[basis].items() if verdict is not Verdict.NOT_RUN}
         where = f"On {basis}: "
-        if not run:
+        if not run or not any(len(self.options[found.dataset]) > 1 for found in _on(self.judged, basis)):
             return ""
         if len(run) == 1:
             (how,) = run
@@ -189,13 +187,37 @@ def _unclaimed(experiment: str | None) -> bool:
 
 
 def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judgement:
-    findings = list(claim.judge(results))
+    """A dataset that has one parameterisation of q, as all of regression has, counts under either."""
+    found = list(claim.judge(results))
+    options = _options(found, setting.protocol)
+    findings = [one for one in found if not one.parameterisation or one.parameterisation in options[one.dataset]]
+    both = any(len(some) > 1 for some in options.values())
     by_basis = {}
     for basis in (PAPER, STAND_IN):
-        here = [found for found in _on(findings, basis) if not found.ours]
-        under = {
-            how: [found for found in here if found.parameterisation in (None, how)]
-            for how in (PARAMETERISATIONS if claim.both else PARAMETERISATIONS[:1])
-        }
+        here = [one for one in _on(findings, basis) if not one.ours]
+        under = {how: _under(how, here, options) for how in PARAMETERISATIONS} if both else {ONE_Q: here}
         by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
-    return Judgement(claim, findings, by_basis, results, setting)
+    return Judgement(claim, findings, by_basis, options, results, setting)
+
+
+def _options(findings: list[Finding], protocol: str) -> Options:
+    """For each dataset, the protocol's parameterisations of q, and any other that was run."""
+    options: Options = {}
+    for found in findings:
+        some = options.setdefault(found.dataset, set())
+        if found.dataset and found.parameterisation:
+            some.update(training_of(Setting(protocol), _kind(found.dataset)).parameterisation)
+            some.update([found.parameterisation] if found.verdict is not Verdict.NOT_RUN else [])
+    return options
+
+
+def _under(how: str, findings: list[Finding], options: Options) -> list[Finding]:
+    """The findings under one parameterisation, with those on datasets that do not have it; [] if none has it."""
+    if not any(found.parameterisation == how and found.verdict is not Verdict.NOT_RUN for found in findings):
+        return []
+    return [found for found in findings if found.parameterisation == how or how not in options[found.dataset]]
+
+
+def _kind(dataset: str) -> str:
+    file = catalogue.datasets()[dataset]
+    return kind_of(file["task"], file["split"])

@@ -23,8 +23,8 @@ from rich.table import Table
 
 from dlmexp import catalogue
 from dlmexp.claims.finding import Finding
-from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, Judgement
-from dlmexp.claims.rules import Verdict
+from dlmexp.claims.judge import NO_DATA, ONE_Q, PAPER, STAND_IN, Judgement
+from dlmexp.claims.rules import Verdict, combine
 
 Judged = dict[str, list[Judgement]]  # protocol -> every claim
 WORDS = {
@@ -69,6 +69,16 @@ def summaries(judged: Judged) -> list[str]:
     return [f"Protocol {name}: {summary_words(judgements)}." for name, judgements in judged.items()]
 
 
+def in_part(judged: Judged) -> list[str]:
+    """Which claims were judged on some of the paper's data, not on all that they are about, by protocol."""
+    said = []
+    for name, judgements in judged.items():
+        some = [str(one.claim.number) for one in judgements if one.on(PAPER) is not Verdict.NOT_RUN and one.missing]
+        if some:
+            said.append(f"Protocol {name}: judged on a part of the paper's data: {', '.join(some)}.")
+    return said
+
+
 def claim_by_claim(judged: Judged) -> list[dict[str, Judgement]]:
     """For each claim, its judgement under every protocol."""
     return [dict(zip(judged, several, strict=True)) for several in zip(*judged.values(), strict=True)]
@@ -86,18 +96,18 @@ def protocol_changes(under: dict[str, Judgement]) -> list[str]:
 
 
 def _changing_parts(under: dict[str, Judgement], basis: str) -> str:
-    parts: dict[tuple[str | None, str | None, str], dict[str, Verdict]] = {}
+    """A part is judged with the q of each protocol: with both of them, where it has two."""
+    parts: dict[tuple[str | None, str], dict[str, list[Verdict]]] = {}
     for name, one in under.items():
         for found in one.judged:
-            if (found.stands_for is not None) == (basis == STAND_IN):
-                parts.setdefault((found.dataset, found.parameterisation, found.about), {})[name] = found.verdict
-    both = any(one.claim.both for one in under.values())
+            if (found.stands_for is not None) == (basis == STAND_IN) and not found.ours:
+                parts.setdefault((found.dataset, found.about), {}).setdefault(name, []).append(found.verdict)
     changing = []
-    for (dataset, how, about), verdicts in parts.items():
-        if len(set(verdicts.values())) > 1 or len(verdicts) < len(under):
-            q = f", q {how}" if how and both else ""
-            each = ", ".join(f"{name} {verdicts.get(name, Verdict.NOT_RUN)}" for name in under)
-            changing.append(f"{dataset}{q}: {about} ({each})")
+    for (dataset, about), run in parts.items():
+        verdicts = {name: combine(run.get(name, ())) for name in under}
+        if len(set(verdicts.values())) > 1:
+            each = ", ".join(f"{name} {verdict}" for name, verdict in verdicts.items())
+            changing.append(f"{dataset}: {about} ({each})")
     more = len(changing) - MOST_PARTS
     shown = "; ".join(changing[:MOST_PARTS]) + (f"; and {more} more" if more > 0 else "")
     return f"; they differ in: {shown}" if changing else ""
@@ -151,11 +161,11 @@ def as_table(judged: Judged) -> Table:
 
 def after_table(judged: Judged, details: bool) -> list[str]:
     """The lines below the table."""
-    lines = list(summaries(judged))
+    lines = [*summaries(judged), *in_part(judged)]
     if said := changes(judged):
         lines += ["", "What changes verdicts:", *said]
     if not details:
-        return [*lines, "", "The figures behind each verdict: --details."]
+        return [*lines, "", "The figures behind each verdict, and commands for what was not run: --details."]
     for name, judgements in judged.items():
         lines += ["", f"Protocol {name}:"]
         for one in judgements:
@@ -263,7 +273,7 @@ def _judgement(one: Judgement) -> dict[str, Any]:
         "basis": one.basis,
         "paper": one.on(PAPER),
         "stand_in": one.on(STAND_IN),
-        "parameterisations": one.by_basis if one.claim.both else None,
+        "parameterisations": None if any(ONE_Q in under for under in one.by_basis.values()) else one.by_basis,
         "difference": one.difference,
         "data": one.data,
         "repetitions": list(one.repetitions),

@@ -153,6 +153,11 @@ def test_6_best_beta(judged) -> None:
     assert everything_above.verdict is MIXED  # joint DLM does not go below 1 at 80 %
 
 
+def test_6_says_what_was_not_run(judged) -> None:
+    judgement = judged(6, grid(691, {"beta_elbo": 4.0, "joint_log_dlm": 2.0, "fixed_log_dlm": 2.0}))
+    assert judgement.missing == [f"dlmexp run experiment=reg-log dataset=cadata results={judgement.results.store.root}"]
+
+
 def test_6_only_whole_grids_select(judged) -> None:
     below = {"beta_elbo": 0.25, "joint_log_dlm": 0.25, "fixed_log_dlm": 0.25}
     whole = grid(691, below)

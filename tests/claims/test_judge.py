@@ -8,13 +8,23 @@ import pytest
 import yaml
 
 from dlmexp.claims.judge import claims, judge, judge_protocols
-from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words
+from dlmexp.claims.render import (
+    as_json,
+    as_markdown,
+    as_table,
+    as_text,
+    claim_by_claim,
+    protocol_changes,
+    summary_words,
+)
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
+from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
 from dlmexp.paths import CONFIG_DIRS, conf_dir
 from dlmexp.records.manifest import Asked
 from dlmexp.records.results import Results, load
+from dlmexp.records.settings import Setting
 from dlmexp.records.store import Store
 from dlmexp.records.wanted import Wanted
 from tests.support.levels import fits
@@ -89,6 +99,7 @@ def test_text_is_a_line_per_claim_and_details_on_request(tmp_path: Path) -> None
     judged = judge_protocols(load(tmp_path))
     short, long = as_text(judged), as_text(judged, details=True)
     assert " 1  holds        pol, sarcos, song: joint log-DLM has the lowest NLL." in short.splitlines()
+    assert "Protocol paper: judged on a part of the paper's data: 1, " in short
     assert "p = " not in short
     assert " 1. HOLDS: pol, sarcos, song: joint log-DLM has the lowest NLL." in long
     assert "supported at 1 of 1 size, contradicted at 0; joint DLM vs fixed DLM: 0." in long
@@ -127,6 +138,25 @@ def test_protocols_are_judged_side_by_side(two_protocols: Results) -> None:
     assert as_json(judged)[0]["verdicts"] == {"paper": "holds", "slower": "fails"}
     assert "| # | claim | verdict, protocol paper | verdict, protocol slower |" in as_markdown(judged)
     assert [column.header for column in as_table(judged).columns] == ["#", "claim", "paper", "slower"]
+
+
+def test_parts_are_compared_with_the_q_of_each_protocol(tmp_path: Path) -> None:
+    """`released` has one q for binary data, `paper` two: the missing one is no difference."""
+    better = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
+    fixed_worse = better | {"fixed_log_dlm": 0.6}
+    parts = {
+        "paper": [record for q in PARAMETERISATIONS for record in fits("ringnorm", "nll", better, parameterisation=q)],
+        "released": fits("ringnorm", "nll", fixed_worse, parameterisation="unwhitened", lr=0.01),
+    }
+    judged = {}
+    for name, records in parts.items():
+        results = Results(Store(tmp_path), records, asked(records))
+        judged[name] = judge(results, Setting(name))
+    (said,) = protocol_changes(claim_by_claim(judged)[6])
+    assert said == (
+        "On the paper's data: holds under paper, mixed under released; they differ in: ringnorm: fixed DLM beats ELBO "
+        "in NLL (paper holds, released fails)."
+    )
 
 
 def test_one_protocol_alone(two_protocols: Results) -> None:

@@ -43,6 +43,23 @@ def test_7_agreement_and_absence_are_said_too(judged) -> None:
     assert "only the whitened q was run" in judged(7, fits("ringnorm", "nll", BETTER)).difference
 
 
+def test_7_a_protocol_with_one_parameterisation_lacks_no_other(judged) -> None:
+    """`released` has an unwhitened q for binary data, `converged` a whitened one."""
+    for protocol, how in (("released", "unwhitened"), ("converged", "whitened")):
+        records = fits("ringnorm", "nll", BETTER, parameterisation=how)
+        judgement = judged(7, records, protocol=protocol)
+        assert (judgement.verdict, judgement.difference) == (HOLDS, "")
+        assert {found.parameterisation for found in judgement.findings} == {how}
+        datasets = [command.split("dataset=")[1].split()[0] for command in judgement.missing]
+        assert datasets == ["banana", "thyroid", "twonorm"]
+
+
+def test_7_what_was_run_beyond_the_protocol_is_judged_too(judged) -> None:
+    both = fits("ringnorm", "nll", BETTER) + fits("ringnorm", "nll", WORSE, parameterisation="unwhitened")
+    judgement = judged(7, both, protocol="released")
+    assert judgement.by_basis[PAPER] == {"whitened": HOLDS, "unwhitened": FAILS}
+
+
 def test_7_default_jobs_data_is_a_stand_in(judged) -> None:
     judgement = judged(7, fits("ringnorm_drawn", "nll", BETTER, seeds=3))
     assert judgement.basis == "stand-in data"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlmexp.claims.judge import PAPER
 from dlmexp.claims.rules import Verdict
 from dlmexp.records.schema import Record
 from tests.support.levels import fits, on
@@ -11,14 +12,17 @@ HOLDS, FAILS, MIXED, UNDECIDABLE = Verdict.HOLDS, Verdict.FAILS, Verdict.MIXED, 
 SAME = {"elbo": 0.3, "beta_elbo": 0.301, "joint_log_dlm": 0.303, "fixed_log_dlm": 0.299}
 
 
-def selecting(dataset: str, *betas: float) -> list[Record]:
+def selecting(dataset: str, *betas: float, q: str = "whitened") -> list[Record]:
     """β-ELBO at several sizes, where validation selects the given betas among 0.25 and 4."""
     return [
-        fit(method_cell("beta_elbo", dataset, n=100 * (i + 1), seed=seed, beta=beta), nll=abs(beta - best), error=0.1)
+        fit(
+            method_cell("beta_elbo", dataset, n=100 * (i + 1), seed=seed, beta=beta, parameterisation=q),
+            nll=abs(beta - best), error=0.1,
+        )
         for i, best in enumerate(betas)
         for beta in (0.25, 4.0)
         for seed in range(5)
-    ]
+    ]  # fmt: skip
 
 
 def test_20_small_betas(judged) -> None:
@@ -44,6 +48,27 @@ def test_21_either_dlm(judged) -> None:
     assert judged(21, fits("banana", "nll", good)).verdict is HOLDS  # better, whatever the margin
     mixed = fits("banana", "nll", SAME) + fits("twonorm", "nll", SAME | {"joint_log_dlm": 0.6, "fixed_log_dlm": 0.4})
     assert judged(21, mixed, trivial=0.7).verdict is MIXED
+
+
+def test_20_regression_has_one_q_and_counts_under_either(judged) -> None:
+    """Under q unwhitened too a β < 1 is selected on two of three datasets, not on one of the two binary ones."""
+    records = [*selecting("pol", 0.25), *selecting("banana", 0.25), *selecting("twonorm", 4.0)]
+    records += [*selecting("banana", 0.25, q="unwhitened"), *selecting("twonorm", 4.0, q="unwhitened")]
+    judgement = judged(20, records)
+    assert judgement.by_basis[PAPER] == {"whitened": HOLDS, "unwhitened": HOLDS}
+    assert "the same under both parameterisations" in judgement.difference
+
+
+def test_20_each_dataset_with_the_q_of_the_protocol(judged) -> None:
+    """Of `released`, three datasets in all: two whitened, one unwhitened."""
+    records = [*selecting("pol", 0.25), *selecting("cadata", 4.0), *selecting("banana", 0.25, q="unwhitened")]
+    judgement = judged(20, records, protocol="released")
+    assert (judgement.verdict, judgement.difference, judgement.changes_with_q) == (HOLDS, "", "")
+
+
+def test_20_regression_alone_lacks_no_other_q(judged) -> None:
+    judgement = judged(20, selecting("pol", 0.25))
+    assert (judgement.verdict, judgement.difference) == (HOLDS, "")
 
 
 def test_21_nothing_is_said_without_all_four(judged) -> None:

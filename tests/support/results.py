@@ -10,6 +10,7 @@ from dlmexp.claims import evidence
 from dlmexp.claims.judge import Judgement, claims, judge_one
 from dlmexp.records.results import Results, load
 from dlmexp.records.schema import Record
+from dlmexp.records.settings import Setting
 from dlmexp.records.store import Store
 from tests.support import made_up
 
@@ -32,12 +33,14 @@ def results(tmp_path: Path) -> Build:
 @pytest.fixture
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
     """`judged(number, records)`: the judgement of one claim on these records; `trivial=` is the trivial predictor's
-    value of every metric (None: the records have none); `asked=` what the run was to make, where it made less."""
+    value of every metric (None: the records have none); `asked=` what the run was to make, where it made less;
+    `protocol=` under which."""
     folders = iter(range(100))
 
     def build(
-        number: int, things: Iterable[Any], trivial: float | None = None, asked: Iterable[Record] = ()
-    ) -> Judgement:
+        number: int, things: Iterable[Any], trivial: float | None = None, asked: Iterable[Record] = (),
+        protocol: str = "paper",
+    ) -> Judgement:  # fmt: skip
         monkeypatch.setattr(evidence, "trivial", lambda record, metric: trivial)
         folder, things = tmp_path / f"judged-{next(folders)}", list(things)
         if any(isinstance(thing, tuple) for thing in things):  # arrays have to lie on disk, records need not
@@ -45,6 +48,6 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Jud
             results = load(folder)
         else:
             results = Results(Store(folder), things, made_up.asked(list(asked) or things))
-        return judge_one(next(claim for claim in claims() if claim.number == number), results)
+        return judge_one(next(claim for claim in claims() if claim.number == number), results, Setting(protocol))
 
     return build
