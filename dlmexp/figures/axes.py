@@ -33,6 +33,7 @@ APART = 10.0  # so many times smaller than the smallest other β is where β = 0
 NATS = 5.0  # an NLL within so many is on a linear axis
 STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
+DODGE_ALONE = 6.0  # the same where there is one n, and nothing to join
 
 
 def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:
@@ -145,9 +146,10 @@ def line_style(look: Look) -> dict[str, Any]:
     }
 
 
-def _dodged(ax: Axes, position: int, count: int) -> Transform:
+def _dodged(ax: Axes, position: int, drawn: list[tuple[Series, Look]]) -> Transform:
     assert ax.figure is not None
-    shift = (position - (count - 1) / 2) * DODGE / 72
+    alone = len({x for one, _ in drawn for x in one.points["x"].dropna()}) == 1
+    shift = (position - (len(drawn) - 1) / 2) * (DODGE_ALONE if alone else DODGE) / 72
     return ax.transData + ScaledTranslation(shift, 0, ax.figure.dpi_scale_trans)
 
 
@@ -171,7 +173,7 @@ def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str
             )  # fmt: skip
             points = points.assign(x=points["x"].mask(apart, zero))
         joined = points[points["x"] != zero]
-        transform = _dodged(ax, position, len(drawn)) if panel.kind == "sizes" else ax.transData
+        transform = _dodged(ax, position, drawn) if panel.kind == "sizes" else ax.transData
         if points["mean"].notna().any():
             ax.errorbar(
                 joined["x"], joined["mean"], yerr=joined[error].fillna(0.0) if joined[error].notna().any() else None,
@@ -247,7 +249,7 @@ def _differences(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
         half = (points["high"] - points["minus_elbo"]).astype(float)
         below.errorbar(
             points["x"], points["minus_elbo"], yerr=half.fillna(0.0) if half.notna().any() else None, elinewidth=0.7,
-            transform=_dodged(below, position, len(drawn)), label=look.label, markersize=2.6, **line_style(look),
+            transform=_dodged(below, position, drawn), label=look.label, markersize=2.6, **line_style(look),
         )  # fmt: skip
         means += [*points["minus_elbo"]]
         edges += [*(points["minus_elbo"] - half.fillna(0.0)), *(points["minus_elbo"] + half.fillna(0.0))]
@@ -297,7 +299,7 @@ def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error
         bar = points[error].fillna(0.0)
         ax.errorbar(
             points["x"], height, yerr=bar if points[error].notna().any() else None, elinewidth=0.5, label=look.label,
-            transform=_dodged(ax, position, len(drawn)) if coverage else ax.transData, markersize=2.5,
+            transform=_dodged(ax, position, drawn) if coverage else ax.transData, markersize=2.5,
             **line_style(look),
         )  # fmt: skip
         for edge in (height - bar, height + bar):

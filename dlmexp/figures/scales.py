@@ -50,8 +50,8 @@ def log_x(ax: Axes, label: str, formatter: Any = None) -> None:
             ax.set_xlim(ax.dataLim.x0 / 2, ax.dataLim.x0 * 2)
         low, high = ax.dataLim.x0, ax.dataLim.x1
         ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=20))
-        if low < high and len(round_numbers(low, high, TICKS[0])) < 2:  # then the ends tell more
-            ax.xaxis.set_major_locator(FixedLocator([low, high]))
+        if len(round_numbers(low, high, TICKS[0])) < 2:  # then the ends tell more
+            ax.xaxis.set_major_locator(FixedLocator([low] if low == high else [low, high]))
         ax.xaxis.set_major_formatter(FuncFormatter(formatter))
         ax.xaxis.set_minor_locator(NullLocator())
     else:
