@@ -1,5 +1,6 @@
 """Drawing one panel on one pair of axes. The data on the axes is exact: lines are set apart by an offset in points."""
 
+import textwrap
 from typing import Any
 
 import matplotlib
@@ -33,6 +34,7 @@ APART = 10.0  # so many times smaller than the smallest other β is where β = 0
 NATS = 5.0  # an NLL within so many is on a linear axis
 STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
+REMARK = 38  # letters in a line of a remark: what the narrowest panels have room for
 DODGE_ALONE = 6.0  # the same where there is one n, and nothing to join
 
 
@@ -119,9 +121,10 @@ def write_beside(ax: Axes, text: str) -> None:
         return int((np.abs(points - corner) < (0.5, 0.15)).all(axis=1).sum())
 
     x, y = min(((1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0)), key=covered)
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, REMARK)]
     ax.text(
-        abs(x - 0.02), abs(y - 0.02), text, transform=ax.transAxes, ha="right" if x else "left",
-        va="top" if y else "bottom", fontsize=5.5, color=style.MISSING,
+        abs(x - 0.02), abs(y - 0.02), "\n".join(lines), transform=ax.transAxes, ha="right" if x else "left",
+        va="top" if y else "bottom", fontsize=5.5, color=style.MISSING, in_layout=False,
     )  # fmt: skip
 
 

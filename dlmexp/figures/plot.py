@@ -130,10 +130,11 @@ def _parameterised(drawing: Drawing, how: str) -> Drawing:
 
 
 def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
-    """Datasets with records that are in none of the drawings, although one of the figures could show them."""
+    """Datasets with records that are in none of the drawings, although one of the figures could show them. Not those
+    that have a place in a figure: that is drawn if it is asked for."""
     wanted = find([name for name in ids if not name.startswith(OWN)])
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    drawn = {panel.dataset for drawing in shown for panel in drawing.panels}
+    drawn = {panel.dataset for several_panels in (*shown, *find([])) for panel in several_panels.panels}
     return [
         name for name in present if name not in drawn and any(on_datasets(figure, [name], present) for figure in wanted)
     ]

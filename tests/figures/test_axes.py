@@ -7,7 +7,7 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp.figures import style
-from dlmexp.figures.axes import draw, write_beside
+from dlmexp.figures.axes import REMARK, draw, write_beside
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.scales import compact, few_ticks, log_ticks, scale_of
@@ -183,3 +183,25 @@ def test_a_remark_goes_where_nothing_is_drawn() -> None:
     write_beside(ax, "not run: FITC")
     (text,) = ax.texts
     assert (text.get_horizontalalignment(), text.get_verticalalignment()) == ("right", "bottom")
+
+
+def test_a_long_remark_is_broken_into_lines_and_takes_no_room() -> None:
+    """A panel of which many lines are missing is as wide as the others."""
+
+    def widths(text: str) -> list[float]:
+        figure = Canvas(figsize=(7, 2), layout="constrained")
+        panels = figure.subplots(1, 3)
+        for ax in panels:
+            ax.plot([0, 1], [0, 1])
+        if text:
+            write_beside(panels[1], text)
+        figure.draw_without_rendering()
+        return [float(ax.get_position().width) for ax in panels]
+
+    missing = ", ".join(f"{name} DLM, β={beta}" for name in ("joint", "fixed") for beta in (0.1, 1, 10))
+    assert widths(f"not run: {missing}") == pytest.approx(widths(""))
+    ax = Canvas().subplots()
+    write_beside(ax, f"not run: {missing}\nnot run in other: {missing}")
+    lines = ax.texts[0].get_text().splitlines()
+    assert max(map(len, lines)) <= REMARK
+    assert " ".join(lines) == f"not run: {missing} not run in other: {missing}"

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
-from dlmexp.figures.plot import Request, measured
+from dlmexp.figures.plot import Request, datasets_not_drawn, measured
 from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
 from dlmexp.records.wanted import Wanted
@@ -74,3 +74,14 @@ def test_a_figure_that_nothing_fits_is_refused_in_a_sentence(tmp_path):
     made(tmp_path, "quick", [100], 0.1)
     with pytest.raises(UserError, match="there are no records for reg-log with seed=0"):
         list(measured([load(tmp_path)], ["reg-log"], Request({"seed": ["0"]})))
+
+
+def test_data_of_a_figure_that_was_not_run_is_not_missed_in_others(tmp_path: Path) -> None:
+    """ringnorm has a place in `anatomy`, of which the preset has nothing yet; of its own accord no figure has mine."""
+    for dataset in ("banana", "ringnorm", "mine"):
+        made(tmp_path, "quick", [100], 0.1, dataset)
+    results = load(tmp_path)
+    shown = [one.drawing for one in measured([results], ["class-log"])]
+    assert [one.name for one in shown] == ["class-log-quick"]
+    assert datasets_not_drawn([results], ["class-log", "anatomy"], shown) == ["mine"]
+    assert datasets_not_drawn([results], ["anatomy"], []) == ["mine"]
