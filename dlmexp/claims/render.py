@@ -66,16 +66,12 @@ def summary_words(judgements: list[Judgement]) -> str:
 
 
 def summaries(judged: Judged) -> list[str]:
-    return [f"Protocol {name}: {summary_words(judgements)}." for name, judgements in judged.items()]
-
-
-def in_part(judged: Judged) -> list[str]:
-    """Which claims were judged on some of the paper's data, not on all that they are about, by protocol."""
+    """The same for each protocol, and which claims were judged on some of the paper's data, not on all."""
     said = []
     for name, judgements in judged.items():
-        some = [str(one.claim.number) for one in judgements if one.on(PAPER) is not Verdict.NOT_RUN and one.missing]
-        if some:
-            said.append(f"Protocol {name}: judged on a part of the paper's data: {', '.join(some)}.")
+        part = [str(one.claim.number) for one in judgements if one.on(PAPER) is not Verdict.NOT_RUN and one.missing]
+        of_these = f" On a part of the paper's data: {', '.join(part)}." if part else ""
+        said.append(f"Protocol {name}: {summary_words(judgements)}.{of_these}")
     return said
 
 
@@ -161,7 +157,7 @@ def as_table(judged: Judged) -> Table:
 
 def after_table(judged: Judged, details: bool) -> list[str]:
     """The lines below the table."""
-    lines = [*summaries(judged), *in_part(judged)]
+    lines = summaries(judged)
     if said := changes(judged):
         lines += ["", "What changes verdicts:", *said]
     if not details:

@@ -99,7 +99,7 @@ def test_text_is_a_line_per_claim_and_details_on_request(tmp_path: Path) -> None
     judged = judge_protocols(load(tmp_path))
     short, long = as_text(judged), as_text(judged, details=True)
     assert " 1  holds        pol, sarcos, song: joint log-DLM has the lowest NLL." in short.splitlines()
-    assert "Protocol paper: judged on a part of the paper's data: 1, " in short
+    assert " not run. On a part of the paper's data: 1, " in short
     assert "p = " not in short
     assert " 1. HOLDS: pol, sarcos, song: joint log-DLM has the lowest NLL." in long
     assert "supported at 1 of 1 size, contradicted at 0; joint DLM vs fixed DLM: 0." in long
