@@ -56,7 +56,7 @@ class Judgement:
     @property
     def repetitions(self) -> tuple[int, int]:
         """Fewest and most repetitions behind a judged part."""
-        counts = [found.repetitions for found in self.judged if found.dataset]
+        counts = [found.repetitions for found in self.judged if found.dataset and not found.ours]
         return (min(counts), max(counts)) if counts else (0, 0)
 
     @property

@@ -11,7 +11,7 @@ from dlmexp.records.schema import Record
 from tests.support.levels import on
 from tests.support.made_up import failed, fit, method_cell
 
-HOLDS, FAILS, NOT_RUN = Verdict.HOLDS, Verdict.FAILS, Verdict.NOT_RUN
+HOLDS, FAILS, NOT_RUN, UNDECIDABLE = Verdict.HOLDS, Verdict.FAILS, Verdict.NOT_RUN, Verdict.UNDECIDABLE
 START = datetime(2000, 1, 1, tzinfo=UTC)
 HOURS = count(1)
 
@@ -58,13 +58,23 @@ def test_19_runs_that_share_the_device_say_nothing(judged) -> None:
     ups = batch("ups", 20.0, "rejection", end=50.0)
     together = batch("bmc", 10.0, end=45.0) + ups
     judgement = judged(19, together)
-    assert judgement.verdict is Verdict.UNDECIDABLE
+    assert judgement.verdict is UNDECIDABLE
     assert "to themselves" in on(judgement, "abalone", "by rejection")[0].words
     other = fit(method_cell("elbo", "banana"), nll=0.1, error=0.1)
     other.result.seconds, other.made.time = 30.0, (START + timedelta(seconds=60)).isoformat()
-    assert judged(19, [*batch("bmc", 10.0), *ups, other]).verdict is Verdict.UNDECIDABLE
+    assert judged(19, [*batch("bmc", 10.0), *ups, other]).verdict is UNDECIDABLE
     other.made.device = "another"
     assert judged(19, [*batch("bmc", 10.0), *ups, other]).verdict is HOLDS
+
+
+def test_19_repetitions_are_those_of_the_papers_sentence(judged) -> None:
+    """Where the steps of our sampler can't be timed, nothing is missing in the claim."""
+    ours = batch("ups", 20.0, "auto")
+    other = fit(method_cell("elbo", "banana"), nll=0.1, error=0.1)
+    other.result.seconds, other.made.time = 30.0, ours[0].made.time
+    judgement = judged(19, [*batch("bmc", 10.0), *batch("ups", 100.0, "rejection"), *ours, other])
+    assert [(found.verdict, found.repetitions) for found in judgement.findings if found.ours] == [(UNDECIDABLE, 0)]
+    assert (judgement.verdict, judgement.repetitions) == (HOLDS, (5, 5))
 
 
 def test_19_nothing_to_compare(judged) -> None:
@@ -80,7 +90,7 @@ def test_19_only_the_same_machine_and_version_are_compared(judged, what) -> None
     ups = batch("ups", 50.0, "rejection")
     for one in ups:
         setattr(one.made, what, "another")
-    assert judged(19, batch("bmc", 10.0) + ups).verdict is Verdict.UNDECIDABLE
+    assert judged(19, batch("bmc", 10.0) + ups).verdict is UNDECIDABLE
 
 
 def test_runs_one_after_the_other_are_alone() -> None:
