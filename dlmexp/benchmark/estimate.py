@@ -15,7 +15,10 @@ QUICK = {  # half a minute to a minute of one core each
     "class-log": (
         "experiment=class-log", "dataset=thyroid", "sizes=[100]", "seeds=[0]", "parameterisation=[whitened]",
     ),
-    "reg-log": ("experiment=reg-log", "dataset=cadata", "sizes=['5%']", "seeds=[0]", "beta=[10,100]", "M=30"),
+    "reg-log": (
+        "experiment=reg-log", "dataset=cadata", "sizes=['5%']", "seeds=[0]", "method=[beta_elbo,joint_log_dlm]",
+        "beta=[100,200,400]",
+    ),
     "count-log": (
         "experiment=count-log", "dataset=abalone", "sizes=[100]", "seeds=[0]", "beta=[1,10]",
         "parameterisation=[whitened]",

@@ -31,10 +31,11 @@ AFTER_DECAY = 500  # iterations that a fit takes after a decay of the learning r
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """Mean iterations of fits of one kind on one dataset with n rows, by the logarithm of beta."""
+    """Mean iterations of fits of one kind on one dataset with n rows and M inducing inputs, by the log of beta."""
 
     dataset: str
     n: int
+    M: int
     limit: int
     log2_beta: list[float]
     iterations: list[float]
@@ -51,13 +52,13 @@ class Curve(msgspec.Struct, frozen=True):
 
 class Expected(NamedTuple):
     """Iterations of a fit, and what they are taken from: fits done here, the same data in the paper's results, other
-    data there, a rule, or an assumption."""
+    data there or another M, a rule, or an assumption."""
 
     iterations: float
     source: str
 
 
-HERE, SAME, OTHER, RULE, ASSUMED = "fits done here", "the paper's fits", "other data", "its rule", "assumed"
+HERE, SAME, OTHER, RULE, ASSUMED = "fits done here", "the paper's fits", "similar fits", "its rule", "assumed"
 Curves = Mapping[str, list[Curve]]
 
 
@@ -79,7 +80,7 @@ class Iterations:
         self._here = condensed(here)
         self._shipped = shipped_curves() if shipped is None else shipped
         self._expected: dict[str, Expected] = {}
-        self._curves: dict[tuple[str, str, int], tuple[list[Curve], str]] = {}
+        self._curves: dict[tuple[str, str, int, int], tuple[list[Curve], str]] = {}
 
     def expected(self, cell: Cell) -> Expected:
         """The mean number of iterations of such a fit."""
@@ -94,7 +95,7 @@ class Iterations:
         if not cell.has_stopping_rule or (is_drawn(cell) and kind_of(cell) not in self._here):
             return Expected(limit, RULE)
         kind = kind_of(cell)
-        which = kind, cell.dataset, cell.n
+        which = kind, cell.dataset, cell.n, cell.M
         if which not in self._curves:
             self._curves[which] = self._found(kind, cell)
         curves, source = self._curves[which]
@@ -104,18 +105,18 @@ class Iterations:
         return Expected(sum(_within(curve, cell.beta, limit) for curve in curves) / len(curves), source)
 
     def _found(self, kind: str, cell: Cell) -> tuple[list[Curve], str]:
-        here = [curve for curve in self._here.get(kind, ()) if curve.dataset == cell.dataset]
-        if here:
-            return _nearest(here, cell.n), HERE
         shipped = self._shipped.get(kind, [])
-        if same := [curve for curve in shipped if curve.dataset == cell.dataset]:
-            return _nearest(same, cell.n), SAME
+        for same_M in (True, False):
+            for curves, source in ((self._here.get(kind, ()), HERE), (shipped, SAME)):
+                some = [one for one in curves if one.dataset == cell.dataset and (one.M == cell.M) == same_M]
+                if some:
+                    return [_nearest(some, cell.n)], source if same_M else OTHER
         other, source = shipped or self._here.get(kind, []), OTHER
         if not other and cell.decay is None:  # another rule or form of q
             start, source = kind.partition(cell.parameterisation)[0], ASSUMED
             other = [curve for name, some in self._shipped.items() if name.startswith(start) for curve in some]
         datasets = dict.fromkeys(curve.dataset for curve in other)
-        return [one for name in datasets for one in _nearest([c for c in other if c.dataset == name], cell.n)], source
+        return [_nearest([curve for curve in other if curve.dataset == name], cell.n) for name in datasets], source
 
 
 def _within(curve: Curve, beta: float | None, limit: int) -> float:
@@ -124,9 +125,9 @@ def _within(curve: Curve, beta: float | None, limit: int) -> float:
     return limit if found >= AT_LIMIT * curve.limit else min(found, limit)
 
 
-def _nearest(curves: list[Curve], n: int) -> list[Curve]:
+def _nearest(curves: list[Curve], n: int) -> Curve:
     """The curve of the training size that is nearest in proportion."""
-    return [min(curves, key=lambda curve: abs(math.log(max(curve.n, 1) / max(n, 1))))]
+    return min(curves, key=lambda curve: abs(math.log(max(curve.n, 1) / max(n, 1))))
 
 
 def _log2(beta: float | None) -> float:
@@ -135,19 +136,19 @@ def _log2(beta: float | None) -> float:
 
 def condensed(records: Iterable[Record]) -> dict[str, list[Curve]]:
     """Curves of done fits that have a stopping rule: means over seeds and over betas within a factor of 4."""
-    found: dict[tuple[str, str, int, int], dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str, int, int, int], dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         cell, iterations = record.cell, record.result.iterations
         if record.done and cell.kind == "fit" and cell.has_stopping_rule and iterations:
             near = BETAS_APART * round(_log2(cell.beta) / BETAS_APART)
-            found[kind_of(cell), cell.dataset, cell.n, cell.iterations][near].append(iterations)
+            found[kind_of(cell), cell.dataset, cell.n, cell.M, cell.iterations][near].append(iterations)
     curves: dict[str, list[Curve]] = defaultdict(list)
-    for (kind, dataset, n, limit), by_beta in sorted(found.items()):
+    for (kind, dataset, n, M, limit), by_beta in sorted(found.items()):
         places = sorted(by_beta)
         means = [round(sum(by_beta[place]) / len(by_beta[place]), 1) for place in places]
         if len(set(means)) == 1:
             places, means = places[:1], means[:1]
-        curves[kind].append(Curve(dataset, n, limit, places, means))
+        curves[kind].append(Curve(dataset, n, M, limit, places, means))
     return dict(curves)
 
 

@@ -51,7 +51,7 @@ def test_a_long_run_is_predicted_once_and_a_short_one_not_at_all(tmp_path, monke
     assert estimate_in(printed).startswith("about ")
     assert estimate_in("93 of 93 cells done, 0 failed") == ""
     assert "75%" in found.basis
-    assert "other data" in found.basis
+    assert "similar fits" in found.basis
     assert prediction(SMALL, tmp_path) is None
     monkeypatch.setenv(EXTRA_PROCESS, "1")
     assert prediction(WORDS, tmp_path) is None
@@ -62,7 +62,7 @@ def test_the_plan_shows_what_the_estimate_is_made_of(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "ms/model-step" in said
     assert "pace remembered and checked just now" in said
-    assert "iterations from: 100% other data" in said
+    assert "iterations from: 100% similar fits" in said
     assert not (tmp_path / "results").exists()
 
 

@@ -13,7 +13,7 @@ from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
 PACE = Pace(latency=0.0, per_unit=1e-9)
-SHIPPED = {kind_of(ELBO): [Curve("banana", 100, 3000, [0.0], [1000.0])]}
+SHIPPED = {kind_of(ELBO): [Curve("banana", 100, 100, 3000, [0.0], [1000.0])]}
 
 
 @pytest.fixture

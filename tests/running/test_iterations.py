@@ -22,7 +22,7 @@ from tests.support.banana import record
 from tests.support.cells import ELBO, PLAIN
 
 KIND = kind_of(ELBO)
-CURVE = Curve("banana", 100, 3000, [0.0, 2.0], [100.0, 300.0])
+CURVE = Curve("banana", 100, ELBO.M, 3000, [0.0, 2.0], [100.0, 300.0])
 
 
 def fit(cell, iterations):
@@ -37,7 +37,7 @@ def test_linear_in_the_logarithm_of_beta_and_constant_beyond():
 
 
 def test_fits_done_here_come_before_those_of_the_paper_and_these_before_others():
-    shipped = {KIND: [CURVE, Curve("ringnorm", 100, 3000, [0.0], [900.0])]}
+    shipped = {KIND: [CURVE, Curve("ringnorm", 100, ELBO.M, 3000, [0.0], [900.0])]}
     ours = replace(ELBO, beta=1.0)
     known, other = Iterations(shipped=shipped), replace(ours, dataset="mine")
     assert known.expected(ours) == Expected(100, SAME)
@@ -45,6 +45,17 @@ def test_fits_done_here_come_before_those_of_the_paper_and_these_before_others()
     here = Iterations([fit(replace(other, seed=seed), 40 + seed) for seed in range(3)], shipped)
     assert here.expected(other) == Expected(41, HERE)
     assert here.expected(ours) == Expected(100, SAME)
+
+
+def test_fits_with_another_M_are_similar_and_no_more():
+    """They take the place of the same fits only where there are none, here or in the paper's."""
+    shipped, ours = {KIND: [CURVE]}, replace(ELBO, beta=1.0)
+    larger = replace(ours, M=2 * ours.M)
+    assert Iterations(shipped=shipped).expected(larger) == Expected(100, OTHER)
+    here = Iterations([fit(larger, 40)], shipped)
+    assert here.expected(larger) == Expected(40, HERE)
+    assert here.expected(ours) == Expected(100, SAME)
+    assert Iterations([fit(larger, 40)], {}).expected(ours) == Expected(40, OTHER)
 
 
 def test_an_estimator_says_itself_whether_it_is_sampled(monkeypatch):
@@ -90,7 +101,7 @@ def test_what_is_not_known_is_assumed():
 def test_condensed_records_are_means_over_seeds_and_near_betas():
     cells = [replace(ELBO, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 1.5, 16.0)]
     (curve,) = condensed([fit(cell, 10 * (i + 1)) for i, cell in enumerate(cells)])[KIND]
-    assert curve == Curve("banana", 100, 3000, [0.0, 4.0], [30.0, 45.0])
+    assert curve == Curve("banana", 100, ELBO.M, 3000, [0.0, 4.0], [30.0, 45.0])
     assert condensed([record(ELBO, "failed"), fit(replace(ELBO, window=None), 3)]) == {}
 
 
