@@ -34,8 +34,8 @@ APART = 10.0  # so many times smaller than the smallest other β is where β = 0
 NATS = 5.0  # an NLL within so many is on a linear axis
 STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
 DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
-REMARK = 38  # letters in a line of a remark: what the narrowest panels have room for
 DODGE_ALONE = 6.0  # the same where there is one n, and nothing to join
+REMARK = 38  # letters in a line of a remark: what the narrowest panels have room for
 
 
 def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:

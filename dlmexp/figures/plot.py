@@ -134,7 +134,7 @@ def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawi
     that have a place in a figure: that is drawn if it is asked for."""
     wanted = find([name for name in ids if not name.startswith(OWN)])
     present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    drawn = {panel.dataset for several_panels in (*shown, *find([])) for panel in several_panels.panels}
+    drawn = {panel.dataset for figure in (*shown, *find([])) for panel in figure.panels}
     return [
         name for name in present if name not in drawn and any(on_datasets(figure, [name], present) for figure in wanted)
     ]
