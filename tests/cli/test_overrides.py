@@ -8,6 +8,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig
 
+from dlmexp.catalogue import protocols
 from dlmexp.plan import compose
 from tests.support import overrides
 from tests.support.launcher import Launcher
@@ -21,17 +22,19 @@ def empty_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def composed_once(monkeypatch):
-    """Hydra reads its files once, and applies single settings to what it read: a thousand times the same files would
-    take minutes. Selections of groups are still composed from the files."""
-    base = compose._composed(overrides.BASE)
+    """Hydra reads its files once for each protocol, and applies single settings to what it read: a thousand times the
+    same files would take minutes. Other selections of groups are still composed from the files."""
     whole = compose._composed
+    bases = {word: whole([*overrides.BASE, word]) for word in (f"protocol={name}" for name in protocols())}
+    bases[""] = whole(overrides.BASE)
 
     def apply(words: list[str], hydra_too: bool = False) -> DictConfig:
         added = list(words)[len(overrides.BASE) :]
+        protocol = added.pop() if added and added[-1] in bases else ""  # as the plans under other protocols have it
         parsed = compose.parsed(added)
         if hydra_too or any("/" in one.key_or_group or one.key_or_group in overrides.GROUPS for one in parsed):
             return whole(words, hydra_too)
-        found = base.copy()
+        found = bases[protocol].copy()
         with compose.as_sentences(words):
             ConfigLoaderImpl._apply_overrides_to_config(parsed, found)
         return found
