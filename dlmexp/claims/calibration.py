@@ -89,7 +89,7 @@ for claim in (
     Claim(
         22, "DLM is better calibrated than ELBO: coverage and CRPS in regression (our addition), ECE and Brier score "
         "in binary, coverage in counts (said in the paper, not measured there).",
-        better_calibrated, all_parts, ("reg-log", "class-log", "count-log"), both=True,
+        better_calibrated, all_parts, ("reg-log", "class-log", "count-log"),
         shown_in=("calibration-reg", "calibration-class", "calibration-count"),
     ),
 ):  # fmt: skip

@@ -55,7 +55,7 @@ def pooled(findings: list[Finding]) -> Verdict:
 for claim in (
     Claim(
         18, "Almost every run converges (of deterministic objectives; sampled and minibatch ones are counted apart).",
-        converged_share, pooled, both=True,
+        converged_share, pooled,
     ),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)

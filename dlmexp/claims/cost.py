@@ -109,7 +109,7 @@ for claim in (
     Claim(
         19, "uPS, with the paper's rejection sampler, is significantly slower than bMC (ours, without rejection, is "
         "counted apart).",
-        cost, all_parts, ("sampler", "count-learning"), both=True,
+        cost, all_parts, ("sampler", "count-learning"),
     ),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)

@@ -55,7 +55,6 @@ class Claim:
     judge: Callable[[Results], Iterable[Finding]]
     sum_up: Callable[[list[Finding]], Verdict]
     experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
-    both: bool = False  # binary and count data: judged under both parameterisations
     shown_in: tuple[str, ...] = ()  # figures that show it, if they are not those named like its experiments
 
     @property

@@ -109,12 +109,12 @@ def three_of_four(findings: list[Finding]) -> Verdict:
 for claim in (
     Claim(
         7, "ringnorm: DLM beats ELBO in NLL; on the other three binary datasets they are comparable.",
-        ringnorm_and_others, all_parts, ("class-log",), both=True,
+        ringnorm_and_others, all_parts, ("class-log",),
     ),
-    Claim(8, "DLM does not lose in error rate or MRE.", no_loss, all_parts, ("class-err", "count-mre"), both=True),
+    Claim(8, "DLM does not lose in error rate or MRE.", no_loss, all_parts, ("class-err", "count-mre")),
     Claim(
         9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as "
-        "good as ELBO.", counts_lowest, three_of_four, ("count-log",), both=True,
+        "good as ELBO.", counts_lowest, three_of_four, ("count-log",),
     ),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)

@@ -172,7 +172,7 @@ def after_table(judged: Judged, details: bool) -> list[str]:
 def _details(one: Judgement) -> list[str]:
     basis = "" if one.basis == PAPER else f" ({one.basis})"
     lines = [f"{one.claim.number:2}. {one.verdict.upper()}{basis}: {one.claim.says}"]
-    lines += [f"      {found.verdict}: {_part(one, found)}".rstrip() for found in one.judged]
+    lines += [f"      {found.verdict}: {_part(found)}".rstrip() for found in one.judged]
     if one.difference:
         lines.append(f"      {one.difference}")
     if one.commands and (words := repetitions_words(one)):
@@ -180,8 +180,8 @@ def _details(one: Judgement) -> list[str]:
     return lines + [f"      not run: {command}" for command in one.missing]
 
 
-def _part(one: Judgement, found: Finding) -> str:
-    how = f", q {found.parameterisation}" if found.parameterisation and one.claim.both else ""
+def _part(found: Finding) -> str:
+    how = f", q {found.parameterisation}" if found.parameterisation else ""
     where = f"{catalogue.labelled(found.dataset)}{how}: " if found.dataset else ""
     return f"{where}{found.about}. {evidence_words(found)}"
 
@@ -235,7 +235,7 @@ def _markdown_table(judged: Judged) -> list[str]:
 
 def _markdown_details(one: Judgement) -> list[str]:
     lines = [""] if one.judged else []
-    lines += [f"- **{found.verdict}**: {_cell(_part(one, found))}" for found in one.judged]
+    lines += [f"- **{found.verdict}**: {_cell(_part(found))}" for found in one.judged]
     if one.difference:
         lines += ["", _cell(one.difference)]
     if one.commands:

@@ -165,16 +165,16 @@ def rejections(results: Results) -> Iterator[Finding]:
 for claim in (
     Claim(
         13, "Counts: uPS, bMC and smooth-bMC do not differ in NLL.", no_difference, all_parts,
-        ("count-learning", "count-smooth"), both=True,
+        ("count-learning", "count-smooth"),
     ),
     Claim(
         15, "abalone gradients: |g - G|² and bias of uPS and of smooth-bMC are below those of bMC; bMC-1 is noisiest; "
         "condition (i) is about 1.",
-        gradient_statistics, all_parts, ("bias",), both=True,
+        gradient_statistics, all_parts, ("bias",),
     ),
     Claim(
         16, "The rejection sampler rejects about 2 tries on average after the first iterations.", rejections,
-        all_parts, ("sampler",), both=True,
+        all_parts, ("sampler",),
     ),
 ):  # fmt: skip
     CLAIMS.add(str(claim.number), claim)
