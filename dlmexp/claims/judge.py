@@ -201,13 +201,12 @@ def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judge
 
 
 def _options(findings: list[Finding], protocol: str) -> Options:
-    """For each dataset, the protocol's parameterisations of q, and any other that was run."""
+    """For each dataset, the protocol's parameterisations of q. Others, as `anatomy` trains them, are not its own."""
     options: Options = {}
     for found in findings:
         some = options.setdefault(found.dataset, set())
         if found.dataset and found.parameterisation:
             some.update(training_of(Setting(protocol), _kind(found.dataset)).parameterisation)
-            some.update([found.parameterisation] if found.verdict is not Verdict.NOT_RUN else [])
     return options
 
 

@@ -17,7 +17,7 @@ from dlmexp.figures.panels import Figure
 from dlmexp.figures.presets import groups, presets, renamed
 from dlmexp.figures.registry import find
 from dlmexp.figures.save import save
-from dlmexp.figures.series import coordinates
+from dlmexp.figures.series import coordinates, own_coordinates
 from dlmexp.figures.style import Page
 from dlmexp.figures.variants import Drawing, drawings, of_methods, on_datasets, restrict, side_by_side
 from dlmexp.records.results import Results
@@ -74,8 +74,10 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
         if name not in ("dataset", "method")
     )
     chosen = [replace(drawing, only=only) for drawing in chosen]
-    if request.compare_protocols and len(names := _protocols(several)) > 1:
-        chosen = [side_by_side(drawing, names) for drawing in chosen]
+    if request.compare_protocols and len(every := _protocols(several)) > 1:
+        beside = [every if parameterisation else _protocols(several, one.parameterisation) for one in chosen]
+        together = zip(chosen, beside, strict=True)
+        chosen = [side_by_side(drawing, names) for drawing, names in together if len(names) > 1]
     rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
     rest += [name for name in (request.wanted.protocol,) if name and name not in (PAPER, *presets(several))]
     rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
@@ -83,19 +85,21 @@ def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) 
 
 
 def _other_coordinates(several: list[Results], protocol: str | None) -> set[str]:
-    """The parameterisations of q that were run beside those that a protocol is drawn in anyway."""
+    """The parameterisations of q that a protocol has beside the one that it is drawn in anyway, where they were run."""
     choices = [one for results in several for one in results.choices if protocol in (None, one.protocol)]
-    others = [one for one in choices if one.cell.parameterisation != coordinates(one, PARAMETERISATIONS[0])]
-    return {one.cell.parameterisation for one in others}
+    run = [(one.cell.parameterisation, one) for one in choices]
+    return {how for how, one in run if how in own_coordinates(one) and how != coordinates(one, PARAMETERISATIONS[0])}
 
 
 def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
     return replace(drawing, name=re.sub(r"[^\w.=+-]+", "_", "-".join([drawing.name, *words])))
 
 
-def _protocols(several: list[Results]) -> list[str]:
-    """Those at hand, in the order in which they are shown."""
-    names = {one.protocol for results in several for one in results.choices}
+def _protocols(several: list[Results], parameterisation: str = PARAMETERISATIONS[0]) -> list[str]:
+    """Those at hand, in the order in which they are shown; only those that are drawn in this parameterisation of q, or
+    in another one in its place."""
+    choices = [one for results in several for one in results.choices]
+    names = {one.protocol for one in choices if coordinates(one, parameterisation) in own_coordinates(one)}
     return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
 
 

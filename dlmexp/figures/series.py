@@ -148,9 +148,14 @@ def line_choices(panel: Panel, line: Line, results: Results, parameterisation: s
 
 def coordinates(one: Choice, parameterisation: str) -> str:
     """Of q: a protocol without the whitened ones is drawn in those that it has."""
+    own = own_coordinates(one)
+    return own[0] if parameterisation == PARAMETERISATIONS[0] and parameterisation not in own else parameterisation
+
+
+def own_coordinates(one: Choice) -> list[str]:
+    """Those of q that the protocol asks for on such data; all where it says nothing."""
     training = catalogue.training(one.protocol).get(kind_of(one.cell.task, one.cell.split))
-    asked = training.parameterisation if training else [parameterisation]
-    return asked[0] if parameterisation == PARAMETERISATIONS[0] and parameterisation not in asked else parameterisation
+    return list(training.parameterisation) if training else list(PARAMETERISATIONS)
 
 
 def _at_beta(line: Line, several: list[Choice]) -> list[Choice]:

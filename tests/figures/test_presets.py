@@ -3,29 +3,12 @@
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.figures.plot import Request, datasets_not_drawn, measured
-from dlmexp.records.manifest import Manifest
 from dlmexp.records.results import load
 from dlmexp.records.wanted import Wanted
-from tests.support.made_up import asked, fill, plausible, sweep
-
-METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
-
-
-def made(folder: Path, protocol: str, sizes: list[int], lr: float, dataset: str = "banana") -> None:
-    """Records of binary data, asked for under a protocol, in its parameterisation of q."""
-    how = "unwhitened" if protocol.startswith("released") else "whitened"
-    cells = [
-        replace(cell, lr=lr, parameterisation=how, dataset=dataset)
-        for cell in sweep("banana", METHODS, sizes, range(2), 3)
-    ]
-    things = [plausible(cell) for cell in cells]
-    records = [one[0] if isinstance(one, tuple) else one for one in things]
-    described = {record.key: record.cell.describe() for record in records}
-    fill(folder, things, Manifest(protocol, described, [replace(one, protocol=protocol) for one in asked(records)]))
+from tests.support.made_up import made
 
 
 @pytest.mark.slow

@@ -253,3 +253,14 @@ def paper(seeds: range = range(5), betas: int = 17, stand_ins: bool = True) -> I
     for method in both:
         for each in sweep("ringnorm_drawn", (method,), [100, 500], range(3), 5):
             yield each
+
+
+def made(folder: Path, protocol: str, sizes: list[int], lr: float, dataset: str = "banana", q: str = "") -> None:
+    """Records of binary data, asked for under a protocol, with its parameterisation of q or another one."""
+    q = q or ("unwhitened" if protocol.startswith("released") else "whitened")
+    methods = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+    cells = sweep("banana", methods, sizes, range(2), 3)
+    things = [plausible(replace(cell, lr=lr, parameterisation=q, dataset=dataset)) for cell in cells]
+    records = [one[0] if isinstance(one, tuple) else one for one in things]
+    described = {record.key: record.cell.describe() for record in records}
+    fill(folder, things, Manifest(protocol, described, [replace(one, protocol=protocol) for one in asked(records)]))
