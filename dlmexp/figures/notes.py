@@ -209,7 +209,8 @@ def _about_settings(drawn: Drawn) -> list[str]:
     elif len(set(said.values())) == 1 and len(said) == len(shown):
         notes.append(f"Protocol: {next(iter(said.values()))}.")
     elif said:
-        notes.append(f"Protocol: {'; '.join(f'{where}: {label}' for where, label in said.items())}.")
+        alike = {label: ", ".join(where for where in said if said[where] == label) for label in said.values()}
+        notes.append(f"Protocol: {'; '.join(f'{several}: {label}' for label, several in alike.items())}.")
     # Other protocols, and what other experiments change in this one, have figures of their own; `plot` prints them all.
     surprising = [one for one in drawn.left_out if one.changed]
     notes += [
@@ -228,10 +229,11 @@ def _side_by_side(drawn: Drawn) -> list[str]:
         said = {
             where: label for where, label in drawn.settings.items() if re.search(rf" \[{re.escape(name)}[],]", where)
         }
-        panels = [several for several, of in zip(drawn.series, drawn.drawing.protocols, strict=True) if of == name]
-        shown = [several for several in panels if not all(one.empty for one in several)]
+        columns = zip(drawn.drawing.panels, drawn.series, drawn.drawing.protocols, strict=True)
+        own = [(panel.dataset, several) for panel, several, of in columns if of == name]
+        shown = {dataset for dataset, several in own if not all(one.empty for one in several)}
         changed = {where.partition(" [")[0]: _changed(name, label) for where, label in said.items()}
-        if len(set(changed.values())) == 1 and len(said) == len(shown):
+        if len(set(changed.values())) == 1 and len(changed) == len(shown):
             words.append(f"{name} {next(iter(changed.values()))}".strip())
         else:
             listed = "; ".join(f"{where} {how}" for where, how in changed.items())

@@ -1,10 +1,12 @@
 """A protocol is drawn with its own parameterisation of q."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dlmexp.figures.notes import notes_below
 from dlmexp.figures.plot import Request, measured
 from dlmexp.records.results import load
 from dlmexp.records.wanted import Wanted
@@ -32,3 +34,21 @@ def test_the_other_q_makes_no_second_figure_of_a_protocol_that_has_one(tmp_path:
     assert shown(compare_protocols=True) == together
     asked = shown(compare_protocols=True, parameterisation="unwhitened")
     assert asked == {"class-log-unwhitened-protocols": set(THREE)}, "all, where it is asked for"
+
+
+@pytest.mark.slow
+def test_what_panels_have_in_common_is_said_once(tmp_path: Path) -> None:
+    for protocol, q in (("paper", "whitened"), ("released", "unwhitened")):
+        for dataset in ("banana", "ringnorm"):
+            made(tmp_path, protocol, [500], 0.1 if q == "whitened" else 0.01, dataset, q)
+    results = load(tmp_path)
+    (drawn,) = measured([results], ["class-log"], Request(wanted=Wanted("released")))
+    assert drawn.settings.keys() == {"banana", "ringnorm"}
+    drawn.settings = {"banana": "released, M=9", "thyroid": "released", "ringnorm": "released, M=9"}
+    assert "Protocol: banana, ringnorm: released, M=9; thyroid: released." in notes_below(drawn)
+    (drawn,) = measured([results], ["class-log"], Request(compare_protocols=True))
+    drawn.settings = {f"{dataset} [released]": "released, M=9" for dataset in ("banana", "ringnorm")}
+    twice = replace(drawn.drawing, panels=drawn.drawing.panels * 2, protocols=drawn.drawing.protocols * 2)
+    two_panels_each = replace(drawn, drawing=twice, series=drawn.series * 2)
+    for one in (drawn, two_panels_each):
+        assert "Protocols side by side: paper; released with M=9." in notes_below(one)
