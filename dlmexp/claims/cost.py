@@ -9,6 +9,7 @@ be seen.
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,17 @@ def alone(records: list[Record]) -> set[str]:
     return found
 
 
+@lru_cache(maxsize=4)
+def _unshared(results: Results) -> set[str]:
+    return alone(list(results.records.values()))
+
+
 def cost(results: Results) -> Iterator[Finding]:
     """Seconds per iteration of uPS against bMC at the same L, data and device: the paper's rejection sampler, which it
     calls significantly slower; and beside it ours, which does not reject and of which the paper says nothing.
 
     The seeds of a batch share its clock, so their times say nothing about scatter: only the ratio is judged."""
-    unshared = alone(list(results.origin.records.values()))  # whatever their settings, they share a device
+    unshared = _unshared(results.origin)  # whatever their settings, they share a device
     timed: dict[Group, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in results.records.values():
         cell, result = record.cell, record.result

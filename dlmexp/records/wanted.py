@@ -151,6 +151,8 @@ def check_at_hand(settings: Settings, several: Sequence[Choice], wanted: Wanted)
     protocols = list(dict.fromkeys(one.protocol for one in several))
     if wanted.protocol is not None and wanted.protocol not in protocols:
         raise UserError(f"no record was made under protocol '{wanted.protocol}': there are {', '.join(protocols)}")
+    if not wanted.where:
+        return
     asked = [one for one in several if wanted.protocol in (None, one.protocol)]
     at_hand = settings.at_hand(asked)
     for term in wanted.where:
