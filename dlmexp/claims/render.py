@@ -22,17 +22,16 @@ from rich import box
 from rich.table import Table
 
 from dlmexp import catalogue
+from dlmexp.claims.changes import Judged, changes, claim_by_claim, number_of, part_changes, protocol_changes
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.judge import NO_DATA, ONE_Q, PAPER, STAND_IN, Judgement
-from dlmexp.claims.rules import Verdict, combine
+from dlmexp.claims.rules import Verdict
 
-Judged = dict[str, list[Judgement]]  # protocol -> every claim
 WORDS = {
     Verdict.HOLDS: "hold", Verdict.FAILS: "fail", Verdict.MIXED: "mixed", Verdict.UNDECIDED: "undecided",
     Verdict.UNDECIDABLE: "undecidable", Verdict.NOT_RUN: "not run",
 }  # fmt: skip
 COLOURS = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.MIXED: "yellow", Verdict.NOT_RUN: "dim"}
-MOST_PARTS = 6  # of those that change between protocols, in one sentence
 
 
 def evidence_words(found: Finding) -> str:
@@ -75,57 +74,6 @@ def summaries(judged: Judged) -> list[str]:
     return said
 
 
-def claim_by_claim(judged: Judged) -> list[dict[str, Judgement]]:
-    """For each claim, its judgement under every protocol."""
-    return [dict(zip(judged, several, strict=True)) for several in zip(*judged.values(), strict=True)]
-
-
-def protocol_changes(under: dict[str, Judgement]) -> list[str]:
-    """What changes a claim's verdict between protocols, and in which parts ([] where nothing does)."""
-    said = []
-    for basis in (PAPER, STAND_IN):
-        verdicts = {name: one.on(basis) for name, one in under.items() if one.on(basis) is not Verdict.NOT_RUN}
-        if len(set(verdicts.values())) > 1:
-            each = ", ".join(f"{verdict} under {name}" for name, verdict in verdicts.items())
-            said.append(f"On {basis}: {each}{_changing_parts({name: under[name] for name in verdicts}, basis)}.")
-    return said
-
-
-def _changing_parts(under: dict[str, Judgement], basis: str) -> str:
-    """A part is judged with the q of each protocol: with both of them, where it has two."""
-    parts: dict[tuple[str | None, str], dict[str, list[Verdict]]] = {}
-    for name, one in under.items():
-        for found in one.judged:
-            if (found.stands_for is not None) == (basis == STAND_IN) and not found.ours:
-                parts.setdefault((found.dataset, found.about), {}).setdefault(name, []).append(found.verdict)
-    changing = []
-    for (dataset, about), run in parts.items():
-        verdicts = {name: combine(run.get(name, ())) for name in under}
-        if len(set(verdicts.values())) > 1:
-            each = ", ".join(f"{name} {verdict}" for name, verdict in verdicts.items())
-            changing.append(f"{dataset}: {about} ({each})")
-    more = len(changing) - MOST_PARTS
-    shown = "; ".join(changing[:MOST_PARTS]) + (f"; and {more} more" if more > 0 else "")
-    return f"; they differ in: {shown}" if changing else ""
-
-
-def changes(judged: Judged) -> list[str]:
-    """What changes verdicts, in a sentence per claim: the protocol first, then how q is parameterised."""
-    between = [
-        f"{_number(under)}. {text}" for under in claim_by_claim(judged) for text in protocol_changes(under)
-    ]  # fmt: skip
-    if len(judged) > 1 and not between:
-        between = ["No verdict depends on the protocol."]
-    for name, judgements in judged.items():
-        where = f" (protocol {name})" if len(judged) > 1 else ""
-        between += [f"{one.claim.number}{where}. {text}" for one in judgements if (text := one.changes_with_q)]
-    return between
-
-
-def _number(under: dict[str, Judgement]) -> int:
-    return next(iter(under.values())).claim.number
-
-
 def as_text(judged: Judged, details: bool = False) -> str:
     """For files and pipes: a line per claim with its verdict under each protocol, then what changes them, then (on
     request) the figures behind each."""
@@ -135,7 +83,7 @@ def as_text(judged: Judged, details: bool = False) -> str:
     lines = [" #  " + "  ".join(name.ljust(width) for name, width in zip(judged, widths, strict=True)) + "  claim"]
     for under, texts in zip(rows, cells, strict=True):
         padded = "  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True))
-        lines.append(f"{_number(under):2}  {padded}  {next(iter(under.values())).claim.says}")
+        lines.append(f"{number_of(under):2}  {padded}  {next(iter(under.values())).claim.says}")
     return "\n".join([*lines, "", *after_table(judged, details)])
 
 
@@ -151,7 +99,7 @@ def as_table(judged: Judged) -> Table:
         for one in under.values():
             colour = COLOURS.get(one.verdict)
             texts.append(f"[{colour}]{verdict_words(one)}[/]" if colour else verdict_words(one))
-        table.add_row(str(_number(under)), next(iter(under.values())).claim.says, *texts)
+        table.add_row(str(number_of(under)), next(iter(under.values())).claim.says, *texts)
     return table
 
 
@@ -162,6 +110,8 @@ def after_table(judged: Judged, details: bool) -> list[str]:
         lines += ["", "What changes verdicts:", *said]
     if not details:
         return [*lines, "", "The figures behind each verdict, and commands for what was not run: --details."]
+    if parts := part_changes(judged):
+        lines += ["", *parts]
     for name, judgements in judged.items():
         lines += ["", f"Protocol {name}:"]
         for one in judgements:
@@ -193,8 +143,17 @@ def as_markdown(judged: Judged) -> str:
         lines += ["", text]
     if said := changes(judged):
         lines += ["", "# What changes verdicts", "", *(f"- {_cell(text)}" for text in said)]
+    if parts := part_changes(judged):
+        lines += [
+            "",
+            "# Parts that differ between protocols",
+            "",
+            parts[0],
+            "",
+            *(f"- {_cell(text)}" for text in parts[1:]),
+        ]
     for under in claim_by_claim(judged):
-        lines += ["", f"## {_number(under)}. {next(iter(under.values())).claim.says}"]
+        lines += ["", f"## {number_of(under)}. {next(iter(under.values())).claim.says}"]
         for name, one in under.items():
             lines += ["", f"### Protocol {name}: {verdict_words(one)}", *_markdown_details(one)]
     return "\n".join(lines) + "\n"
@@ -227,7 +186,7 @@ def _markdown_table(judged: Judged) -> list[str]:
         several = list(under.values())
         data = dict.fromkeys(name for one in several for name in one.data or [NO_DATA] * (one.basis == NO_DATA))
         repetitions = dict.fromkeys(filter(None, map(repetitions_words, several)))
-        cells = [str(_number(under)), several[0].claim.says, *map(verdict_words, several)]
+        cells = [str(number_of(under)), several[0].claim.says, *map(verdict_words, several)]
         cells += [", ".join(data), "; ".join(repetitions)]
         lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
     return lines
@@ -253,7 +212,7 @@ def as_json(judged: Judged) -> list[dict[str, Any]]:
     """Everything, for programs (the module's docstring has the structure); numbers that are not finite become null."""
     return [
         {
-            "number": _number(under),
+            "number": number_of(under),
             "claim": next(iter(under.values())).claim.says,
             "verdicts": {name: one.verdict for name, one in under.items()},
             "changes": protocol_changes(under),

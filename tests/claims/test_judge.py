@@ -7,16 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dlmexp.claims.changes import claim_by_claim, part_changes, protocol_changes
 from dlmexp.claims.judge import claims, judge, judge_protocols
-from dlmexp.claims.render import (
-    as_json,
-    as_markdown,
-    as_table,
-    as_text,
-    claim_by_claim,
-    protocol_changes,
-    summary_words,
-)
+from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.config import PARAMETERISATIONS
@@ -153,10 +146,25 @@ def test_parts_are_compared_with_the_q_of_each_protocol(tmp_path: Path) -> None:
         results = Results(Store(tmp_path), records, asked(records))
         judged[name] = judge(results, Setting(name))
     (said,) = protocol_changes(claim_by_claim(judged)[6])
-    assert said == (
-        "On the paper's data: holds under paper, mixed under released; they differ in: ringnorm: fixed DLM beats ELBO "
-        "in NLL (paper holds, released fails)."
-    )
+    part = "ringnorm, q unwhitened: fixed DLM beats ELBO in NLL (paper holds, released fails)."
+    assert said == f"On the paper's data: holds under paper, mixed under released; they differ in: {part}"
+    count, *lines = part_changes(judged)
+    both_differ = sum(line.count("paper ") for line in lines)
+    assert count.startswith(f"{both_differ} of ")
+    assert f"7. {part}" in lines
+    assert f"- 7. {part}" in as_markdown(judged).splitlines()
+    assert part_changes({"paper": judged["paper"]}) == []
+
+
+def test_a_verdict_may_change_with_q_alone(tmp_path: Path) -> None:
+    better = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
+    worse = better | {"elbo": 0.05}
+    same = fits("ringnorm", "nll", better, parameterisation="unwhitened")
+    judged = {}
+    for name, records in {"paper": [*fits("ringnorm", "nll", worse), *same], "released": same}.items():
+        judged[name] = judge(Results(Store(tmp_path), records, asked(records)), Setting(name))
+    (said,) = protocol_changes(claim_by_claim(judged)[6])
+    assert said == "On the paper's data: mixed under paper, holds under released; with the same q no part differs."
 
 
 def test_one_protocol_alone(two_protocols: Results) -> None:

@@ -1,0 +1,92 @@
+"""What depends on the protocol: verdicts, and the parts behind them."""
+
+from collections.abc import Iterator
+
+from dlmexp.claims.judge import PAPER, STAND_IN, Judgement
+from dlmexp.claims.rules import Verdict, combine
+from dlmexp.console import counted
+
+Judged = dict[str, list[Judgement]]  # protocol -> every claim
+Part = tuple[str, str, str | None]  # dataset, sentence, parameterisation of q (None: each protocol's own)
+
+MOST_PARTS = 6  # in one sentence
+
+
+def claim_by_claim(judged: Judged) -> list[dict[str, Judgement]]:
+    """For each claim, its judgement under every protocol."""
+    return [dict(zip(judged, several, strict=True)) for several in zip(*judged.values(), strict=True)]
+
+
+def number_of(under: dict[str, Judgement]) -> int:
+    return next(iter(under.values())).claim.number
+
+
+def changes(judged: Judged) -> list[str]:
+    """What changes verdicts, in a sentence per claim: the protocol first, then how q is parameterised."""
+    between = [f"{number_of(under)}. {text}" for under in claim_by_claim(judged) for text in protocol_changes(under)]
+    if len(judged) > 1 and not between:
+        between = ["No verdict depends on the protocol."]
+    for name, judgements in judged.items():
+        where = f" (protocol {name})" if len(judged) > 1 else ""
+        between += [f"{one.claim.number}{where}. {text}" for one in judgements if (text := one.changes_with_q)]
+    return between
+
+
+def protocol_changes(under: dict[str, Judgement]) -> list[str]:
+    """What changes a claim's verdict between protocols, and in which parts ([] where nothing does)."""
+    said = []
+    for basis in (PAPER, STAND_IN):
+        run = {name: one for name, one in under.items() if one.on(basis) is not Verdict.NOT_RUN}
+        if len({one.on(basis) for one in run.values()}) > 1:
+            each = ", ".join(f"{one.on(basis)} under {name}" for name, one in run.items())
+            parts = [_words(part, found) for part, found in _compared(run, basis) if len({*found.values()}) > 1]
+            more = f"; and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else ""
+            listed = f"they differ in: {'; '.join(parts[:MOST_PARTS])}{more}"
+            said.append(f"On {basis}: {each}; {listed if parts else 'with the same q no part differs'}.")
+    return said
+
+
+def part_changes(judged: Judged) -> list[str]:
+    """A count of the parts that several protocols judge, and those of them that differ, a line per claim. Parts that a
+    protocol lacks are no difference."""
+    total, lines, differing = 0, [], 0
+    for under in claim_by_claim(judged):
+        parts = []
+        for basis in (PAPER, STAND_IN):
+            for part, verdicts in _compared(under, basis):
+                run = {name: verdict for name, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN}
+                total += len(run) > 1
+                if len({*run.values()}) > 1:
+                    parts.append(_words(part, run))
+        differing += len(parts)
+        lines += [f"{number_of(under)}. {'; '.join(parts)}."] if parts else []
+    count = f"{differing} of {counted(total, 'part')} that several protocols judge differ"
+    said = f"{count}; they are compared with the same q, where protocols share one."
+    return [said, *lines] if total else []
+
+
+def _compared(under: dict[str, Judgement], basis: str) -> Iterator[tuple[Part, dict[str, Verdict]]]:
+    """The parts of a claim, each with its verdict under every protocol: with the same q, where two protocols share one;
+    else with all that each of them has."""
+    parts: dict[tuple[str, str], dict[str | None, dict[str, Verdict]]] = {}
+    for name, one in under.items():
+        for found in one.judged:
+            if found.dataset and (found.stands_for is not None) == (basis == STAND_IN) and not found.ours:
+                by_q = parts.setdefault((found.dataset, found.about), {})
+                by_q.setdefault(found.parameterisation, {})[name] = found.verdict
+    for (dataset, about), by_q in parts.items():
+        shared = {how: run for how, run in by_q.items() if len(run) > 1}
+        if not shared:
+            yield (dataset, about, None), {name: combine(_of(name, by_q)) for name in under}
+        for how, run in shared.items():
+            yield (dataset, about, how), run
+
+
+def _of(name: str, by_q: dict[str | None, dict[str, Verdict]]) -> list[Verdict]:
+    return [run[name] for run in by_q.values() if name in run]
+
+
+def _words(part: Part, verdicts: dict[str, Verdict]) -> str:
+    dataset, about, how = part
+    each = ", ".join(f"{name} {verdict}" for name, verdict in verdicts.items())
+    return f"{dataset}{f', q {how}' if how else ''}: {about} ({each})"
