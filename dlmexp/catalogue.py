@@ -184,17 +184,18 @@ def beta_rule_of(group: str) -> str:
 
 def own_training(experiment: str, protocol: str = "paper") -> dict[str, dict[str, Any]]:
     """What an experiment changes in its protocol's training: kind of data -> setting -> value. Its limit of iterations
-    gives way where it leaves no room for the protocol's decay: the protocol's stopping rule would never apply. What a
-    preset says holds."""
+    gives way where it leaves no room for the protocol's decay, unless the experiment has no decay: the protocol's
+    stopping rule would never apply. What a preset says holds."""
     smaller = _preset_values(protocol, "training")
     found = {
         kind: {name: value for name, value in values.items() if name not in smaller.get(kind, {})}
         for kind, values in _own_training(experiment).items()
     }
     for kind, usual in training(protocol).items():
-        limit = found.get(kind, {}).get("max_iterations")
-        if limit is not None and not replace(usual, max_iterations=limit).has_room:
-            del found[kind]["max_iterations"]
+        own = found.get(kind, {})
+        room = {name: own[name] for name in ("max_iterations", "decay", "window", "epochs") if name in own}
+        if "max_iterations" in room and not replace(usual, **room).has_room:
+            del own["max_iterations"]
     return found
 
 

@@ -208,3 +208,10 @@ def test_a_decay_leaves_room_for_the_stopping_rule():
 def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
     """Under every protocol it can be run as it stands, and under `converged` it has converged where it stops."""
     assert {one.max_iterations for some in candidates("experiment=default", *words) for one in some.cells} == {limit}
+
+
+@pytest.mark.parametrize("protocol", ["paper", "released", "converged"])
+def test_an_experiment_without_decay_keeps_its_limit(protocol: str):
+    """`sampler` times 200 steps: a protocol's decay, which it takes away, needs no room."""
+    found = [one for some in candidates("experiment=sampler", f"protocol={protocol}") for one in some.cells]
+    assert {(one.max_iterations, one.final_lr) for one in found} == {(200, None)}
