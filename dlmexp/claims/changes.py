@@ -21,6 +21,19 @@ def number_of(under: dict[str, Judgement]) -> int:
     return next(iter(under.values())).claim.number
 
 
+def without(under: dict[str, Judgement], name: str, basis: str) -> list[str]:
+    """The datasets that a claim is judged on under other protocols and not under this one, where it has any."""
+    here = under[name].datasets(basis)
+    others = dict.fromkeys(dataset for one in under.values() for dataset in one.datasets(basis))
+    return [dataset for dataset in others if dataset not in here] if here else []
+
+
+def verdict_on(under: dict[str, Judgement], name: str, basis: str) -> str:
+    """`holds`, or `holds (without pol)` where other protocols have more data."""
+    lacking = without(under, name, basis)
+    return str(under[name].on(basis)) + (f" (without {', '.join(lacking)})" if lacking else "")
+
+
 def changes(judged: Judged) -> list[str]:
     """What changes verdicts, in a sentence per claim: the protocol first, then how q is parameterised."""
     between = [f"{number_of(under)}. {text}" for under in claim_by_claim(judged) for text in protocol_changes(under)]
@@ -38,7 +51,7 @@ def protocol_changes(under: dict[str, Judgement]) -> list[str]:
     for basis in (PAPER, STAND_IN):
         run = {name: one for name, one in under.items() if one.on(basis) is not Verdict.NOT_RUN}
         if len({one.on(basis) for one in run.values()}) > 1:
-            each = ", ".join(f"{one.on(basis)} under {name}" for name, one in run.items())
+            each = ", ".join(f"{verdict_on(under, name, basis)} under {name}" for name in run)
             parts = [_words(part, found) for part, found in _compared(run, basis) if len({*found.values()}) > 1]
             more = f"; and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else ""
             listed = f"they differ in: {'; '.join(parts[:MOST_PARTS])}{more}"
@@ -53,8 +66,7 @@ def part_changes(judged: Judged) -> list[str]:
     for under in claim_by_claim(judged):
         parts = []
         for basis in (PAPER, STAND_IN):
-            for part, verdicts in _compared(under, basis):
-                run = {name: verdict for name, verdict in verdicts.items() if verdict is not Verdict.NOT_RUN}
+            for part, run in _compared(under, basis):
                 total += len(run) > 1
                 if len({*run.values()}) > 1:
                     parts.append(_words(part, run))
@@ -66,8 +78,8 @@ def part_changes(judged: Judged) -> list[str]:
 
 
 def _compared(under: dict[str, Judgement], basis: str) -> Iterator[tuple[Part, dict[str, Verdict]]]:
-    """The parts of a claim, each with its verdict under every protocol: with the same q, where two protocols share one;
-    else with all that each of them has."""
+    """The parts of a claim, each with its verdict under every protocol that was run: with the same q, where two
+    protocols share one; else with all that each of them has."""
     parts: dict[tuple[str, str], dict[str | None, dict[str, Verdict]]] = {}
     for name, one in under.items():
         for found in one.judged:
@@ -77,7 +89,7 @@ def _compared(under: dict[str, Judgement], basis: str) -> Iterator[tuple[Part, d
     for (dataset, about), by_q in parts.items():
         shared = {how: run for how, run in by_q.items() if len(run) > 1}
         if not shared:
-            yield (dataset, about, None), {name: combine(_of(name, by_q)) for name in under}
+            yield (dataset, about, None), {name: combine(own) for name in under if (own := _of(name, by_q))}
         for how, run in shared.items():
             yield (dataset, about, how), run
 

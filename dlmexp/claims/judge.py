@@ -53,6 +53,11 @@ class Judgement:
         names = dict.fromkeys(found.dataset for found in self.judged if found.dataset and not found.ours)
         return [catalogue.labelled(name) for name in names]
 
+    def datasets(self, basis: str) -> list[str]:
+        """Those of the paper, or the stand-ins, that it was judged on."""
+        on = _on(self.judged, basis)
+        return list(dict.fromkeys(found.dataset for found in on if found.dataset and not found.ours))
+
     @property
     def repetitions(self) -> tuple[int, int]:
         """Fewest and most repetitions behind a judged part."""

@@ -22,7 +22,15 @@ from rich import box
 from rich.table import Table
 
 from dlmexp import catalogue
-from dlmexp.claims.changes import Judged, changes, claim_by_claim, number_of, part_changes, protocol_changes
+from dlmexp.claims.changes import (
+    Judged,
+    changes,
+    claim_by_claim,
+    number_of,
+    part_changes,
+    protocol_changes,
+    verdict_on,
+)
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.judge import NO_DATA, ONE_Q, PAPER, STAND_IN, Judgement
 from dlmexp.claims.rules import Verdict
@@ -49,12 +57,15 @@ def repetitions_words(judgement: Judgement) -> str:
     return "" if not high else f"{low}" if low == high else f"{low} to {high}"
 
 
-def verdict_words(one: Judgement) -> str:
+def verdict_words(under: dict[str, Judgement], name: str) -> str:
     """`holds`; with stand-ins, `holds; stand-ins: mixed` or `stand-ins: mixed`."""
-    paper, stand_in = one.on(PAPER), one.on(STAND_IN)
-    if one.basis == NO_DATA or stand_in is Verdict.NOT_RUN:
+    one = under[name]
+    if one.basis == NO_DATA:
         return str(one.verdict)
-    return f"stand-ins: {stand_in}" if paper is Verdict.NOT_RUN else f"{paper}; stand-ins: {stand_in}"
+    paper, stand_in = verdict_on(under, name, PAPER), verdict_on(under, name, STAND_IN)
+    if one.on(STAND_IN) is Verdict.NOT_RUN:
+        return paper
+    return f"stand-ins: {stand_in}" if one.on(PAPER) is Verdict.NOT_RUN else f"{paper}; stand-ins: {stand_in}"
 
 
 def summary_words(judgements: list[Judgement]) -> str:
@@ -78,7 +89,7 @@ def as_text(judged: Judged, details: bool = False) -> str:
     """For files and pipes: a line per claim with its verdict under each protocol, then what changes them, then (on
     request) the figures behind each."""
     rows = claim_by_claim(judged)
-    cells = [[verdict_words(one) for one in under.values()] for under in rows]
+    cells = [[verdict_words(under, name) for name in under] for under in rows]
     widths = [max(map(len, column)) for column in zip(list(judged), *cells, strict=True)]
     lines = [" #  " + "  ".join(name.ljust(width) for name, width in zip(judged, widths, strict=True)) + "  claim"]
     for under, texts in zip(rows, cells, strict=True):
@@ -96,9 +107,9 @@ def as_table(judged: Judged) -> Table:
         table.add_column(name)
     for under in claim_by_claim(judged):
         texts = []
-        for one in under.values():
-            colour = COLOURS.get(one.verdict)
-            texts.append(f"[{colour}]{verdict_words(one)}[/]" if colour else verdict_words(one))
+        for name, one in under.items():
+            colour, words = COLOURS.get(one.verdict), verdict_words(under, name)
+            texts.append(f"[{colour}]{words}[/]" if colour else words)
         table.add_row(str(number_of(under)), next(iter(under.values())).claim.says, *texts)
     return table
 
@@ -155,7 +166,7 @@ def as_markdown(judged: Judged) -> str:
     for under in claim_by_claim(judged):
         lines += ["", f"## {number_of(under)}. {next(iter(under.values())).claim.says}"]
         for name, one in under.items():
-            lines += ["", f"### Protocol {name}: {verdict_words(one)}", *_markdown_details(one)]
+            lines += ["", f"### Protocol {name}: {verdict_words(under, name)}", *_markdown_details(one)]
     return "\n".join(lines) + "\n"
 
 
@@ -186,7 +197,7 @@ def _markdown_table(judged: Judged) -> list[str]:
         several = list(under.values())
         data = dict.fromkeys(name for one in several for name in one.data or [NO_DATA] * (one.basis == NO_DATA))
         repetitions = dict.fromkeys(filter(None, map(repetitions_words, several)))
-        cells = [str(number_of(under)), several[0].claim.says, *map(verdict_words, several)]
+        cells = [str(number_of(under)), several[0].claim.says, *(verdict_words(under, name) for name in under)]
         cells += [", ".join(data), "; ".join(repetitions)]
         lines.append("| " + " | ".join(_cell(text) for text in cells) + " |")
     return lines

@@ -1,7 +1,7 @@
 """The numbers of a drawing, from one or more results folders, and what is missing or left out."""
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -47,6 +47,7 @@ class Drawn:
     commands: list[str] = field(default_factory=list)  # per panel: what computes it
     settings: dict[str, str] = field(default_factory=dict)  # panel -> its setting, where it is not the paper's protocol
     left_out: list[LeftOut] = field(default_factory=list)
+    not_run: tuple[str, ...] = ()  # protocols that have no column, for none of the panels was run under them
 
     @property
     def empty(self) -> bool:
@@ -118,6 +119,25 @@ def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted
         left_out += _left_out(drawing, results, settled)
     folders = [results.label for results in several if results.label]
     return Drawn(drawing, series, list(missing), list(warnings), error, folders, commands, settings, left_out)
+
+
+def without_empty_columns(drawn: Drawn) -> Drawn:
+    """Protocols side by side, without those under which none of the panels was run; two columns at least."""
+    columns: dict[str, list[int]] = {}
+    for index, name in enumerate(drawn.drawing.protocols):
+        columns.setdefault(name, []).append(index)
+    run = {name for name, several in columns.items() if any(not one.empty for i in several for one in drawn.series[i])}
+    if len(run) < 2:
+        return drawn
+    kept = [index for index, name in enumerate(drawn.drawing.protocols) if name in run]
+    drawing = replace(
+        drawn.drawing,
+        panels=tuple(drawn.drawing.panels[index] for index in kept),
+        protocols=tuple(drawn.drawing.protocols[index] for index in kept),
+    )
+    series, commands = [drawn.series[index] for index in kept], [drawn.commands[index] for index in kept]
+    not_run = tuple(name for name in columns if name not in run)
+    return replace(drawn, drawing=drawing, series=series, commands=commands, not_run=not_run)
 
 
 def _said(panel: Panel, kind: str, series: list[Series], drawing: Drawing) -> str:

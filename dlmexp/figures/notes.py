@@ -187,7 +187,7 @@ def notes_below(drawn: Drawn) -> list[str]:
     notes += [
         f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
     ]
-    if absent := dict.fromkeys(_named(panel) for panel, several in both if all(one.empty for one in several)):
+    if absent := _absent(drawn):
         notes.append(f"Not run: {', '.join(absent)}.")
     if drawn.drawing.preset:
         notes.append(f"Preset {drawn.drawing.preset}: a first look with fewer seeds, sizes, betas and iterations.")
@@ -195,6 +195,21 @@ def notes_below(drawn: Drawn) -> list[str]:
         notes.append(f"q {drawn.drawing.parameterisation}, as in the authors' released code.")
     notes += _about_settings(drawn)
     return notes
+
+
+def _absent(drawn: Drawn) -> list[str]:
+    """The panels that were not run; side by side with the protocols, where others have them."""
+    names = drawn.drawing.protocols or ("",) * len(drawn.series)
+    found: dict[str, dict[str, bool]] = {}  # panel -> protocol -> whether it was run
+    for panel, several, name in zip(drawn.drawing.panels, drawn.series, names, strict=True):
+        found.setdefault(_named(panel), {})[name] = any(not one.empty for one in several)
+    words = []
+    for panel, run in found.items():
+        if not any(run.values()):
+            words.append(panel)
+        elif missing := [name for name, was in run.items() if not was]:
+            words.append(f"{panel} under {' and '.join(missing)}")
+    return words + [f"protocol {name}" for name in drawn.not_run]
 
 
 def _about_settings(drawn: Drawn) -> list[str]:

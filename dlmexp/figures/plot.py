@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlmexp.config import PARAMETERISATIONS
 from dlmexp.errors import UserError
-from dlmexp.figures.measure import Drawn, measure
+from dlmexp.figures.measure import Drawn, measure, without_empty_columns
 from dlmexp.figures.own import OWN, check_ids, own_datasets, own_drawings, with_commands
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.presets import groups, presets, renamed
@@ -161,6 +161,7 @@ def measured(
         kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
         for drawing in choose(some, ids, request):
             drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
+            drawn = without_empty_columns(drawn)
             if preset is None:
                 whole.append(drawn)
             elif not drawn.empty:

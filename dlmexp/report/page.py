@@ -11,7 +11,7 @@ from PIL import Image
 
 from dlmexp import __version__, catalogue
 from dlmexp.claims import thresholds
-from dlmexp.claims.changes import changes, claim_by_claim, part_changes
+from dlmexp.claims.changes import changes, claim_by_claim, part_changes, without
 from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
 from dlmexp.claims.render import evidence_words, repetitions_words, summaries
 from dlmexp.claims.rules import Verdict
@@ -101,7 +101,7 @@ def page(results: Results, folder: str) -> str:
         folder=folder, version=__version__, overview=overview(results), protocols=list(judged),
         claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
         parts=part_changes(judged),
-        rules=thresholds, evidence=evidence_words, repetitions=repetitions_words,
+        rules=thresholds, without=without, evidence=evidence_words, repetitions=repetitions_words,
         PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
         pictures=drawn, figures=figures, rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
         left_out=max(len(table) - MOST_ROWS, 0),

@@ -9,7 +9,7 @@ import yaml
 
 from dlmexp.claims.changes import claim_by_claim, part_changes, protocol_changes
 from dlmexp.claims.judge import claims, judge, judge_protocols
-from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words
+from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words, verdict_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.config import PARAMETERISATIONS
@@ -154,6 +154,27 @@ def test_parts_are_compared_with_the_q_of_each_protocol(tmp_path: Path) -> None:
     assert f"7. {part}" in lines
     assert f"- 7. {part}" in as_markdown(judged).splitlines()
     assert part_changes({"paper": judged["paper"]}) == []
+
+
+def test_a_verdict_on_fewer_datasets_says_so(tmp_path: Path) -> None:
+    """Verdicts of a claim stand in one row: where one rests on less data than another, its cell names what it lacks."""
+    better = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
+    pol, stand_in = (fits(name, "nll", better | {"fitc": 0.45}) for name in ("pol", "sarcos_test"))
+    parts = {"paper": [*pol, *stand_in, *fits("ringnorm", "nll", better)], "converged": fits("ringnorm", "nll", better)}
+    judged = {
+        name: judge(Results(Store(tmp_path), records, asked(records)), Setting(name)) for name, records in parts.items()
+    }
+    together, whole = claim_by_claim(judged)[20], claim_by_claim(judged)[6]
+    assert verdict_words(together, "paper") == "holds; stand-ins: holds"
+    assert verdict_words(together, "converged") == "holds (without pol)", "of stand-ins it has none"
+    assert verdict_words(whole, "converged") == "holds", "ringnorm is all that the claim was judged on"
+    assert verdict_words(claim_by_claim(judged)[0], "converged") == "not run"
+    assert "| holds; stand-ins: holds | holds (without pol) |" in as_markdown(judged)
+    parts["converged"] = fits("ringnorm", "nll", better | {"elbo": 0.05})
+    judged["converged"] = judge(Results(Store(tmp_path), parts["converged"], asked(parts["converged"])), Setting("c"))
+    (said,) = protocol_changes(claim_by_claim(judged)[20])
+    assert said.startswith("On the paper's data: holds under paper, undecidable (without pol) under converged; ")
+    assert "pol:" not in said, "a dataset that one protocol lacks is no difference"
 
 
 def test_a_verdict_may_change_with_q_alone(tmp_path: Path) -> None:

@@ -52,3 +52,24 @@ def test_what_panels_have_in_common_is_said_once(tmp_path: Path) -> None:
     two_panels_each = replace(drawn, drawing=twice, series=drawn.series * 2)
     for one in (drawn, two_panels_each):
         assert "Protocols side by side: paper; released with M=9." in notes_below(one)
+
+
+def test_a_protocol_has_a_column_where_something_was_run(tmp_path: Path) -> None:
+    """What is not run is named below: with its protocol where others have it."""
+    for protocol, datasets in (
+        ("paper", ("banana", "ringnorm")),
+        ("released", ("banana",)),
+        ("converged", ("thyroid",)),
+    ):
+        for dataset in datasets:
+            made(tmp_path, protocol, [500], 0.1, dataset, "unwhitened" if protocol == "released" else "whitened")
+    both = Request(by={"dataset": ["banana", "ringnorm"]}, compare_protocols=True)
+    (drawn,) = measured([load(tmp_path)], ["class-log"], both)
+    assert drawn.drawing.protocols == ("paper", "released") * 2
+    assert len(drawn.series) == len(drawn.commands) == len(drawn.drawing.panels) == 4
+    assert "Not run: ringnorm under released, protocol converged." in notes_below(drawn)
+    assert {gap.dataset for gap in drawn.gaps if gap.what == "nothing run"} == {
+        "ringnorm [released]", "banana [converged]", "ringnorm [converged]"
+    }  # fmt: skip
+    (drawn,) = measured([load(tmp_path)], ["class-log"], replace(both, by={"dataset": ["ringnorm"]}))
+    assert drawn.drawing.protocols == ("paper", "released", "converged"), "one column alone would stand beside nothing"
