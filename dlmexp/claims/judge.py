@@ -1,6 +1,6 @@
 """All claims held against one results folder, under every protocol that was run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dlmexp import catalogue
 from dlmexp.claims.finding import CLAIMS, Claim, Finding
@@ -27,6 +27,7 @@ class Judgement:
     options: Options
     results: Results  # ... that it was judged by, and their setting
     setting: Setting = PLAIN
+    other_q: list[Finding] = field(default_factory=list)  # run with a parameterisation of q that is not the protocol's
 
     def on(self, basis: str) -> Verdict:
         """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
@@ -195,14 +196,16 @@ def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judge
     """A dataset that has one parameterisation of q, as all of regression has, counts under either."""
     found = list(claim.judge(results))
     options = _options(found, setting.protocol)
-    findings = [one for one in found if not one.parameterisation or one.parameterisation in options[one.dataset]]
+    own = [not one.parameterisation or one.parameterisation in options[one.dataset] for one in found]
+    findings = [one for one, is_own in zip(found, own, strict=True) if is_own]
+    other_q = [one for one, is_own in zip(found, own, strict=True) if not is_own and one.verdict is not Verdict.NOT_RUN]
     both = any(len(some) > 1 for some in options.values())
     by_basis = {}
     for basis in (PAPER, STAND_IN):
         here = [one for one in _on(findings, basis) if not one.ours]
         under = {how: _under(how, here, options) for how in PARAMETERISATIONS} if both else {ONE_Q: here}
         by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
-    return Judgement(claim, findings, by_basis, options, results, setting)
+    return Judgement(claim, findings, by_basis, options, results, setting, other_q)
 
 
 def _options(findings: list[Finding], protocol: str) -> Options:

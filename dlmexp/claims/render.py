@@ -34,6 +34,7 @@ from dlmexp.claims.changes import (
 from dlmexp.claims.finding import Finding
 from dlmexp.claims.judge import NO_DATA, ONE_Q, PAPER, STAND_IN, Judgement
 from dlmexp.claims.rules import Verdict
+from dlmexp.config import PARAMETERISATIONS
 
 WORDS = {
     Verdict.HOLDS: "hold", Verdict.FAILS: "fail", Verdict.MIXED: "mixed", Verdict.UNDECIDED: "undecided",
@@ -76,13 +77,21 @@ def summary_words(judgements: list[Judgement]) -> str:
 
 
 def summaries(judged: Judged) -> list[str]:
-    """The same for each protocol, and which claims were judged on some of the paper's data, not on all."""
+    """The same for each protocol; which claims were judged on some of the paper's data, not on all; and what was run
+    with a parameterisation of q that is not the protocol's."""
     said = []
     for name, judgements in judged.items():
         part = [str(one.claim.number) for one in judgements if one.on(PAPER) is not Verdict.NOT_RUN and one.missing]
         of_these = f" On a part of the paper's data: {', '.join(part)}." if part else ""
-        said.append(f"Protocol {name}: {summary_words(judgements)}.{of_these}")
+        said.append(f"Protocol {name}: {summary_words(judgements)}.{of_these}{_other_q(judgements)}")
     return said
+
+
+def _other_q(judgements: list[Judgement]) -> str:
+    found = {(str(one.parameterisation), str(one.dataset)) for under in judgements for one in under.other_q}
+    by_q = {how: sorted(dataset for q, dataset in found if q == how) for how in PARAMETERISATIONS}
+    parts = [f"{', '.join(names)} with q {how}" for how, names in by_q.items() if names]
+    return f" Run and not judged, for this q is not the protocol's: {'; '.join(parts)}." if parts else ""
 
 
 def as_text(judged: Judged, details: bool = False) -> str:

@@ -9,7 +9,7 @@ import yaml
 
 from dlmexp.claims.changes import claim_by_claim, part_changes, protocol_changes
 from dlmexp.claims.judge import claims, judge, judge_protocols
-from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summary_words, verdict_words
+from dlmexp.claims.render import as_json, as_markdown, as_table, as_text, summaries, summary_words, verdict_words
 from dlmexp.claims.rules import Verdict
 from dlmexp.cli import claims as command
 from dlmexp.config import PARAMETERISATIONS
@@ -175,6 +175,19 @@ def test_a_verdict_on_fewer_datasets_says_so(tmp_path: Path) -> None:
     (said,) = protocol_changes(claim_by_claim(judged)[20])
     assert said.startswith("On the paper's data: holds under paper, undecidable (without pol) under converged; ")
     assert "pol:" not in said, "a dataset that one protocol lacks is no difference"
+
+
+def test_what_was_run_with_another_q_is_named(tmp_path: Path) -> None:
+    better = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
+    other = [
+        record for name in ("ringnorm", "banana") for record in fits(name, "nll", better, parameterisation="whitened")
+    ]
+    records = [*other, *fits("ringnorm", "nll", better, parameterisation="unwhitened")]
+    said = "Run and not judged, for this q is not the protocol's: banana, ringnorm with q whitened."
+    for name, expected in (("released", True), ("paper", False)):
+        judged = judge(Results(Store(tmp_path), records, asked(records)), Setting(name))
+        (summary,) = summaries({name: judged})
+        assert (said in summary) == expected, "paper has both"
 
 
 def test_a_verdict_may_change_with_q_alone(tmp_path: Path) -> None:
