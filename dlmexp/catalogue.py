@@ -184,8 +184,8 @@ def beta_rule_of(group: str) -> str:
 
 def own_training(experiment: str, protocol: str = "paper") -> dict[str, dict[str, Any]]:
     """What an experiment changes in its protocol's training: kind of data -> setting -> value. Its limit of iterations
-    gives way where it leaves no room for a decay of the protocol that it keeps: the protocol's stopping rule would never
-    apply. What a preset says holds."""
+    gives way where it leaves no room for a decay of the protocol that it keeps: the stopping rule would never apply.
+    What a preset says holds."""
     smaller = _preset_values(protocol, "training")
     found = {
         kind: {name: value for name, value in values.items() if name not in smaller.get(kind, {})}
