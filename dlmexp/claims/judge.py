@@ -51,13 +51,11 @@ class Judgement:
     @property
     def data(self) -> list[str]:
         """What it was judged on, stand-ins labelled as such."""
-        names = dict.fromkeys(found.dataset for found in self.judged if found.dataset and not found.ours)
-        return [catalogue.labelled(name) for name in names]
+        return [catalogue.labelled(name) for name in _datasets(self.judged)]
 
     def datasets(self, basis: str) -> list[str]:
         """Those of the paper, or the stand-ins, that it was judged on."""
-        on = _on(self.judged, basis)
-        return list(dict.fromkeys(found.dataset for found in on if found.dataset and not found.ours))
+        return _datasets(_on(self.judged, basis))
 
     @property
     def repetitions(self) -> tuple[int, int]:
@@ -117,6 +115,10 @@ class Judgement:
 
 def _on(findings: list[Finding], basis: str) -> list[Finding]:
     return [found for found in findings if (found.stands_for is not None) == (basis == STAND_IN)]
+
+
+def _datasets(findings: list[Finding]) -> list[str]:
+    return list(dict.fromkeys(found.dataset for found in findings if found.dataset and not found.ours))
 
 
 def _differing(findings: list[Finding]) -> list[str]:
@@ -196,9 +198,12 @@ def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judge
     """A dataset that has one parameterisation of q, as all of regression has, counts under either."""
     found = list(claim.judge(results))
     options = _options(found, setting.protocol)
-    own = [not one.parameterisation or one.parameterisation in options[one.dataset] for one in found]
-    findings = [one for one, is_own in zip(found, own, strict=True) if is_own]
-    other_q = [one for one, is_own in zip(found, own, strict=True) if not is_own and one.verdict is not Verdict.NOT_RUN]
+    findings, other_q = [], []
+    for one in found:
+        if not one.parameterisation or one.parameterisation in options[one.dataset]:
+            findings.append(one)
+        elif one.verdict is not Verdict.NOT_RUN:
+            other_q.append(one)
     both = any(len(some) > 1 for some in options.values())
     by_basis = {}
     for basis in (PAPER, STAND_IN):
