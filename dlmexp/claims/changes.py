@@ -1,6 +1,7 @@
 """What depends on the protocol: verdicts, and the parts behind them."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from dlmexp.claims.judge import PAPER, STAND_IN, Judgement
 from dlmexp.claims.rules import Verdict, combine
@@ -9,6 +10,15 @@ from dlmexp.console import counted
 Judged = dict[str, list[Judgement]]  # protocol -> every claim
 Part = tuple[str, str, str | None]  # dataset, sentence, parameterisation of q (None: each protocol's own)
 
+
+class Said(NamedTuple):
+    """What a protocol says about a part, and at how many sizes."""
+
+    verdict: Verdict
+    sizes: int
+
+
+ByProtocol = dict[str, Said]
 MOST_PARTS = 6  # in one sentence
 
 
@@ -21,17 +31,27 @@ def number_of(under: dict[str, Judgement]) -> int:
     return next(iter(under.values())).claim.number
 
 
-def without(under: dict[str, Judgement], name: str, basis: str) -> list[str]:
-    """The datasets that a claim is judged on under other protocols and not under this one, where it has any."""
-    here = under[name].datasets(basis)
-    others = dict.fromkeys(dataset for one in under.values() for dataset in one.datasets(basis))
-    return [dataset for dataset in others if dataset not in here] if here else []
+def without(under: dict[str, Judgement], name: str, basis: str) -> str:
+    """What a claim is judged on under other protocols and not under this one: `pol`, or `cadata at n = 13829` where the
+    dataset was run at other sizes. '' where nothing is lacking, or all."""
+    here = under[name].sizes(basis)
+    anywhere: dict[str, set[int]] = {}
+    for one in under.values():
+        for dataset, sizes in one.sizes(basis).items():
+            anywhere.setdefault(dataset, set()).update(sizes)
+    datasets = [dataset for dataset in anywhere if here and dataset not in here]
+    at_sizes = [
+        f"{dataset} at n = {', '.join(map(str, sorted(lacking)))}"
+        for dataset, sizes in here.items()
+        if (lacking := anywhere[dataset] - sizes)
+    ]
+    return "; ".join(filter(None, [", ".join(datasets), *at_sizes]))
 
 
 def verdict_on(under: dict[str, Judgement], name: str, basis: str) -> str:
     """`holds`, or `holds (without pol)` where other protocols have more data."""
     lacking = without(under, name, basis)
-    return str(under[name].on(basis)) + (f" (without {', '.join(lacking)})" if lacking else "")
+    return str(under[name].on(basis)) + (f" (without {lacking})" if lacking else "")
 
 
 def changes(judged: Judged) -> list[str]:
@@ -52,7 +72,7 @@ def protocol_changes(under: dict[str, Judgement]) -> list[str]:
         run = {name: one for name, one in under.items() if one.on(basis) is not Verdict.NOT_RUN}
         if len({one.on(basis) for one in run.values()}) > 1:
             each = ", ".join(f"{verdict_on(under, name, basis)} under {name}" for name in run)
-            parts = [_words(part, found) for part, found in _compared(run, basis) if len({*found.values()}) > 1]
+            parts = [_words(part, found) for part, found in _compared(run, basis) if _differs(found)]
             more = f"; and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else ""
             listed = f"they differ in: {'; '.join(parts[:MOST_PARTS])}{more}"
             said.append(f"On {basis}: {each}; {listed if parts else 'with the same q no part differs'}.")
@@ -68,7 +88,7 @@ def part_changes(judged: Judged) -> list[str]:
         for basis in (PAPER, STAND_IN):
             for part, run in _compared(under, basis):
                 total += len(run) > 1
-                if len({*run.values()}) > 1:
+                if _differs(run):
                     parts.append(_words(part, run))
         differing += len(parts)
         lines += [f"{number_of(under)}. {'; '.join(parts)}."] if parts else []
@@ -77,28 +97,41 @@ def part_changes(judged: Judged) -> list[str]:
     return [said, *lines] if total else []
 
 
-def _compared(under: dict[str, Judgement], basis: str) -> Iterator[tuple[Part, dict[str, Verdict]]]:
+def _compared(under: dict[str, Judgement], basis: str) -> Iterator[tuple[Part, ByProtocol]]:
     """The parts of a claim, each with its verdict under every protocol that was run: with the same q, where two
     protocols share one; else with all that each of them has."""
-    parts: dict[tuple[str, str], dict[str | None, dict[str, Verdict]]] = {}
+    parts: dict[tuple[str, str], dict[str | None, ByProtocol]] = {}
     for name, one in under.items():
         for found in one.judged:
             if found.dataset and (found.stands_for is not None) == (basis == STAND_IN) and not found.ours:
                 by_q = parts.setdefault((found.dataset, found.about), {})
-                by_q.setdefault(found.parameterisation, {})[name] = found.verdict
+                by_q.setdefault(found.parameterisation, {})[name] = Said(found.verdict, len(found.run_at))
     for (dataset, about), by_q in parts.items():
         shared = {how: run for how, run in by_q.items() if len(run) > 1}
         if not shared:
-            yield (dataset, about, None), {name: combine(own) for name in under if (own := _of(name, by_q))}
+            yield (dataset, about, None), {name: _together(own) for name in under if (own := _of(name, by_q))}
         for how, run in shared.items():
             yield (dataset, about, how), run
 
 
-def _of(name: str, by_q: dict[str | None, dict[str, Verdict]]) -> list[Verdict]:
+def _of(name: str, by_q: dict[str | None, ByProtocol]) -> list[Said]:
     return [run[name] for run in by_q.values() if name in run]
 
 
-def _words(part: Part, verdicts: dict[str, Verdict]) -> str:
+def _together(several: list[Said]) -> Said:
+    return Said(combine(one.verdict for one in several), max(one.sizes for one in several))
+
+
+def _differs(run: ByProtocol) -> bool:
+    return len({said.verdict for said in run.values()}) > 1
+
+
+def _words(part: Part, run: ByProtocol) -> str:
+    """With the numbers of sizes, where the protocols were not run at equally many."""
     dataset, about, how = part
-    each = ", ".join(f"{name} {verdict}" for name, verdict in verdicts.items())
-    return f"{dataset}{f', q {how}' if how else ''}: {about} ({each})"
+    equally = len({said.sizes for said in run.values()}) == 1
+    each = [
+        f"{name} {said.verdict}" + ("" if equally else f" at {counted(said.sizes, 'size')}")
+        for name, said in run.items()
+    ]
+    return f"{dataset}{f', q {how}' if how else ''}: {about} ({', '.join(each)})"

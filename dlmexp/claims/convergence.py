@@ -38,6 +38,7 @@ def converged_share(results: Results) -> Iterator[Finding]:
         yield Finding(
             about, almost_all(converged, len(records)), dataset, how, words=words,
             figures={"converged": converged, "runs": len(records)},
+            counted_at=frozenset(record.cell.n for record in records),
             repetitions=len({record.cell.seed for record in records}), commands=made_by(records),
         )  # fmt: skip
 

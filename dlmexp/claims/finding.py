@@ -34,6 +34,7 @@ class Finding:
     figures: dict[str, float] = field(default_factory=dict)
     words: str = ""
     sizes: Sizes | None = None  # what each size says, where the verdict is made by size
+    counted_at: frozenset[int] = frozenset()  # the sizes whose fits were counted, where none were compared
     repetitions: int = 0
     commands: list[str] = field(default_factory=list)
     ours: bool = False  # a statement of ours beside the paper's: told, but not part of the claim's verdict
@@ -41,6 +42,11 @@ class Finding:
     @property
     def stands_for(self) -> str | None:
         return catalogue.stands_for(self.dataset) if self.dataset else None
+
+    @property
+    def run_at(self) -> frozenset[int]:
+        """The sizes that it rests on."""
+        return self.counted_at | {one.n for one in self.measured if one.n is not None}
 
 
 @dataclass(frozen=True)

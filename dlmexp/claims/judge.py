@@ -53,9 +53,13 @@ class Judgement:
         """What it was judged on, stand-ins labelled as such."""
         return [catalogue.labelled(name) for name in _datasets(self.judged)]
 
-    def datasets(self, basis: str) -> list[str]:
-        """Those of the paper, or the stand-ins, that it was judged on."""
-        return _datasets(_on(self.judged, basis))
+    def sizes(self, basis: str) -> dict[str, frozenset[int]]:
+        """The datasets of the paper, or the stand-ins, that it was judged on, each with its sizes."""
+        here = _on(self.judged, basis)
+        return {
+            name: frozenset().union(*(found.run_at for found in here if found.dataset == name and not found.ours))
+            for name in _datasets(here)
+        }
 
     @property
     def repetitions(self) -> tuple[int, int]:

@@ -34,20 +34,21 @@ def small_betas(results: Results) -> Iterator[Finding]:
     for place in places(results, *DATASETS):
         sampled = {"estimator": "bmc", "samples": 10} if results.tasks.get(place) == "count" else {}
         for how in parameterisations(results, place):
-            said, records, below, cases, repetitions = [], [], 0, 0, set()
+            said, records, below, cases, repetitions, sizes = [], [], 0, 0, set(), set()
             for method in ("beta_elbo", *DLM):
                 line = sampled if method in DLM else {}
                 evidence = selected(results, place, method, "nll", how, **line, value=_beta)
                 medians = _medians(evidence.values)
-                under = sum(median < 1 for median, _ in medians)
+                under = sum(median < 1 for median, _ in medians.values())
                 cases, below = cases + len(medians), below + under
-                repetitions |= {count for _, count in medians}
+                repetitions |= {count for _, count in medians.values()}
+                sizes |= {*medians}
                 records += evidence.records
                 said.append(f"{style.of_method(method).label} at {under} of {counted(len(medians), 'size')}")
             yield Finding(
                 "for most methods and sizes a β < 1 is selected", most(below, cases), place, how,
                 figures={"below": below, "cases": cases} if cases else {},
-                words=f"median selected β < 1: {', '.join(said)}" if cases else "",
+                words=f"median selected β < 1: {', '.join(said)}" if cases else "", counted_at=frozenset(sizes),
                 repetitions=min(repetitions, default=0), commands=made_by(records),
             )  # fmt: skip
 
@@ -56,10 +57,11 @@ def _beta(record: Record) -> float:
     return np.nan if record.cell.beta is None else record.cell.beta
 
 
-def _medians(betas: dict[tuple[int, int], float]) -> list[tuple[float, int]]:
-    """Per size with repetitions enough: the median selected beta, and of how many."""
+def _medians(betas: dict[tuple[int, int], float]) -> dict[int, tuple[float, int]]:
+    """Size -> the median selected beta, and of how many, where there are repetitions enough."""
     sizes = {n: [beta for (size, _), beta in betas.items() if size == n] for n, _ in sorted(betas)}
-    return [(float(np.median(several)), len(several)) for several in sizes.values() if len(several) >= MIN_REPETITIONS]
+    enough = {n: several for n, several in sizes.items() if len(several) >= MIN_REPETITIONS}
+    return {n: (float(np.median(several)), len(several)) for n, several in enough.items()}
 
 
 def most_datasets(findings: list[Finding]) -> Verdict:

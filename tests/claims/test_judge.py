@@ -177,6 +177,25 @@ def test_a_verdict_on_fewer_datasets_says_so(tmp_path: Path) -> None:
     assert "pol:" not in said, "a dataset that one protocol lacks is no difference"
 
 
+def test_a_verdict_on_fewer_sizes_says_so(tmp_path: Path) -> None:
+    """Claims that compare (21), that count fits (18) and that count selected betas (20); and the parts that differ."""
+    better = {"elbo": 0.5, "beta_elbo": 0.45, "fitc": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
+    worse = better | {"elbo": 0.01}
+    small, middle = (fits("pol", "nll", better, n=n) for n in (100, 200))
+    parts = {"paper": [*small, *middle, *fits("pol", "nll", worse, n=400)], "converged": small}
+    judged = {
+        name: judge(Results(Store(tmp_path), records, asked(records)), Setting(name)) for name, records in parts.items()
+    }
+    by_number = dict(enumerate(claim_by_claim(judged), 1))
+    lacks = "(without pol at n = 200, 400)"
+    for number in (1, 18, 20, 21):
+        assert verdict_words(by_number[number], "converged").endswith(lacks)
+        assert lacks not in verdict_words(by_number[number], "paper")
+    (said,) = protocol_changes(by_number[1])
+    assert said.startswith(f"On the paper's data: mixed under paper, holds {lacks} under converged; ")
+    assert said.endswith("pol: joint DLM has the lowest NLL (paper mixed at 3 sizes, converged holds at 1 size).")
+
+
 def test_what_was_run_with_another_q_is_named(tmp_path: Path) -> None:
     better = {"elbo": 0.5, "beta_elbo": 0.45, "joint_log_dlm": 0.1, "fixed_log_dlm": 0.2}
     other = [
