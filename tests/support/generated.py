@@ -49,7 +49,7 @@ def with_generated_parts(text: str) -> str:
 
 def paragraphs(text: str) -> Iterator[str]:
     """Paragraphs, items of lists and rows of tables; commands, generated and measured parts left out."""
-    prose = re.sub(r"<[^>]*>|`[^`]*`|\]\([^)]*\)", " ", MEASURED.sub("", PART.sub("", text)))
+    prose = re.sub(r"<[!/a-z][^>]*>|`[^`]*`|\]\([^)]*\)", " ", MEASURED.sub("", PART.sub("", text)))
     for block in re.split(r"\n\s*\n|\n(?=- |\|)", prose):
         if not block.startswith("    "):
             yield " ".join(block.split())
