@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.textpath import TextPath
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, style
@@ -24,6 +26,7 @@ PANEL_HEIGHT = 1.55  # inches
 DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
 EFFECTS_HEIGHT = 2.7
 MOST_BLANK = 4  # panels in a row, where they have nothing to show but the command that computes them
+TITLE_GAP = 0.04  # inches between a title and the edge of the figure
 HEADINGS = {"regression": "Regression", "binary": "Binary", "count": "Counts"}
 NOT_RUN = "#cccccc"  # legend entries without any records
 
@@ -49,6 +52,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     effects = any(panel.kind == "effects" for panel in drawn.drawing.panels)
     # By row: the panels, and the axes below them; effects by their task.
     drawn_axes: dict[tuple[int | str, int], list[Any]] = {}
+    sizes: dict[int, list[Any]] = {}  # by row, those with sizes below them
     for place, index in enumerate(panels):
         row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
@@ -57,9 +61,16 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
             for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
                 together = drawn.drawing.panels[index].experiment if effects else row
                 drawn_axes.setdefault((together, below), []).append(one)
+            if drawn.drawing.panels[index].kind == "sizes":
+                sizes.setdefault(row, []).append(ax)
     if drawn.drawing.protocols or effects:
         for together in drawn_axes.values():
             _same_limits(together, effects)
+    if drawn.drawing.protocols:
+        for several in sizes.values():
+            low, high = zip(*(ax.get_xlim() for ax in several), strict=True)
+            for ax in several:
+                ax.set_xlim(min(low), max(high))
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -73,7 +84,22 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
     canvas.set_layout_engine("none")
+    _fit_titles(canvas)
     return canvas
+
+
+def _fit_titles(canvas: Canvas) -> None:
+    """A title that would leave the figure is set smaller: the layout makes no room for titles."""
+    for ax in canvas.axes:
+        for text in ax.get_children():
+            if isinstance(text, Text) and text.get_text() and text.get_text() == ax.get_title(loc="left"):
+                # By its outline: pixels of a low resolution are too coarse to measure letters with.
+                outlines = [
+                    TextPath((0, 0), line, prop=text.get_fontproperties()) for line in text.get_text().split("\n")
+                ]
+                width = max(float(outline.get_extents().x1) for outline in outlines) / 72
+                room = (1 - ax.get_position().x0) * canvas.get_figwidth() - TITLE_GAP
+                text.set_fontsize(float(text.get_fontsize()) * min(1.0, room / width))
 
 
 def _row_height(drawn: Drawn, columns: int) -> float:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 
 from dlmexp.claims.evidence import selected
 from dlmexp.claims.judge import by_setting
@@ -39,8 +41,8 @@ SECOND = "experiment=default method=[elbo] training.binary.lr=0.01 training.bina
 
 @cache
 def planned(words: str) -> list[Candidates]:
-    """What `dlmexp run` would ask for, at a single size."""
-    cfg = compose([*words.split(), "sizes=[100]"])
+    """What `dlmexp run` would ask for, at a single size unless others are named."""
+    cfg = compose(["sizes=[100]", *words.split()])
     X, y = np.zeros((600, 2)), np.zeros(600)
     return list(grid.candidates(cfg, cfg.dataset["ringnorm_drawn"], Dataset("ringnorm_drawn", "binary", X, y, "sum")))
 
@@ -164,6 +166,33 @@ def test_protocols_side_by_side(tmp_path: Path) -> None:
     assert left.get_ylim() == right.get_ylim()
     (low, high), points = left.get_ylim(), drawn.numbers["mean"]
     assert min(points.min() - low, high - points.max()) > 0.05 * (high - low), "markers at the edge are not cut"
+
+
+def test_side_by_side_a_size_is_at_one_place(tmp_path: Path) -> None:
+    """Where a protocol was run at fewer sizes, its lines are not stretched to the width of the others."""
+    for protocol, sizes in (("paper", "[20,40,80]"), ("released", "[20,40]")):
+        record_all(tmp_path, f"{FIRST} sizes={sizes} protocol={protocol}", **dict.fromkeys(FOUR, 0.1))
+    (drawn,) = measured([load(tmp_path)], ["default"], Request(compare_protocols=True))
+    with style.use():
+        left, right = (ax for ax in render(drawn).axes if ax.get_title(loc="left"))
+    assert left.get_xlim() == right.get_xlim()
+    assert left.get_xlim()[0] < 20 < 80 < left.get_xlim()[1]
+
+
+def test_a_long_title_stays_inside_the_figure(tmp_path: Path) -> None:
+    for protocol in ("paper", "released", "converged"):
+        record_all(tmp_path, f"{FIRST} protocol={protocol}", **dict.fromkeys(FOUR, 0.1))
+    (drawn,) = measured([load(tmp_path)], ["default"], Request(compare_protocols=True))
+    *others, last = drawn.drawing.panels
+    long = replace(last, title="a title that is far too long for its panel")
+    drawn = replace(drawn, drawing=replace(drawn.drawing, panels=(*others, long)))
+    with style.use():
+        canvas = render(drawn)
+        canvas.draw_without_rendering()
+        titles = [text for text in canvas.findobj(Text) if isinstance(text, Text) and long.dataset in text.get_text()]
+        ends = [text.get_window_extent().x1 for text in titles if text.get_text().startswith(long.dataset)]
+    assert len(ends) == 3
+    assert max(ends) < canvas.bbox.x1
 
 
 def test_a_folder_of_another_protocol_alone_is_drawn_and_says_so(tmp_path: Path) -> None:
