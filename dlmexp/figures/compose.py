@@ -91,12 +91,11 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
 def _fit_titles(canvas: Canvas) -> None:
     """A title that would leave the figure is set smaller: the layout makes no room for titles."""
     for ax in canvas.axes:
-        for text in ax.get_children():
-            if isinstance(text, Text) and text.get_text() and text.get_text() == ax.get_title(loc="left"):
+        lines = [line for line in ax.get_title(loc="left").split("\n") if line]
+        for text in ax.get_children() if lines else ():
+            if isinstance(text, Text) and text.get_text() == ax.get_title(loc="left"):
                 # By its outline: pixels of a low resolution are too coarse to measure letters with.
-                outlines = [
-                    TextPath((0, 0), line, prop=text.get_fontproperties()) for line in text.get_text().split("\n")
-                ]
+                outlines = [TextPath((0, 0), line, prop=text.get_fontproperties()) for line in lines]
                 width = max(float(outline.get_extents().x1) for outline in outlines) / 72
                 room = (1 - ax.get_position().x0) * canvas.get_figwidth() - TITLE_GAP
                 text.set_fontsize(float(text.get_fontsize()) * min(1.0, room / width))
@@ -195,9 +194,10 @@ def _legend(drawn: Drawn) -> list[Line2D]:
     if any(panel.kind == "effects" for panel in drawn.drawing.panels):
         return effect_legend()
     run = {entry for entry, several in drawn.by_entry.items() if any(not one.empty for one in several)}
-    lines = dict.fromkeys(line for panel in drawn.drawing.panels for line in panel.lines)
+    panels = [panel for panel, _ in drawn.run]
+    lines = dict.fromkeys(line for panel in panels for line in panel.lines)
     ordered = sorted(lines, key=_in_legend)
-    marked = {line.entry for panel in drawn.drawing.panels if panel.kind != "histogram" for line in panel.lines}
+    marked = {line.entry for panel in panels if panel.kind != "histogram" for line in panel.lines}
     entries: dict[str, Line2D] = {}
     for line in ordered:
         look = style.of_method_by_beta(line.method, line.beta) if line.names == "beta" else line.look

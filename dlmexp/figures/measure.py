@@ -54,10 +54,16 @@ class Drawn:
         return all(one.empty for panel in self.series for one in panel)
 
     @property
+    def run(self) -> list[tuple[Panel, list[Series]]]:
+        """The panels that have records, with their lines; all panels if none has any."""
+        both = list(zip(self.drawing.panels, self.series, strict=True))
+        return [(panel, several) for panel, several in both if not all(one.empty for one in several)] or both
+
+    @property
     def by_entry(self) -> dict[str, list[Series]]:
-        """The lines by their names in the legend."""
+        """The lines of these panels by their names in the legend."""
         found: dict[str, list[Series]] = {}
-        for one in (one for panel in self.series for one in panel):
+        for one in (one for _, several in self.run for one in several):
             found.setdefault(one.line.entry, []).append(one)
         return found
 

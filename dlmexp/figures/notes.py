@@ -20,10 +20,9 @@ ERRORS = {"std": "standard deviation", "sem": "standard error"}
 
 def _about_histograms(drawn: Drawn) -> list[str]:
     """What the histograms of gradient draws are made of, and their lines."""
-    both = zip(drawn.drawing.panels, drawn.series, strict=True)
     shown = {
         panel.metric: [one for one in several if one.draws is not None]
-        for panel, several in both
+        for panel, several in drawn.run
         if panel.kind == "histogram" and any(one.draws is not None for one in several)
     }
     points = [one.points.iloc[0] for several in shown.values() for one in several]
@@ -51,7 +50,7 @@ def _kind(panel: Panel) -> str:
 def _repetitions(drawn: Drawn) -> str:
     """`5`; `5 (regression, flights) or 20 (binary, counts)` where tasks differ; `3 to 5` where one has several."""
     found: dict[str, set[int]] = {}
-    for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
+    for panel, several in drawn.run:
         name = {"regression": "regression", "binary": "binary", "count": "counts"}.get(_kind(panel), panel.dataset)
         for one in several if panel.kind != "histogram" else ():
             found.setdefault(name, set()).update(int(count) for count in one.points["repetitions"] if count > 0)
@@ -65,7 +64,7 @@ def _repetitions(drawn: Drawn) -> str:
 def _about_rates(drawn: Drawn) -> list[str]:
     """The learning rates of curves, where estimators in one panel have different ones."""
     notes: dict[str, None] = {}
-    for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True):
+    for panel, several in drawn.run:
         rates: dict[float, dict[str, None]] = {}
         for one in several if panel.kind == "curve" else ():
             if one.setting is not None and not one.empty:
@@ -91,7 +90,7 @@ def _about_effects(drawn: Drawn) -> list[str]:
     ]
     shown = [
         (_kind(panel), one.setting)
-        for panel, several in zip(drawn.drawing.panels, drawn.series, strict=True)
+        for panel, several in drawn.run
         for one in several
         if not one.empty and one.setting is not None
     ]
@@ -123,7 +122,9 @@ def notes_below(drawn: Drawn) -> list[str]:
     notes = [drawn.drawing.figure.caption]
     if drawn.drawing.only:
         notes.append(f"Only records with {', '.join(drawn.drawing.only)}.")
-    kinds = {panel.kind for panel in drawn.drawing.panels}
+    both = drawn.run
+    shown = [panel for panel, _ in both]
+    kinds = {panel.kind for panel in shown}
     counts = sorted({int(c) for one in points for c in one.points["repetitions"] if c > 0})
     if kinds == {"histogram"}:
         pass
@@ -139,7 +140,6 @@ def notes_below(drawn: Drawn) -> list[str]:
             f"{what} over {_repetitions(drawn)} repetitions"
             + (" (no bar where there is one)." if counts[0] == 1 else ".")
         )
-    both = list(zip(drawn.drawing.panels, drawn.series, strict=True))
     if any(panel.has_differences and any("minus_elbo" in one.points for one in several) for panel, several in both):
         notes.append("Below an NLL: minus the ELBO of the same repetition, with the 95 % interval of the mean.")
     notes += _about_histograms(drawn) if "histogram" in kinds else []
@@ -149,13 +149,12 @@ def notes_below(drawn: Drawn) -> list[str]:
         notes.append("k/m beside a point or line: k of m repetitions gave a finite result and are averaged.")
     if kinds != {"effects"} and any(all(one.empty for one in several) for several in drawn.by_entry.values()):
         notes.append("Grey in the legend: not run.")
-    if any(panel.height for panel in drawn.drawing.panels):
+    if any(panel.height for panel in shown):
         notes.append(
             "Learning curves may leave the frame where they start, and in spikes; triangle: one ends above it."
         )
     elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
-    shown = [panel for panel, several in both if not all(one.empty for one in several)]
     by_epoch = {panel.dataset for panel in shown if panel.kind == "curve" and panel.x == "epochs"}
     notes += [
         f"{name}: as many steps as {of}'s {AIRLINE_EPOCHS} epochs."
@@ -185,7 +184,9 @@ def notes_below(drawn: Drawn) -> list[str]:
         if any((one.points["x"] == 0).any() for panel, several in both if panel.kind == "betas" for one in several):
             notes.append("The point apart on the left: β = 0.")
     notes += [
-        f"{name} stands in for the paper's {catalogue.family(of)}." for name, of in drawn.drawing.stand_ins.items()
+        f"{name} stands in for the paper's {catalogue.family(of)}."
+        for name, of in drawn.drawing.stand_ins.items()
+        if name in {panel.dataset for panel in shown}
     ]
     if absent := _absent(drawn):
         notes.append(f"Not run: {', '.join(absent)}.")
@@ -217,8 +218,7 @@ def _about_settings(drawn: Drawn) -> list[str]:
     notes, said = [], drawn.settings
     if not said and not drawn.drawing.protocols and any(one.setting for panel in drawn.series for one in panel):
         notes.append(f"Protocol: {PAPER}.")
-    both = zip(drawn.drawing.panels, drawn.series, strict=True)
-    shown = {panel.dataset for panel, several in both if not all(one.empty for one in several)}
+    shown = {panel.dataset for panel, _ in drawn.run}
     if drawn.drawing.protocols:
         notes.append(f"Protocols side by side: {'; '.join(_side_by_side(drawn))}.")
     elif len(set(said.values())) == 1 and len(said) == len(shown):

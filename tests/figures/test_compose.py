@@ -145,6 +145,15 @@ def test_panels_without_records_are_left_out_and_named(results) -> None:
     assert "Not run: banana, thyroid, twonorm." in notes(canvas)
 
 
+def test_what_no_panel_shows_is_not_explained(results) -> None:
+    """Of figure 1, ringnorm alone: no betas, learning curves or sampled gradients in the legend and below."""
+    canvas, _ = drawn(results(*sweep("ringnorm", FOUR, [100, 200], range(3), 2)), "selection")
+    assert [text.get_text() for text, _ in _legend(canvas)] == ["ELBO", "β-ELBO", "joint DLM", "fixed DLM"]
+    for word in ("Circles", "learning curve may leave", "stands in", "Grey in the legend"):
+        assert word not in notes(canvas)
+    assert "Not run: " in notes(canvas)
+
+
 def test_repetitions_are_said_by_task_where_they_differ(results) -> None:
     made = [*sweep("sarcos", ("elbo",), [149], range(2), 1), *sweep("ringnorm", ("elbo",), [100], range(3), 1)]
     canvas, _ = drawn(results(*made), "selection")
