@@ -34,10 +34,10 @@ def number_of(under: dict[str, Judgement]) -> int:
 def without(under: dict[str, Judgement], name: str, basis: str) -> str:
     """What a claim is judged on under other protocols and not under this one: `pol`, or `cadata at n = 13829` where the
     dataset was run at other sizes. '' where nothing is lacking, or all."""
-    here = under[name].sizes(basis)
+    here = under[name].run_at(basis)
     anywhere: dict[str, set[int]] = {}
     for one in under.values():
-        for dataset, sizes in one.sizes(basis).items():
+        for dataset, sizes in one.run_at(basis).items():
             anywhere.setdefault(dataset, set()).update(sizes)
     datasets = [dataset for dataset in anywhere if here and dataset not in here]
     at_sizes = [

@@ -53,7 +53,7 @@ class Judgement:
         """What it was judged on, stand-ins labelled as such."""
         return [catalogue.labelled(name) for name in _datasets(self.judged)]
 
-    def sizes(self, basis: str) -> dict[str, frozenset[int]]:
+    def run_at(self, basis: str) -> dict[str, frozenset[int]]:
         """The datasets of the paper, or the stand-ins, that it was judged on, each with its sizes."""
         here = _on(self.judged, basis)
         return {

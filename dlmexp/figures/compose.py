@@ -50,27 +50,20 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
     grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
     effects = any(panel.kind == "effects" for panel in drawn.drawing.panels)
-    # By row: the panels, and the axes below them; effects by their task.
-    drawn_axes: dict[tuple[int | str, int], list[Any]] = {}
-    sizes: dict[int, list[Any]] = {}  # by row, those with sizes below them
+    # By row: the panels of a kind, and the axes below them; effects by their task.
+    drawn_axes: dict[tuple[int | str, str, int], list[Any]] = {}
+    titles: list[Text] = []
     for place, index in enumerate(panels):
         row, column = divmod(place, columns)
         ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
-        _panel(ax, index, drawn, panels)
+        titles.append(_panel(ax, index, drawn, panels))
         if not _empty(drawn.series[index]):
+            panel = drawn.drawing.panels[index]
             for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
-                together = drawn.drawing.panels[index].experiment if effects else row
-                drawn_axes.setdefault((together, below), []).append(one)
-            if drawn.drawing.panels[index].kind == "sizes":
-                sizes.setdefault(row, []).append(ax)
+                drawn_axes.setdefault((panel.experiment if effects else row, panel.kind, below), []).append(one)
     if drawn.drawing.protocols or effects:
-        for together in drawn_axes.values():
-            _same_limits(together, effects)
-    if drawn.drawing.protocols:
-        for several in sizes.values():
-            low, high = zip(*(ax.get_xlim() for ax in several), strict=True)
-            for ax in several:
-                ax.set_xlim(min(low), max(high))
+        for (_, kind, _), together in drawn_axes.items():
+            _same_limits(together, kind)
     spacing = 0.8 if columns == 1 else 1.4
     box = canvas.legend(
         handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
@@ -84,21 +77,19 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
     canvas.set_layout_engine("none")
-    _fit_titles(canvas)
+    for title in titles:
+        _fit(title, canvas)
     return canvas
 
 
-def _fit_titles(canvas: Canvas) -> None:
+def _fit(title: Text, canvas: Canvas) -> None:
     """A title that would leave the figure is set smaller: the layout makes no room for titles."""
-    for ax in canvas.axes:
-        lines = [line for line in ax.get_title(loc="left").split("\n") if line]
-        for text in ax.get_children() if lines else ():
-            if isinstance(text, Text) and text.get_text() == ax.get_title(loc="left"):
-                # By its outline: pixels of a low resolution are too coarse to measure letters with.
-                outlines = [TextPath((0, 0), line, prop=text.get_fontproperties()) for line in lines]
-                width = max(float(outline.get_extents().x1) for outline in outlines) / 72
-                room = (1 - ax.get_position().x0) * canvas.get_figwidth() - TITLE_GAP
-                text.set_fontsize(float(text.get_fontsize()) * min(1.0, room / width))
+    assert title.axes is not None
+    # By its outline: pixels of a low resolution are too coarse to measure letters with.
+    lines = [TextPath((0, 0), line, prop=title.get_fontproperties()) for line in title.get_text().split("\n") if line]
+    width = max(float(line.get_extents().x1) for line in lines) / 72
+    room = (1 - title.axes.get_position().x0) * canvas.get_figwidth() - TITLE_GAP
+    title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / width))
 
 
 def _row_height(drawn: Drawn, columns: int) -> float:
@@ -120,14 +111,14 @@ def _shown(drawn: Drawn) -> list[int]:
     return [i for row in rows if not all(_empty(drawn.series[i]) for i in row) for i in row] or everything
 
 
-def _same_limits(row: list[Any], across: bool) -> None:
-    """The same limits, so that panels side by side can be compared: heights, or (`across`) those of effects."""
-    if across:
+def _same_limits(row: list[Any], kind: str) -> None:
+    """The same limits, so that panels side by side can be compared: heights and sizes, or those of effects."""
+    if kind in ("effects", "sizes"):
         limits = [ax.get_xlim() for ax in row]
         low, high = min(low for low, _ in limits), max(high for _, high in limits)
         for ax in row:
-            span_effects(ax, low, high)
-    elif len({ax.get_yscale() for ax in row}) == 1:
+            span_effects(ax, low, high) if kind == "effects" else ax.set_xlim(low, high)
+    if kind != "effects" and len({ax.get_yscale() for ax in row}) == 1:
         # On the axis as it is drawn. Where the limits of one panel are the outermost, its margin is small beside the
         # height that they now share, and a marker there would be cut.
         scale = row[0].yaxis.get_transform()
@@ -152,7 +143,8 @@ def _heading(index: int, drawn: Drawn, shown: list[int]) -> str:
     return HEADINGS.get(tasks[place], "") if tasks[place] not in tasks[:place] else ""
 
 
-def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> None:
+def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> Text:
+    """Draws a panel, and returns its title."""
     panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
     at_one_size = panel.kind in ("betas", "reliability", "effects") or (panel.kind == "curve" and not panel.experiment)
     size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
@@ -162,15 +154,16 @@ def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> None:
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of and not protocol else panel.dataset
     about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
     narrow = panel.kind == "effects" and drawing.columns > 4
-    title = _letter(index, drawing, shown) + ("\n" if narrow else ", ").join(text for text in about if text)
-    ax.set_title(f"{_heading(index, drawn, shown)}\n{title}" if narrow else title, loc="left")
+    words = _letter(index, drawing, shown) + ("\n" if narrow else ", ").join(text for text in about if text)
+    title = ax.set_title(f"{_heading(index, drawn, shown)}\n{words}" if narrow else words, loc="left")
     if _empty(series):
         axes.blank(ax, "not run", drawn.commands[index])
-        return
+        return title
     looks = [_look(one, drawn.folders) for one in series]
     axes.draw(ax, panel, series, looks, drawn.error)
     if panel.kind != "effects" and (text := _not_run(series, drawn.folders)):  # their rows say so themselves
         axes.write_beside(ax, text)
+    return title
 
 
 def _not_run(series: list[Series], folders: list[str]) -> str:
