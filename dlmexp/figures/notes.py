@@ -79,6 +79,15 @@ def _about_rates(drawn: Drawn) -> list[str]:
     return list(notes)
 
 
+def _about_ends(drawn: Drawn) -> list[str]:
+    """What it means that curves of one panel end at different iterations."""
+    for panel, several in drawn.run:
+        ends = {one.points["x"].max() for one in several if not one.empty}
+        if panel.kind == "curve" and len(ends) > 1:
+            return ["A curve ends where its last repetition stopped; one that stopped earlier keeps its last value."]
+    return []
+
+
 def _about_effects(drawn: Drawn) -> list[str]:
     """How to read bars and marks, and what else is in the differences between these methods."""
     notes = [
@@ -155,6 +164,7 @@ def notes_below(drawn: Drawn) -> list[str]:
         )
     elif "curve" in kinds:
         notes.append("The first twentieth of a learning curve may leave the frame.")
+    notes += _about_ends(drawn)
     by_epoch = {panel.dataset for panel in shown if panel.kind == "curve" and panel.x == "epochs"}
     notes += [
         f"{name}: as many steps as {of}'s {AIRLINE_EPOCHS} epochs."

@@ -239,6 +239,17 @@ def test_different_learning_rates_and_a_run_that_ends_off_the_frame_are_said(res
     assert mark.get_color() == style.of_estimator("bmc", 1).colour
 
 
+@pytest.mark.parametrize("shorter", [0, 1, 2])
+def test_curves_that_end_earlier_than_others_are_explained(results, shorter: int) -> None:
+    made = [plausible(one) for one in curves("abalone", 2000, range(2))]
+    ups = [arrays for record, arrays in made if record.cell.estimator == "ups"]
+    for arrays in ups[:shorter]:  # of the two repetitions of uPS-1
+        arrays.update({name: arrays[name][:5] for name in ("evaluated_at", "test_nll")})
+    canvas, _ = drawn(results(*made), "count-learning")
+    said = "A curve ends where its last repetition stopped; one that stopped earlier keeps its last value."
+    assert (said in notes(canvas)) == (shorter == 2)
+
+
 def test_histograms_show_shares_of_all_draws(results) -> None:
     cells = [
         method_cell("fixed_log_dlm", "abalone", kind="gradient", n=2000, beta=0.1, estimator="ups", samples=L, seed=s)
