@@ -192,6 +192,6 @@ def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Re
         methods.setdefault(method, set()).add(key)
     parts = [f"{name} {len(keys & limit)} of {len(keys & rule)}" for name, keys in methods.items() if keys & limit]
     return (
-        f"{len(limit)} of {counted(len(rule), 'fit')} stopped at their limit of iterations and had not converged: "
+        f"{len(limit)} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged: "
         f"{', '.join(parts)}; training.max_iterations=N trains longer, as other cells"
     )

@@ -131,11 +131,11 @@ def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys
     assert summary(both, store) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "limit" in line]
     assert line.startswith(
-        "3 of 8 fits stopped at their limit of iterations and had not converged: fixed_log_dlm 3 of 4;"
+        "3 of 8 fits stopped at the limit of iterations and had not converged: fixed_log_dlm 3 of 4;"
     )
     shared = [*both, *(replace_method(some, "beta_elbo") for some in _candidates([*CELLS[:2], *other]))]
     summary(shared, store)
-    assert "3 of 8 fits stopped at their limit" in (out := capsys.readouterr().out)
+    assert "3 of 8 fits stopped at the limit" in (out := capsys.readouterr().out)
     assert "fixed_log_dlm 3 of 4; training" in out, "a fit that methods share is counted once"
     for cell in CELLS:
         store.write(_stopped(cell, True))
