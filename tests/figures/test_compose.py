@@ -239,15 +239,30 @@ def test_different_learning_rates_and_a_run_that_ends_off_the_frame_are_said(res
     assert mark.get_color() == style.of_estimator("bmc", 1).colour
 
 
-@pytest.mark.parametrize("shorter", [0, 1, 2])
-def test_curves_that_end_earlier_than_others_are_explained(results, shorter: int) -> None:
+ENDS = "A curve ends where its last repetition stopped; one that stopped earlier keeps its last value."
+
+
+@pytest.mark.parametrize(
+    ("estimators", "seeds", "said"),
+    [(["ups"], [0], False), (["ups"], [0, 1], True), (["bmc", "ups"], [0, 1], False)],
+    ids=["one of two repetitions", "one of two curves", "a whole panel"],
+)
+def test_a_curve_that_ends_before_others_of_its_panel_is_explained(results, estimators, seeds, said: bool) -> None:
     made = [plausible(one) for one in curves("abalone", 2000, range(2))]
-    ups = [arrays for record, arrays in made if record.cell.estimator == "ups"]
-    for arrays in ups[:shorter]:  # of the two repetitions of uPS-1
-        arrays.update({name: arrays[name][:5] for name in ("evaluated_at", "test_nll")})
+    for record, arrays in made:
+        if record.cell.samples == 1 and record.cell.estimator in estimators and record.cell.seed in seeds:
+            arrays.update({name: arrays[name][:5] for name in ("evaluated_at", "test_nll")})
     canvas, _ = drawn(results(*made), "count-learning")
-    said = "A curve ends where its last repetition stopped; one that stopped earlier keeps its last value."
-    assert (said in notes(canvas)) == (shorter == 2)
+    assert (ENDS in notes(canvas)) == said
+
+
+def test_sizes_of_which_some_are_not_run_are_no_curves(results) -> None:
+    made = [
+        *sweep("ringnorm", ("elbo",), [100, 200], range(2), 1),
+        *sweep("ringnorm", ("beta_elbo",), [100], range(2), 2),
+    ]
+    canvas, _ = drawn(results(*made), "class-log")
+    assert ENDS not in notes(canvas)
 
 
 def test_histograms_show_shares_of_all_draws(results) -> None:
