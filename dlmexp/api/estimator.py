@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dlmexp.catalogue import entries
 from dlmexp.config import BetaConfig
-from dlmexp.data.schema import plain_schema
+from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
@@ -108,7 +108,7 @@ class SparseGP(BaseEstimator):
             train, validation = np.arange(len(y)), validation[:0]
         target = select_target(self.device, "float64")
         cells = [self._cell(beta, len(train), seed) for beta in grid]
-        schema = plain_schema(X.shape[1], self.task)
+        schema = Schema.plain(X.shape[1], self.task)
         try:
             fit = best_fit(cells, self._prepared(X, y, train, validation), schema, target)
         except NothingFitted as error:

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dlmexp.models.choose import chosen, described, load_model
-    from dlmexp.models.tables import check_output, extra_columns, features, open_rows, written
+    from dlmexp.models.tables import check_output, extra_columns, open_rows, written
     from dlmexp.records.results import load
 
     where, words = and_rest(args.where, [args.file] if args.file else [])
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
     with written(args.out) as append, _progress() as show:
         for piece in pieces:
-            append(predictor.predict(features(schema, piece, rows + 1, file)))
+            append(predictor.predict(schema.encode(piece, rows + 1, file)))
             rows += piece.num_rows
             show(rows)
         if not rows:

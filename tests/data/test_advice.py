@@ -4,9 +4,9 @@ import shlex
 
 import numpy as np
 import pytest
+from dlmexp.data.table_columns import refuse_stray_text
 
 from dlmexp.data.advice import setting
-from dlmexp.data.table_columns import refuse_stray_text
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.plan.shorthand import spelled_out

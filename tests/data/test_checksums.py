@@ -3,8 +3,9 @@
 import os
 import subprocess
 
-from dlmexp.data import checksums
 from dlmexp.data.checksums import cached_sha256, git_blob, mismatch, sha256
+
+from dlmexp.data import checksums
 from dlmexp.data.spec import FileSpec
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

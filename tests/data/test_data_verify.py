@@ -4,12 +4,12 @@ import os
 
 import numpy as np
 import pytest
+from dlmexp.data.checksums import sha256
+from dlmexp.data.verify import verify
 
 from dlmexp.data import cache
-from dlmexp.data.checksums import sha256
 from dlmexp.data.dataset import load
 from dlmexp.data.spec import DatasetSpec, FileSpec, read_spec
-from dlmexp.data.verify import verify
 
 
 def toy(root, **file) -> DatasetSpec:

@@ -5,9 +5,9 @@ from email.utils import formatdate
 from http.client import HTTPResponse
 
 import pytest
+from dlmexp.data.download import download
 
 from dlmexp.data import download as module
-from dlmexp.data.download import download
 from dlmexp.errors import UserError
 from dlmexp.reading import http
 from tests.support.http_server import BODY, Behaviour, serving

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import feather, parquet
-
 from dlmexp.data.table_files import read_table
-from dlmexp.errors import Unreadable
 from dlmexp.reading.arrow_files import open_feather
 from dlmexp.reading.streams import feather_pieces, parquet_pieces
+from pyarrow import feather, parquet
+
+from dlmexp.errors import Unreadable
 
 REFUSED = r"unfolds to \d+ bytes, more than \d+: refused"
 

@@ -4,8 +4,8 @@ import socket
 from pathlib import Path
 
 import pytest
-
 from dlmexp.data.download import download
+
 from dlmexp.errors import Unreadable, UserError
 from tests.support.http_server import Behaviour, serving
 from tests.support.raw_server import answering

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from dlmexp.reading.streams import Pieces, csv_pieces, feather_pieces, parquet_pieces
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading import streams, tables
-from dlmexp.reading.streams import Pieces, csv_pieces, feather_pieces, parquet_pieces
 
 ROWS = 300
 WANTED = ["b", "a", "not there"]

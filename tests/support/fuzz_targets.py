@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
+from dlmexp.data.download import download
 
 from dlmexp.cli import main
 from dlmexp.data.dataset import parse
-from dlmexp.data.download import download
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task

@@ -8,7 +8,7 @@ import numpy as np
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.files import lines
+from dlmexp.reading.files import content
 from dlmexp.reading.tables import read_numbers
 
 FEATURES = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
@@ -33,7 +33,7 @@ def read_libsvm(path: Path, features: int) -> tuple[np.ndarray, np.ndarray]:
     rows: list[int] = []
     columns: list[int] = []
     values: list[float] = []
-    for number, line in enumerate(lines(path), start=1):
+    for number, line in enumerate(content(path).decode("ascii", errors="replace").splitlines(), start=1):
         fields = line.split("#", 1)[0].split()
         if not fields:
             continue

@@ -9,7 +9,8 @@ from dlmexp.data.parsers.published import is_plain, numbers_of, rows_of
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.tables import read_numbers, read_whitespace_separated
+from dlmexp.reading.arrays import read_whitespace_separated
+from dlmexp.reading.tables import read_numbers
 
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
 
