@@ -14,7 +14,6 @@ from dlmexp.plugins import extended
 
 COMMANDS = (
     "run", "predict", "export", "status", "logs", "cancel", "collect", "plot", "claims", "report", "data", "clean",
-    "benchmark",
 )  # fmt: skip
 
 
