@@ -87,7 +87,8 @@ def test_packages_import_only_what_the_table_allows():
 # What decodes bytes from outside, and who may import it besides `reading`: those that write such files, or only hash.
 DECODERS = {
     "bz2": set(), "gzip": set(), "lzma": set(), "zlib": set(), "zipfile": set(), "urllib": set(), "http": set(),
-    "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": {"records.pack"}, "scipy.io": set(), "socket": {"records.owner", "records.provenance",
+    "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": {"records.pack"}, "scipy.io": set(),
+    "socket": {"records.owner", "records.provenance",
     "running.presence", "cluster.node"}, "ssl": set(),
 }  # fmt: skip
 # Functions of the same kind. What our own processes print to one another is not from outside.

@@ -1,4 +1,4 @@
-"""What a schema is learned from: the columns of a user's training rows, with all that is wrong with them in one list."""
+"""A schema is learned from the columns of a user's training rows; all that is wrong with them is put in one list."""
 
 import re
 from collections.abc import Sequence

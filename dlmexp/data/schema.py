@@ -233,7 +233,7 @@ def money(texts: np.ndarray) -> np.ndarray:
 
 
 def parse_dates(texts: np.ndarray, format: str) -> np.ndarray | None:
-    """Text in a format of `strftime` as datetime64; None if a value is written in another way, or if all are missing."""
+    """Text in a format of `strftime` as datetime64; None if a value is written in another way, or if there is none."""
     import pandas as pd
 
     if texts.dtype != object or missing(texts).all():
