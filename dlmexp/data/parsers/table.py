@@ -171,8 +171,9 @@ def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
         if array.dtype.kind not in "biufUOM":
             raise UserError(f"array '{name}' has type {array.dtype}: only numbers, text and dates can be used")
         kind = np.float64 if array.dtype.kind in "biuf" else object if array.dtype.kind == "U" else array.dtype
-        matrix, many = array.astype(kind).reshape(len(array), -1), array.ndim == 2 and array.shape[1] > 1
-        columns |= {f"{name}[{k}]" if many else name: matrix[:, k] for k in range(matrix.shape[1])}
+        width = array.shape[1] if array.ndim == 2 else 1
+        matrix = array.astype(kind).reshape(len(array), width)
+        columns |= {f"{name}[{k}]" if width > 1 else name: matrix[:, k] for k in range(width)}
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in found.items())
         advice = "'csv.arrays={X: NAME, y: NAME}' chooses"
