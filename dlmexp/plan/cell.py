@@ -151,18 +151,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Cells that differ only in beta, the largest first: validation chooses among them for `method`. A single cell
-    where there is nothing to choose."""
-
-    method: str
-    betas: str  # the rule or list that they come from
-    cells: tuple[Cell, ...]
-    protocol: str = "paper"
-    selection: str = "reported"  # the metric that chooses: the reported one, or a certain one
-
-
 FIELDS = Cell.__struct_fields__
 FIRST_OPTIONS = ("samples", "nu", "nodes", "sampler")  # fields of their own in records of format 1
 FIRST_FIELDS = tuple(name for name in FIELDS[: FIELDS.index("base") + 1] if name != "options")

@@ -1,7 +1,8 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import asdict
+from functools import cache, lru_cache
 from itertools import islice
 from typing import cast, get_args
 
@@ -15,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.catalogue import datasets, limits_given_up, read_settings
 from dlmexp.catalogue import training as training_of_protocol
-from dlmexp.config import DatasetConfig, RunConfig, register
+from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
@@ -104,7 +105,6 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             cfg.name = dataset.name
     if cfg.preset:
         cfg.name = f"{cfg.name}-{cfg.preset}"
-        cfg.protocol = cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     own = [spelled_out(part) for part in cfg.parts]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in own]
@@ -124,9 +124,16 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
     return [str(name) for value in values if isinstance(value, list) for name in value]
 
 
-def dataset_config(name: str) -> DatasetConfig:
-    """The config of one dataset as its file has it."""
-    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), datasets()[name])
+@cache
+def usual(protocol: str, preset: str | None) -> RunConfig:
+    """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
+    return cast(RunConfig, OmegaConf.to_object(_composed([f"protocol={protocol}", f"preset={preset or 'null'}"])))
+
+
+def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
+    """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
+    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
+    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), OmegaConf.to_container(known.dataset[name], resolve=True))
     return cast(DatasetConfig, OmegaConf.to_object(merged))
 
 
