@@ -7,7 +7,7 @@ from pathlib import Path
 from dlmexp.cluster.jobs import SubmittedJob, read_submissions
 from dlmexp.errors import UserError, nearest
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.records.store import Store
 
 

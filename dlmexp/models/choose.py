@@ -8,7 +8,7 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedModel, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.records.results import Results
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.records.terms import parse_terms
 from dlmexp.records.wanted import same
 

@@ -18,7 +18,7 @@ from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
 from dlmexp.plan.shorthand import spelled_out
 from dlmexp.records.results import Results
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals
 BINS = 10  # of probabilities

@@ -127,7 +127,8 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
 @cache
 def usual(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
-    return cast(RunConfig, OmegaConf.to_object(_composed([f"protocol={protocol}", f"preset={preset or 'null'}"])))
+    words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
+    return cast(RunConfig, OmegaConf.to_object(_composed(words)))
 
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:

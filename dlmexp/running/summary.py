@@ -10,7 +10,7 @@ from dlmexp.console import counted, wide_console
 from dlmexp.paths import in_folder
 from dlmexp.plan.cell import SHARED, Candidates, Cell
 from dlmexp.records.manifest import manifest
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.records.selection import Choice, choices
 from dlmexp.records.store import Store
 from dlmexp.records.table import METRICS, selected_table, table

@@ -1,0 +1,174 @@
+"""A record: a cell and what came out of it. Read from JSON with every value checked; or flat, as a row of a table.
+
+A field may be added here with a default, which then stands for all records without it. Fields that this version does
+not know are ignored, except in a cell: there an unknown field changes what the record is about.
+"""
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+
+from dlmexp.errors import Unreadable
+from dlmexp.plan.cell import FIELDS, Cell, Count
+from dlmexp.reading.json_text import json_value, typed_json, typed_value
+from dlmexp.records.files import is_sealed
+
+FORMAT = 3  # raised when a record must be read differently
+MAX_RECORD = 16 << 20  # bytes
+MAX_NUMBER = 2**53  # as of Count
+MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
+METRICS = ("validation", "test", "trivial_validation", "trivial_test")  # what metrics are measured on
+CALIBRATION = (
+    "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
+)  # fmt: skip
+Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
+Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Moment = Annotated[str, msgspec.Meta(pattern=r"^[12]\d{3}(-\d\d){2}T\d\d(:\d\d){2}(Z|[+-]\d\d:\d\d)$")]
+
+
+class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What came out of a cell: of a fit, of a gradient measurement, or of a failure."""
+
+    validation: dict[str, float] = {}
+    test: dict[str, float] = {}
+    trivial: dict[str, dict[str, float]] = {}  # by part: the metrics of a predictor that knows only training targets
+    hyperparameters: dict[str, float] = {}
+    iterations: Count | None = None
+    converged: bool | None = None
+    stopped: str | None = None
+    seconds: float | None = None
+    alone: bool | None = None  # no other batch of the process shared the device
+    acceptance: float | None = None  # share of accepted proposals of a product sampler
+    objective_value: float | None = None
+    y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
+    y_std: float | None = None
+    reason: str | None = None  # of a failure
+    note: str | None = None  # what a reader of the result must know
+    draws: Count | None = None  # gradients: how many, and their bias against two estimates G of the true one
+    bias: float | None = None
+    bias_quadrature: float | None = None
+    norm2_G: float | None = None
+    norm2_G_quadrature: float | None = None
+
+
+class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How a record came about: versions, machine, command."""
+
+    version: str | None = None
+    commit: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    gpytorch: str | None = None
+    numpy: str | None = None
+    device: str | None = None
+    host: str | None = None
+    command: str | None = None
+    job: str | None = None  # of a cluster's scheduler
+    time: Moment | None = None
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A cell and its result. `arrays` is the SHA-256 of the arrays beside it, `model` that of the trained model that
+    was written with it (and may have been dropped since), `sha256` that of the record itself."""
+
+    key: Key
+    status: Literal["done", "failed"]
+    cell: Cell
+    result: Result
+    made: Made
+    format: int = FORMAT
+    arrays: Checksum | None = None
+    model: Checksum | None = None
+    sha256: Checksum | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+
+class TooNew(Unreadable):
+    """A record in a format that only a newer dlmexp can read."""
+
+
+SCALARS = tuple(name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters"))
+PROVENANCE = Made.__struct_fields__
+RESERVED = frozenset((*FIELDS, *SCALARS, *PROVENANCE, "key", "status", "method", "role", "protocol", "changes"))
+
+
+def encoded(record: Record) -> bytes:
+    """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
+    return json.dumps(msgspec.to_builtins(record, enc_hook=plain), separators=(",", ":")).encode()
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a record can't hold {value!r}")
+
+
+def decoded(text: bytes) -> Record:
+    """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not sound."""
+    if len(text) > MAX_RECORD:
+        raise Unreadable(f"it has {len(text)} bytes, more than {MAX_RECORD}")
+    try:
+        record = typed_json(text, Record)
+    except Unreadable:  # standard JSON has no NaN; or it is no record at all
+        values = json_value(text)
+        version = values.get("format", 0) if isinstance(values, dict) else None
+        if not isinstance(version, int):
+            raise Unreadable("it is not a record") from None
+        check_format(version)
+        record = typed_value(values, Record)
+    check_format(record.format)
+    _check(record)
+    if record.sha256 is None or not is_sealed(text, record.sha256):
+        raise Unreadable("its checksum does not fit")
+    return record
+
+
+def check_format(version: int) -> None:
+    """`TooNew` for a format of a newer dlmexp, `Unreadable` for one that is no longer read."""
+    if version > FORMAT:
+        raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads {FORMAT}): upgrade dlmexp")
+    if version < FORMAT:
+        raise Unreadable(f"it has format {version}, and this dlmexp reads {FORMAT}")
+
+
+def _check(record: Record) -> None:
+    """What types alone do not say."""
+    if len(record.cell.dataset.encode()) > MAX_NAME:
+        raise Unreadable(f"the name of its dataset has more than {MAX_NAME} bytes")
+    if record.made.time is not None:
+        try:
+            datetime.fromisoformat(record.made.time)
+        except ValueError as error:
+            raise Unreadable(str(error)) from None
+    for name, value in record.cell.options.items():
+        if name in RESERVED:
+            raise Unreadable(f"an option of its estimator is called '{name}'")
+        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise Unreadable(f"its option '{name}' is beyond {MAX_NUMBER}")
+    if not isinstance(record.cell.options.get("samples", 0), int):
+        raise Unreadable(f"a number of samples is {record.cell.options['samples']!r}")
+
+
+def flat(record: Record) -> dict[str, Any]:
+    """A record as a row: `key`, `status`, `model`, the cell's fields (`options` and `initial` as JSON), metrics as
+    `test_nll`, `validation_mse`, `trivial_test_nll`, hyperparameters as `hyper_noise`, the result's other values, and
+    how it was made."""
+    result, cell = record.result, record.cell
+    row: dict[str, Any] = {"key": record.key, "status": record.status, "model": record.model}
+    row |= {name: getattr(cell, name) for name in FIELDS}
+    row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
+    measured = (result.validation, result.test, result.trivial.get("validation", {}), result.trivial.get("test", {}))
+    for part, metrics in zip(METRICS, measured, strict=True):
+        row |= {f"{part}_{name}": float(value) for name, value in metrics.items()}
+    row |= {f"hyper_{name}": float(value) for name, value in result.hyperparameters.items()}
+    row |= {name: getattr(result, name) for name in SCALARS}
+    return row | {name: getattr(record.made, name) for name in PROVENANCE}
+
+
