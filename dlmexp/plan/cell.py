@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Any

@@ -162,9 +162,7 @@ def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
     return replace(cell, form="collapsed", lr=training.lr, parameterisation="whitened", **CLOSED_FORM)
 
 
-def _methods(
-    cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int
-) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[tuple[str, tuple[Cell, ...]]]:
     """Each method with its cells, the largest beta first."""
     likelihood, training = LIKELIHOODS[dataset.likelihood], _training(cfg, dataset)
     mean = {"mean": Parameter(0.0)} if dataset.mean == "constant" else {}

@@ -4,7 +4,6 @@ import io
 import shlex
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dlmexp.errors import UserError
@@ -13,7 +12,6 @@ from dlmexp.records.files import write_atomically
 from dlmexp.records.packed import TABLE, write_packed
 from dlmexp.records.results import Results
 from dlmexp.records.store import FIGURES
-from dlmexp.records.table import changes_of
 
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
@@ -38,7 +36,10 @@ def collect_packed(results: str, path: str, new: bool = False, protocol: str | N
     if Path(path).is_dir():
         raise UserError(f"--pack '{path}' is a folder: name a file, such as {Path(path) / 'records.parquet'}")
     read = _read(results)
-    asked = [group for group in read.asked if protocol is None or _as_protocol(group.setting, protocol)]
+    asked = read.asked
+    if protocol is not None:
+        asked = [group for group in asked if group.setting.protocol == protocol]
+        asked = [group for group in asked if not group.setting.changes or group.role not in ("fit", "curve")]
     if protocol is not None and not asked:
         known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
@@ -60,10 +61,6 @@ def collect_packed(results: str, path: str, new: bool = False, protocol: str | N
         if kept:
             arrays[key] = kept
     return write_packed(Path(path), cells, arrays, asked)
-
-
-def _as_protocol(setting, protocol: str) -> bool:
-    return setting.protocol == protocol and not setting.changes
 
 
 def _read(results: str) -> Results:

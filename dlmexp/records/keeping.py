@@ -13,7 +13,7 @@ import pandas as pd
 from dlmexp.errors import Unreadable
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.store import Store
-from dlmexp.records.table import frames
+from dlmexp.records.table import Frames
 
 
 def drop_unselected(store: Store, among: Collection[str] | None = None) -> int:
@@ -53,7 +53,8 @@ def without_model(store: Store, asked: Sequence[Asked], keep: str) -> set[str]:
 def _wanted(store: Store, asked: Sequence[Asked], keep: str) -> pd.DataFrame:
     """The candidates whose models are kept: all, or those that are selected by any metric. All of a group while it
     lacks records, or where nothing can be selected."""
-    table, candidates = frames(store.cells({key for group in asked for key in group.keys}), asked)
+    frames = Frames(store.cells({key for group in asked for key in group.keys}), asked)
+    candidates, table = frames.candidates, frames.table
     if keep == "all":
         return candidates
     selected = table[table["status"] == "done"]

@@ -122,7 +122,9 @@ def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) 
             f"there are results of another table, or of other rows or columns of it, under the name '{dataset}' "
             f"({made}): name this one with csv.name=NAME"
         )
-    raise UserError(f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR")
+    raise UserError(
+        f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
+    )
 
 
 def _known_checksum(path: Path) -> str:

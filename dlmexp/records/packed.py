@@ -6,7 +6,6 @@ like one with the same records as JSON, and a run goes on from both. Trained mod
 """
 
 import base64
-import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -108,15 +107,18 @@ class Packed:
             groups = msgspec.json.decode(text, type=list[Asked])
         except (KeyError, ValueError, zlib.error, msgspec.DecodeError) as error:
             raise self._error(error) from None
+        column = self._status["asked"].combine_chunks()
+        index = column.flatten().to_numpy()
+        row = np.repeat(np.arange(len(column)), pc.list_value_length(column).to_numpy())
+        if len(index) and not 0 <= index.min() <= index.max() < len(groups):
+            raise self._error(Unreadable("it names groups that it does not have"))
+        keys, betas = self._status["key"].to_pylist(), self._status["beta"].to_pylist()
         members: list[dict[float | None, str]] = [{} for _ in groups]
-        for key, beta, asked in zip(*(self._status[name].to_pylist() for name in ("key", "beta", "asked")), strict=True):
-            for index in asked:
-                if not 0 <= index < len(groups):
-                    raise self._error(Unreadable(f"there is no group {index}"))
-                members[index][beta] = key
+        for group, place in zip(index.tolist(), row.tolist(), strict=True):
+            members[group][betas[place]] = keys[place]
         return [
-            msgspec.structs.replace(group, keys=tuple(keys.get(beta, "") for beta in group.betas))
-            for group, keys in zip(groups, members, strict=True)
+            msgspec.structs.replace(group, keys=tuple([known.get(beta, "") for beta in group.betas]))
+            for group, known in zip(groups, members, strict=True)
         ]
 
     def cells(self) -> pa.Table:

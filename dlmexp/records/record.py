@@ -93,7 +93,9 @@ class TooNew(Unreadable):
     """A record in a format that only a newer dlmexp can read."""
 
 
-SCALARS = tuple(name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters"))
+SCALARS = tuple(
+    name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters")
+)
 PROVENANCE = Made.__struct_fields__
 RESERVED = frozenset((*FIELDS, *SCALARS, *PROVENANCE, "key", "status", "method", "role", "protocol", "changes"))
 
@@ -170,5 +172,3 @@ def flat(record: Record) -> dict[str, Any]:
     row |= {f"hyper_{name}": float(value) for name, value in result.hyperparameters.items()}
     row |= {name: getattr(result, name) for name in SCALARS}
     return row | {name: getattr(record.made, name) for name in PROVENANCE}
-
-

@@ -1,7 +1,6 @@
 """A results folder in memory: the tidy table, its candidates, and arrays on demand."""
 
 import logging
-from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.store import Store
-from dlmexp.records.table import Frames, frames
+from dlmexp.records.table import Frames
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class Results:
                 len(unknown),
                 self.root,
             )
-        return frames(cells, self.asked)
+        return Frames(cells, self.asked)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -78,7 +77,7 @@ def load(folder: str | Path, label: str = "") -> Results:
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
     results = Results(folder, label)
-    if results.candidates.empty:
+    if results.table.empty and results.candidates.empty:
         raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results
 
@@ -92,8 +91,3 @@ def load_several(folders: list[str]) -> list[Results]:
     while len({path[-depth:] for path in parts}) < len(parts):
         depth += 1
     return [load(folder, "/".join(path[-depth:])) for folder, path in zip(folders, parts, strict=True)]
-
-
-def frames_of(store: Store, asked: list[Asked], keys: Collection[str]) -> Frames:
-    """The tidy table and candidates of some groups alone, as after a run."""
-    return frames(store.cells(set(keys)), asked)

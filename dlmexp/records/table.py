@@ -7,6 +7,7 @@ the one with the lowest validation metric. No refit follows a selection. `select
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,29 +29,68 @@ TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
 COUNTS = ("n", "seed", "M")  # columns of whole numbers that every cell has
 
 
-class Frames(NamedTuple):
-    """`table`: selected results. `candidates`: every cell that was asked for and has a record; a cell that belongs to
-    two groups has two rows."""
+class Frames:
+    """The tidy table and its candidates, from `Store.cells` and what was asked for. Each is made when asked for."""
 
-    table: pd.DataFrame
-    candidates: pd.DataFrame
+    def __init__(self, cells: pa.Table, asked: Sequence[Asked]):
+        self._asked = asked
+        self._records, self._groups = _records(cells), _groups(asked)
+        keys = pd.Index([key for group in asked for key in group.keys], dtype=object)
+        group = np.repeat(np.arange(len(asked)), [len(group.keys) for group in asked])
+        record = pd.Index(self._records["key"], dtype=object).get_indexer(keys)
+        pairs = pd.DataFrame({"asked": group, "group": self._groups["group"].to_numpy()[group], "record": record})
+        # A cell counts once in a group, however often the group was asked for.
+        self._pairs = pairs[record >= 0].drop_duplicates(["group", "record"]).reset_index(drop=True)
 
+    def _joined(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """What was asked for, beside the records."""
+        rows = self._records.take(pairs["record"]).drop(columns=["dataset", "n", "seed"]).reset_index(drop=True)
+        return pd.concat([self._groups.take(pairs["asked"]).reset_index(drop=True), rows], axis=1)
 
-def frames(cells: pa.Table, asked: Sequence[Asked]) -> Frames:
-    """The tidy table and its candidates, from `Store.cells` and what was asked for."""
-    records, groups = _records(cells), _groups(asked)
-    keys = np.array([key for group in asked for key in group.keys], dtype=object)
-    of = np.repeat(np.arange(len(asked)), [len(group.keys) for group in asked])
-    order = pd.Index(records["key"]).get_indexer(pd.Index(keys))
-    rows = records.take(order[order >= 0]).reset_index(drop=True)
-    about = groups.take(of[order >= 0]).reset_index(drop=True)
-    candidates = pd.concat([about, rows.drop(columns=["dataset", "n", "seed"])], axis=1)
-    candidates = candidates.loc[_first_of(candidates)].reset_index(drop=True)
-    present = candidates.groupby("group")["status"].agg(["size", lambda s: int((s != "done").sum())])
-    present.columns = ["size", "failed"]
-    candidates["failed"] = candidates["group"].map(present["failed"]).to_numpy()
-    candidates["missing"] = candidates["candidates"] - candidates["group"].map(present["size"]).to_numpy()
-    return Frames(_table(candidates, groups, asked), _ordered(candidates))
+    @cached_property
+    def _counts(self) -> pd.DataFrame:
+        """What selection looks at, one row per pair of a group and a record."""
+        about = self._groups.take(self._pairs["asked"])[["group", "role", "selection", "candidates"]]
+        names = [name for name in self._records if name.startswith("validation_")]
+        rows = self._records[["status", "beta", *names]].take(self._pairs["record"])
+        counts = pd.concat([about.reset_index(drop=True), rows.reset_index(drop=True)], axis=1)
+        counts["failed"] = _in_group(counts, counts["status"] != "done")
+        counts["missing"] = counts["candidates"] - _in_group(counts, counts["status"].notna())
+        return counts
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """Every cell that was asked for and has a record; a cell that belongs to two groups has two rows."""
+        return _ordered(self._joined(self._pairs).assign(**self._counts[["failed", "missing"]]))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Selected rows, by NLL and by MSE where candidates have both; groups that lack records or failed are rows
+        without metrics. Where there are no validation rows, as on airline, nothing is selected but a single candidate.
+        """
+        counts = self._counts
+        known = counts[[name for name in counts if name.startswith("validation_")]].notna()
+        validated = _in_group(counts, known.any(axis=1)) > 0
+        nll, mse = (
+            _in_group(counts, known[name]) > 0 if name in known else np.zeros(len(known), dtype=bool)
+            for name in ("validation_nll", "validation_mse")
+        )
+        undecided = (counts["missing"] > 0) | (counts["failed"] == counts["candidates"])
+        fits = (counts["role"] != "gradient") & (validated | (counts["candidates"] == 1) | undecided)
+        complete = fits & (counts["missing"] == 0)
+        by_mse = mse & ((counts["selection"] == "reported") | ~nll)  # a protocol may ask for NLL whatever is reported
+        by_nll = select(counts[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
+        chosen = pd.concat([by_nll, select(counts[complete & by_mse], "mse").assign(selected_by="mse")])
+        rest = counts[fits & ~counts["group"].isin(chosen["group"])].drop_duplicates("group")
+        rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
+        chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
+        about = chosen[["failed", "missing", "selected_by", "status"]].reset_index(drop=True)
+        table = self._joined(self._pairs.take(chosen.index)).assign(**about)
+        empty = table["status"] != "done"
+        table.loc[empty, [name for name in table if name.startswith(("test_", "validation_", "hyper_"))]] = np.nan
+        table.loc[empty, ["beta", "key"]] = [np.nan, None]
+        table["edge"] = _edges(table, self._asked)
+        return _ordered(table)
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
@@ -78,27 +118,25 @@ def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
     """What was asked for, one row per group of candidates. Groups with the same cells, role and setting are one, which
     names all their experiments: `group` is the number of the first of them."""
     first: dict[tuple[object, ...], int] = {}
-    rows = []
+    experiments: dict[int, dict[str, None]] = {}
     for index, group in enumerate(asked):
-        same = (group.role, group.method, group.setting.protocol, group.setting.text, group.keys or index)
+        number = first.setdefault(group.identity[1:], index)
+        experiments.setdefault(number, {})[group.experiment] = None
+    rows = []
+    for group in asked:
+        number = first[group.identity[1:]]
         rows.append(
             (
-                first.setdefault(same, index), group.dataset, group.n, group.seed, group.size, group.method, group.role,
-                group.setting.protocol, group.setting.text, group.setting.selection, group.experiment,
+                number, group.dataset, group.n, group.seed, group.size, group.method, group.role,
+                group.setting.protocol, group.setting.text, group.setting.selection,
+                ", ".join(experiments[number]),
                 group.stands_for, len(group.betas),
             )
         )  # fmt: skip
     names = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection",
              "experiment", "stands_for", "candidates"]  # fmt: skip
     frame = pd.DataFrame(rows, columns=names).astype({"n": "int64", "seed": "int64", "candidates": "int64"})
-    joined = frame.groupby("group")["experiment"].agg(lambda names: ", ".join(dict.fromkeys(names)))
-    frame["experiment"] = frame["group"].map(joined)
     return frame
-
-
-def _first_of(candidates: pd.DataFrame) -> np.ndarray:
-    """Which rows are no repetition: a cell counts once in a group, however often the group was asked for."""
-    return (~candidates.duplicated(["group", "key"])).to_numpy()
 
 
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -113,38 +151,10 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     return candidates.loc[ranked.drop_duplicates("group").index]
 
 
-def _table(candidates: pd.DataFrame, groups: pd.DataFrame, asked: Sequence[Asked]) -> pd.DataFrame:
-    """Selected rows, by NLL and by MSE where candidates have both; groups that lack records or failed are rows without
-    metrics."""
-    fits = candidates[candidates["role"] != "gradient"]
-    complete = fits[fits["missing"] == 0]
-    chosen = []
-    for metric in ("nll", "mse"):
-        name = f"validation_{metric}"
-        having = set(complete.loc[complete[name].notna(), "group"]) if name in complete else set()
-        if metric == "nll":
-            without = complete.groupby("group")["group"].first().index.difference(pd.Index(sorted(having)))
-            no_nll = set(without)
-            single = {g for g in no_nll if not _has_any(complete, g)} if no_nll else set()
-            wanted = complete[complete["group"].isin(having | single)]
-        else:  # where another metric is asked to select, MSE selects only among those that have no NLL
-            own = complete["group"].isin(having) & ((complete["selection"] == "reported") | complete["group"].isin(no_nll))
-            wanted = complete[own]
-        chosen.append(select(wanted, metric).assign(selected_by=metric))
-    selected = pd.concat(chosen)
-    selected["edge"] = _edges(selected, asked)
-    rest = fits[~fits["group"].isin(selected["group"])].drop_duplicates("group").copy()
-    measured = [name for name in rest.columns if name.startswith(("test_", "validation_", "hyper_"))]
-    rest[[*measured, "beta"]] = np.nan
-    rest["key"], rest["selected_by"], rest["edge"] = None, "nll", ""
-    rest["status"] = np.where(rest["missing"] > 0, "incomplete", "failed")
-    return _ordered(pd.concat([selected, rest]).sort_values(["group", "selected_by"], ascending=[True, False]))
-
-
-def _has_any(complete: pd.DataFrame, group: int) -> bool:
-    """Whether some candidate of a group has validation metrics."""
-    rows = complete[complete["group"] == group]
-    return bool(rows[[name for name in rows.columns if name.startswith("validation_")]].notna().any(axis=None))
+def _in_group(candidates: pd.DataFrame, which: pd.Series) -> np.ndarray:
+    """For each row, how many rows of its group are among `which`."""
+    group = candidates["group"].to_numpy(dtype="int64")
+    return np.bincount(group, which.to_numpy(dtype=float), minlength=1)[group].astype("int64")
 
 
 def _edges(selected: pd.DataFrame, asked: Sequence[Asked]) -> list[str]:
@@ -231,11 +241,15 @@ def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
     for term in where:
         texts = {text: {_plain(n): v for n, v in changes_of(text).items()} for text in rows["changes"].unique()}
         said = rows["changes"].map({text: term.name in named for text, named in texts.items()}).astype(bool)
-        fits = rows["changes"].map({t: same(named.get(term.name), term.value) for t, named in texts.items()}).astype(bool)
+        fits = (
+            rows["changes"].map({t: same(named.get(term.name), term.value) for t, named in texts.items()}).astype(bool)
+        )
         if term.name in rows:
             has = rows[term.name].map({value: same(value, term.value) for value in rows[term.name].unique()})
             has = has.where(rows[term.name].notna(), term.value in ("null", "none")).astype(bool)
-            fits |= ~said & has.groupby([rows[name] for name in [*SETTING, "dataset", "role"]], dropna=False).transform("any")
+            fits |= ~said & has.groupby([rows[name] for name in [*SETTING, "dataset", "role"]], dropna=False).transform(
+                "any"
+            )
         keep &= fits
     return keep
 
@@ -264,7 +278,9 @@ def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Seque
         most = among.groupby(level="protocol").sum().idxmax()
         among = among[among.index.get_level_values("protocol") == most]
     best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
-    keep = np.logical_and.reduce([(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)])
+    keep = np.logical_and.reduce(
+        [(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)]
+    )
     others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
     return Selected(fitting[keep], best[0], best[1], others)
 
