@@ -81,12 +81,12 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
     from dlmexp.plan.compose import (
         check_table_is_used,
-        with_single_ones,
         compose,
         compose_under,
         expand,
         launcher,
         with_default,
+        with_single_ones,
     )
 
     overrides = with_default(args.overrides)

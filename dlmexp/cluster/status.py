@@ -56,7 +56,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     experiments = []
     for name, asked in merged(read_manifests(root)).items():
         experiment = Experiment(name)
-        for key, group in {key: group for group in asked for key in group.keys}.items():
+        for key, group in {key: each for each in asked for key in each.keys}.items():
             if key in done:
                 experiment.done += 1
             elif key in running:
