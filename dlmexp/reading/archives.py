@@ -1,4 +1,4 @@
-"""Archives: a member of a zip or tar file, a bz2 or gzipped file, all members of a `.tar.xz` file.
+"""Archives: a member of a zip or tar file, a bz2 or gzipped file.
 
 Nothing is unpacked to disk: a member is read as a stream of at most `limit` bytes. So a member such as `../../x` could
 not overwrite anything (it is refused nevertheless), and a decompression bomb stops at the limit.
@@ -7,7 +7,6 @@ not overwrite anything (it is refused nevertheless), and a decompression bomb st
 import bz2
 import gzip
 import io
-import lzma
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -19,11 +18,7 @@ from dlmexp.errors import Unreadable
 from dlmexp.reading.files import GIB, MIB, reading
 
 MAX_MEMBERS = 10_000
-MAX_PACK_MEMBERS = 1_000_000
-MAX_PACK_BYTES = 4 * GIB
-MAX_PACK_RATIO = 300  # unfolded to packed; packs of ours have 5 to 20. Below SMALL it does not matter.
-SMALL = 64 * MIB
-PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open, ".xz": lzma.open}
+PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 
 
 class BoundedStream(io.RawIOBase):
@@ -67,7 +62,7 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
             yield bounded(plain, limit, str(path)) if path.suffix in PACKED else plain
             return
         found: dict[str, bytes] = {}
-        for name, content in _tar_members(bounded(plain, limit, str(path)), path, MAX_MEMBERS, str(member)):
+        for name, content in _tar_members(bounded(plain, limit, str(path)), path, str(member)):
             found.setdefault(name, content)
         yield io.BytesIO(found[_chosen(list(found), str(member), path)])
 
@@ -78,28 +73,18 @@ def gunzipped(content: bytes, limit: int, label: str) -> bytes:
         return bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), limit, label).read()
 
 
-def pack_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each member of a `.tar.xz` file, in its order."""
-    limit = min(MAX_PACK_BYTES, max(SMALL, MAX_PACK_RATIO * path.stat().st_size))
-    with reading(path), lzma.open(path) as packed:
-        yield from _tar_members(bounded(packed, limit, str(path)), path, MAX_PACK_MEMBERS)
-
-
-def _tar_members(stream: IO[bytes], path: Path, most: int, only: str | None = None) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each plain file in a tar stream; without content those that are not called `only`. Links and
-    devices are refused."""
+def _tar_members(stream: IO[bytes], path: Path, only: str) -> Iterator[tuple[str, bytes]]:
+    """Name of each plain file in a tar stream, and the content of those called `only`. Links and devices are refused."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for number, info in enumerate(archive, start=1):
-            if number > most:
-                raise Unreadable(f"{path} has more than {most} members: refused")
+            if number > MAX_MEMBERS:
+                raise Unreadable(f"{path} has more than {MAX_MEMBERS} members: refused")
             if info.isdir():
                 continue
             file = archive.extractfile(info) if info.isreg() and not info.issparse() else None
             if file is None:
                 raise Unreadable(f"{path}: member {info.name} is a link, a device or another special file: refused")
-            wanted = only is None or PurePosixPath(info.name).name == only
-            yield info.name, file.read() if wanted else b""
-            archive.members = []  # pyright: ignore[reportAttributeAccessIssue]  (it would keep them all)
+            yield info.name, file.read() if PurePosixPath(info.name).name == only else b""
     while stream.read(MIB):  # so that the checksums at the end of a compressed stream are verified
         pass
 
