@@ -1,7 +1,7 @@
 """A schema is learned from the columns of a user's training rows; all that is wrong with them is put in one list."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,13 @@ from dlmexp.data.table_options import TableOptions
 from dlmexp.errors import UserError
 
 
+ONE = ("missing", "date_format")  # settings with one value, not a list
+
+
+def _one_value(name: str) -> Callable[[str], str]:
+    return lambda value: f"csv.{name}={value}" if value.isalpha() else f"\"csv.{name}='{value}'\""
+
+
 @dataclass
 class Problems:
     """What is wrong with a table: a sentence each, and the settings that would do away with all of it."""
@@ -48,9 +55,7 @@ class Problems:
         if len(self.sentences) == 1:
             raise UserError(self.sentences[0])
         if self.sentences:
-            words = [
-                f"csv.missing={v[0]}" if name == "missing" else setting(name, *v) for name, v in self.settings.items()
-            ]
+            words = [_one_value(name)(v[0]) if name in ONE else setting(name, *v) for name, v in self.settings.items()]
             advice = f"\nAll of it: {' '.join(words)}" if words else ""
             listed = "\n".join(f"- {sentence}" for sentence in self.sentences)
             raise UserError(f"{self.file} has {len(self.sentences)} problems:\n{listed}{advice}")
@@ -165,12 +170,13 @@ def _column(name: str, values: np.ndarray, options: TableOptions, problems: Prob
         most = options.levels or min(MAX_LEVELS, max(2, len(values) // 10))
         if len(column.levels) > most:
             limit = f"more than {most}: csv.levels={len(column.levels)} allows so many"
-            problems.add(
+            formats = [one for one in DATE_FORMATS if parse_dates(values, one) is not None]
+            sentence = (
                 f"column '{name}' is a category with {len(column.levels)} distinct values (e.g. "
                 f"'{column.levels[0][:40]}') in {len(values)} rows, {limit}, {setting('drop', name)} leaves it out"
-                + _written_otherwise(values[~missing(values)]),
-                "drop", name,
-            )  # fmt: skip
+            )
+            advice = _written_otherwise(values[~missing(values)], formats)
+            problems.add(sentence + advice, *(("date_format", formats[0]) if len(formats) == 1 else ("drop", name)))
     return column, typed
 
 
@@ -210,12 +216,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _written_otherwise(values: np.ndarray) -> str:
+def _written_otherwise(values: np.ndarray, formats: Sequence[str] = ()) -> str:
     """What to do about text that would be dates or numbers if it were written in another way."""
     texts = as_text(values)
-    fitting = [f"'csv.date_format=\"{one}\"'" for one in DATE_FORMATS if parse_dates(texts, one) is not None]
-    if fitting:
-        return f"; if these are dates, {' or '.join(fitting)} reads them"
+    if formats:
+        return f"; if these are dates, {' or '.join(map(_one_value('date_format'), formats))} reads them"
     text = str(texts[0]) if len(texts) else ""
     if re.fullmatch(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}", text):
         return "; if these are dates, write them as 2020-12-31"

@@ -74,7 +74,7 @@ def gunzipped(content: bytes, limit: int, label: str) -> bytes:
 
 
 def _tar_members(stream: IO[bytes], path: Path, only: str) -> Iterator[tuple[str, bytes]]:
-    """Name of each plain file in a tar stream, and the content of those called `only`. Links and devices are refused."""
+    """Name of each plain file in a tar stream, and the content of those called `only`. Others are refused."""
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for number, info in enumerate(archive, start=1):
             if number > MAX_MEMBERS:
