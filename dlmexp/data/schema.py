@@ -228,7 +228,7 @@ def money(texts: np.ndarray) -> np.ndarray:
     """Amounts such as '$1,234.50' as numbers, missing ones as NaN; `ValueError` if one is none."""
     known = [text.strip() for text in texts if text is not None]
     if not all(map(MONEY.fullmatch, known)) or not any(map(SURELY_MONEY.search, known)):
-        raise ValueError
+        raise ValueError("these are no amounts of money")
     return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
@@ -258,6 +258,9 @@ def _typed(column: Column, values: "pa.Array | pa.ChunkedArray", first: int, sou
     """The values as training had them: numbers, text or dates; text is parsed where training had none."""
     wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
     found = values_of(column.name, values, source)
+    if missing(found).all():
+        nothing = {"numbers": np.nan, "dates": np.datetime64("NaT", "us"), "text": None}[wanted]
+        return np.full(len(found), nothing, dtype=object if wanted == "text" else None)
     if found.dtype == object and wanted != "text":
         place = f"{source}: row {{row}}, column '{column.name}':"
         return _parsed_dates(found, column, first, place) if wanted == "dates" else _parsed(found, first, place)
@@ -296,11 +299,8 @@ def _parsed_dates(texts: np.ndarray, column: Column, first: int, place: str) -> 
     if column.format is not None:
         if (found := parse_dates(texts, column.format)) is not None:
             return found
-        wrong = (
-            k for k, t in enumerate(texts) if t is not None and parse_dates(texts[k : k + 1], column.format) is None
-        )
-        if (row := next(wrong, None)) is None:
-            return np.full(len(texts), np.datetime64("NaT"), dtype="datetime64[us]")
+        wrong = (k for k in np.flatnonzero(~missing(texts)) if parse_dates(texts[k : k + 1], column.format) is None)
+        row = int(next(wrong))
         raise UserError(f"{place.format(row=first + row)} '{texts[row]}' is not a date written as {column.format}")
     trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
     kinds = (pa.timestamp("us"), pa.timestamp("us", "UTC"))
