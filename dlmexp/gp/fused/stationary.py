@@ -209,7 +209,8 @@ def _pull(
     at = (tl.program_id(0) * B + b) * M + m
     tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
     if MATERN:
-        tl.store(of_scale + at, tl.sum(dK1, 1), mask=(m < M) & (slab == 0))
+        # A block of bools `&` a single one is int32 in Triton's interpreter, which takes it for no mask from 3.9 on.
+        tl.store(of_scale + at, tl.sum(dK1, 1), mask=m < tl.where(slab == 0, M, 0))
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])
