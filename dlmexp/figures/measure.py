@@ -81,8 +81,11 @@ class Drawn:
                     "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
                     "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
-                tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
-        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
+                tables.append(one.points.assign(**about)[[*about, *one.points.columns]].astype(object))
+        if not tables:
+            return pd.DataFrame()
+        # As objects: before 3.0, pandas warns of columns that are empty in one table and have a type in another.
+        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all").infer_objects()
 
 
 def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:
