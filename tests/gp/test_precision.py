@@ -39,7 +39,7 @@ def test_sums_of_float32_rows(rows, n):
 
 def test_many_inducing_inputs_make_longer_pieces():
     A = torch.randn(1, 200, 730, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(row_gram(A), A.double() @ A.double().mT, rtol=0, atol=3e-7 * 730)
+    torch.testing.assert_close(row_gram(A), A.double() @ A.double().mT, rtol=0, atol=6e-7 * 730)
 
 
 def test_gradient_of_the_gram_matrix(rows):
