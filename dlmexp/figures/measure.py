@@ -81,11 +81,11 @@ class Drawn:
                     "beta": one.line.beta, "parameterisation": one.parameterisation, "folder": one.folder,
                     "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
-                tables.append(one.points.assign(**about)[[*about, *one.points.columns]].astype(object))
-        if not tables:
-            return pd.DataFrame()
-        # As objects: before 3.0, pandas warns of columns that are empty in one table and have a type in another.
-        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all").infer_objects()
+                tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
+        # What is None in some tables is an object in all of them: pandas before 3.0 warns of it otherwise.
+        objects = {name for table in tables for name, dtype in table.dtypes.items() if dtype == object}
+        tables = [table.astype({name: object for name in objects & {*table}}) for table in tables]
+        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 
 def measure(drawing: Drawing, several: list[Results], error: str = "std", wanted: Wanted = ANY) -> Drawn:

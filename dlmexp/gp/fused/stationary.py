@@ -3,7 +3,7 @@
 As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a product `left right^T`, here with
 `left = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]` and `right = [x, 1, |x|^2]` (with ARD, `1/(2 l^2)` and `|x|^2` are one
 column per feature), computed tile by tile on tensor cores; columns of zeros make their number a power of two."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 from typing import NamedTuple
 
