@@ -83,8 +83,8 @@ class Drawn:
                 }  # fmt: skip
                 tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
         # What is None in some tables is an object in all of them: pandas before 3.0 warns of it otherwise.
-        objects = {name for table in tables for name, dtype in table.dtypes.items() if dtype == object}
-        tables = [table.astype({name: object for name in objects & {*table}}) for table in tables]
+        objects = {name for table in tables for name in table if pd.api.types.is_object_dtype(table[name])}
+        tables = [table.astype(dict.fromkeys(objects & {*table}, object)) for table in tables]
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 
