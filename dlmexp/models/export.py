@@ -82,7 +82,7 @@ def encode(frame, saved):
 
 
 def load(path):
-    saved = torch.load(path)
+    saved = torch.load(path, weights_only=True)
     model = Model().double().eval()
     likelihood = {likelihood}
     likelihood = likelihood.double().eval()

@@ -313,7 +313,7 @@ def test_the_papers_data_reformatted_is_the_papers_data(name, data_root, tmp_pat
     other.write_text("@relation x\n@data\n" + "\n".join(rows) + "\n")
     assert load(read_spec(name), tmp_path).checksum == load(read_spec(name), data_root).checksum
     other.write_text("@data\n" + "\n".join(row.replace(".", "") for row in rows) + "\n")
-    with pytest.raises(UserError, match="other data|labels"):
+    with pytest.raises(UserError, match=r"other data|labels"):
         load(read_spec(name), tmp_path)
 
 
