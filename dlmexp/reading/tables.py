@@ -65,7 +65,7 @@ def stream_table(
     from pyarrow import csv
 
     suffix = table_suffix(path)
-    problem = f"is not a {suffix} file with named columns"
+    problem = f"is not a {str(suffix)[1:]} file with named columns"
     if suffix in (".parquet", ".feather"):
         return _arrow_pieces(path, suffix, problem, columns)
     check_header(path, sep)
