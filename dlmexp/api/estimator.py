@@ -97,8 +97,21 @@ class SparseGP(BaseEstimator):
         self.random_state = random_state
         self.device = device
 
-    def _fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """Train on checked arrays; y are numbers, or 0 and 1."""
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers or texts).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: A parameter or the data can't be used, or training failed at every beta.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
+        y = self._targets(np.asarray(y))
         self._check_parameters(len(y))
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
@@ -186,7 +199,16 @@ class SparseGP(BaseEstimator):
             evaluate="end", dtype="float64", seed=seed, beta=beta,
         )  # fmt: skip
 
-    def _predicted(self, X: Any) -> dict[str, np.ndarray]:
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Checked targets as numbers, or as 0 and 1."""
+        return y.astype(np.float64)
+
+    def _columns(self, X: Any, *names: str) -> list[np.ndarray]:
+        """Columns of the predictions on rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        return Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        found = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        for name in names:
+            if name not in found:
+                raise ValueError(f"square loss predicts a mean only: there is no {name}")
+        return [found[name] for name in names]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any, cast
 
 from dlmexp.data.dataset import parse
 from dlmexp.data.parsers.registry import loader_of
@@ -53,10 +54,10 @@ def download(url: str, target: Path, progress: ProgressCallback, sha256: str | N
         target.parent, "", registry={target.name: sha256 and f"sha256:{sha256}"}, urls={target.name: url},
         retry_if_failed=RETRIES,
     )  # fmt: skip
-    bar = _Bar(progress)
+    by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
     with reading(url, "could not be downloaded"):
         try:
-            files.fetch(target.name, downloader=pooch.HTTPDownloader(progressbar=bar, timeout=TIMEOUT))
+            files.fetch(target.name, downloader=by_http)
         except OSError as error:  # requests' errors are such, without a number
             raise UserError(f"{url}: {error}; is the address right, and is there a network here?") from error
 

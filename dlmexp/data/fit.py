@@ -29,7 +29,6 @@ from dlmexp.data.schema import (
 from dlmexp.data.table_options import TableOptions
 from dlmexp.errors import UserError
 
-
 ONE = ("missing", "date_format")  # settings with one value, not a list
 
 

@@ -183,7 +183,9 @@ def as_text(values: np.ndarray) -> np.ndarray:
     if values.dtype == object:
         return values
     texts = [number_text(v) for v in values] if values.dtype.kind == "f" else [str(v) for v in values]
-    return np.where(missing(values), None, np.array(texts, dtype=object))
+    found = np.array(texts, dtype=object)
+    found[missing(values)] = None
+    return found
 
 
 def number_text(value: float) -> str:

@@ -108,7 +108,8 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
             raise UserError(f"'{' '.join(command)}' ended with exit code {ran.returncode}: run it to see why")
         cells = dlmexp.results(f"{folder}/results").cells
     theirs, done = 0.0, cells[cells["status"] == "done"]
-    for (n, M, objective), steps in done.groupby(["n", "M", "objective"])["iterations"].sum().items():
+    summed = done.groupby(["n", "M", "objective"], as_index=False)["iterations"].sum()
+    for n, M, objective, steps in summed.itertuples(index=False):
         X, y = (part[0] for part in synthetic_data(1, int(n), 20, "probit", device))
         theirs += steps * fastest({"": gpytorch_step(X, y, int(M), objective)}, 0.0, device)[""]
     synchronise(device)

@@ -90,7 +90,7 @@ def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[
     kept = (options.target, options.by)
     columns: Columns = {}
     left_out = []
-    for number, (name, arrow) in enumerate(zip(names, found.columns, strict=True), start=1):
+    for number, (name, arrow) in enumerate(zip(map(str, names), found.columns, strict=True), start=1):
         if name not in kept and (name in options.drop or (options.columns and name not in options.columns)):
             continue
         columns[name] = values_of(name, arrow, path.name)
