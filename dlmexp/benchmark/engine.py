@@ -68,7 +68,7 @@ def sweep(args: argparse.Namespace) -> list[Measurement]:
     overrides = ["dataset=ringnorm_drawn", "sizes=[1000]", "method=[joint_log_dlm]", "device=cpu"]
     overrides += [f"training.binary.max_iterations={args.iterations}", "training.binary.tolerance=0.0"]
     found = prepare_sweep(compose(overrides))
-    spec, data = found.datasets["ringnorm_drawn"]
+    ((spec, data),) = found.datasets.values()
     cells = [cell for cell in found.cells if cell.objective == "log_dlm"]
 
     def gpytorch_seconds(cell: Any) -> Seconds:

@@ -142,7 +142,8 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
         if ran.returncode > 1:  # 1: some cells failed
             raise UserError(f"'dlmexp run {' '.join(words)}' ended with exit code {ran.returncode}: run it to see why")
         records = [record for record in Store(f"{folder}/results").all() if record.done]
-        features = prepare_sweep(compose(words)).datasets[dataset][1].X.shape[1]
+        ((_, data),) = prepare_sweep(compose(words)).datasets.values()
+        features = data.X.shape[1]
     steps: Counter[tuple[int, int, str, str]] = Counter()
     for record in records:
         cell = record.cell

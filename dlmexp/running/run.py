@@ -67,8 +67,8 @@ def execute(
         print(f"left out: {message}", flush=True)
     try:
         remove_leftovers(store.root)
-        for name, (spec, data) in sweep.datasets.items():
-            check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
+        for spec, data in sweep.datasets.values():
+            check_same_data(store.root, data.name, data.checksum, own=spec.loader == "table")
         write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
         again = frozenset(to_refit(sweep, store))
         plan = plan_sweep(sweep, store, device, free, again)
