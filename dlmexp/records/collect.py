@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.errors import UserError, nearest
 from dlmexp.paths import in_folder
 from dlmexp.records.files import write_atomically
@@ -33,7 +34,7 @@ def collect(results: str, experiments: Sequence[str]) -> Iterator[tuple[Path, in
         for file, rows in (("all.parquet", cells), ("table.parquet", chosen), ("table.csv", chosen)):
             path = root / name / file
             content = rows.to_parquet(index=False) if file.endswith("parquet") else rows.to_csv(index=False).encode()
-            write_atomically(path, content)
+            write_atomically(within(root, path), content)
             yield path, len(rows)
 
 

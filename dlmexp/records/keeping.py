@@ -8,6 +8,7 @@ run of these cells deletes them.
 
 from collections.abc import Collection, Iterable, Mapping
 
+from dlmexp.atomic import within
 from dlmexp.records.manifest import Asked, Manifest, read_manifests
 from dlmexp.records.schema import Record
 from dlmexp.records.selection import Choice, choices
@@ -31,7 +32,7 @@ def drop_unselected(store: Store, among: Collection[str] | None = None) -> int:
     unwanted = _unwanted(read_manifests(store.root), datasets, store)
     for key in unwanted:
         for path in files[key]:
-            path.unlink(missing_ok=True)
+            within(store.root, path).unlink(missing_ok=True)
     return len(unwanted)
 
 

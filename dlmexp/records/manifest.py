@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Candidates, Name
 from dlmexp.reading.files import content
@@ -62,7 +63,7 @@ def write_manifest(root: Path, asked: Manifest) -> None:
     text = msgspec.json.encode(asked)
     path = root / asked.experiment / "cells" / _name(text)
     if not path.exists() or path.read_bytes() != text:
-        write_atomically(path, text)
+        write_atomically(within(root, path), text)
 
 
 def _name(text: bytes) -> str:
@@ -108,7 +109,7 @@ def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) 
                 f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
             )
     else:
-        write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())
+        write_atomically(within(root, path), json.dumps({"dataset": dataset, "checksum": checksum}).encode())
 
 
 def _known_checksum(path: Path) -> str:

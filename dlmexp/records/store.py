@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.files import content
 from dlmexp.records.files import ABSENT, pack_arrays, sealed, write_atomically
@@ -51,14 +52,17 @@ class Store:
         record = msgspec.structs.replace(record, format=FORMAT, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            write_atomically(self.model_path(record), model)
+            self._write(self.model_path(record), model)
         if arrays:
             packed = pack_arrays(arrays)
             record.arrays = hashlib.sha256(packed).hexdigest()
-            write_atomically(self._arrays_path(record), packed)
-        write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
+            self._write(self._arrays_path(record), packed)
+        self._write(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
+
+    def _write(self, path: Path, content: bytes) -> None:
+        write_atomically(within(self.root, path), content)
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment)."""
@@ -231,7 +235,7 @@ class Store:
         if self.read_only:
             return
         target = self.root / "quarantine" / f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:8]}-{path.name}"
-        target.parent.mkdir(parents=True, exist_ok=True)
+        within(self.root, target).parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            os.replace(path, target)
-            write_atomically(target.with_name(target.name + ".why"), f"{why}\n".encode())
+            os.replace(within(self.root, path), target)
+            self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
