@@ -99,6 +99,8 @@ def _read(store: Store, path: Path) -> Checkpoint:
     cells, notes = about.cells, about.notes
     if max([*notes.open, *notes.cells], default=0) >= len(cells) or path_of(store, cells) != path:
         raise Unreadable("its cells are not those of its name")
+    if len({cell.group for cell in cells}) > 1:
+        raise Unreadable("its cells are not those of one batch")
     if not len(notes.cells) == len(notes.seconds) == len(notes.curves):
         raise Unreadable("its numbers are not those of its cells")
     return Checkpoint(path, cells, [cells[i] for i in notes.open], notes)
