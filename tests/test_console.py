@@ -1,10 +1,75 @@
-"""Tables that do not fold in a log, counts in the right number."""
+"""Tables that do not fold in a log, text that does not command the terminal, counts in the right number."""
+
+import io
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.table import Table
 
-from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, speed, wide_console
+from dlmexp.cli import main
+from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, harmless_output, speed, wide_console
 from dlmexp.errors import UserError
+from dlmexp.records.manifest import Asked, Manifest, write_manifest
+from dlmexp.records.store import Store
+from tests.cli.test_predict import NEW, fill
+from tests.support import made_up
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # what a console of ours writes by itself
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@given(st.one_of(st.text(), st.just(EVIL)))
+def test_no_text_commands_the_terminal(text):
+    screen = Terminal()
+    with redirect_stdout(screen), redirect_stderr(screen), harmless_output():
+        print(text, text, sep="\n", file=sys.stderr)
+        table = Table("name", title=text)
+        table.add_row(text)
+        wide_console().print(table, text, style="red")
+    shown = COLOURS.sub("", screen.getvalue())
+    assert not {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e"} - {"\n", "\t"} & set(shown)
+    if text == EVIL:
+        assert shown.count("[/red]") >= 4, "it is text, not markup"
+
+
+def test_records_of_a_stranger(here, capsys):
+    cells = [made_up.cell("banana", seed=seed, likelihood=EVIL) for seed in range(2)]
+    done, _ = made_up.plausible(made_up.cell("banana"))
+    for record in (*(made_up.failed(cell, EVIL) for cell in cells), done):
+        for name in ("host", "command", "device", "version", "experiment"):
+            setattr(record.made, name, EVIL)
+        Store("results").write(record)
+    described = {cell.key: f"banana {EVIL}" for cell in cells} | {"0" * 20: EVIL, done.key: "banana"}
+    asked = [Asked(EVIL, EVIL, (key,), EVIL, EVIL) for key in described]
+    write_manifest(Store("results").root, Manifest("one", described, asked))
+    for command in ("status --failed --missing", "collect", "plot", "plot --list", "claims", "report", "logs banana"):
+        main(command.split())
+    said = "".join(capsys.readouterr())
+    assert "banana" in said
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
+
+
+def test_names_of_columns(here, capsys):
+    fill()
+    column = EVIL.replace("\r", "")
+    NEW.assign(**{column: 1.0}).to_csv("new.csv", index=False)
+    assert main(["predict", "new.csv"]) == 0
+    table = NEW.assign(**{column: 1.0})[["rooms", "age", column]]
+    table.loc[table.index.repeat(20)].assign(age=range(80)).to_csv("own.csv", index=False)
+    own = ["dataset=csv", "csv.path=own.csv", "csv.target=age", "csv.task=regression", "plan=true"]
+    assert main(["run", *own]) == 0
+    said = "".join(capsys.readouterr())
+    assert said.count("gone") >= 2
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
 
 
 def test_wide_where_there_is_no_terminal(capsys):

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from pyarrow import csv, parquet
 
 from dlmexp.atomic import replacing
-from dlmexp.console import counted
+from dlmexp.console import counted, unchanged
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.table_columns import as_text, days, from_arrow, kind_of, missing
 from dlmexp.data.table_files import SUFFIXES, separator
@@ -110,7 +110,8 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
 
         def print_rows(columns: dict[str, np.ndarray]) -> None:
             nonlocal with_header
-            pd.DataFrame(columns).to_csv(sys.stdout, index=False, header=with_header, lineterminator="\n")
+            stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
+            pd.DataFrame(columns).to_csv(stream, index=False, header=with_header, lineterminator="\n")
             with_header = False
 
         yield print_rows
