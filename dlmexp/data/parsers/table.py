@@ -1,5 +1,6 @@
 """A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV, Parquet, Feather or npz."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.reading.arrays import read_npz
 
 UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index that was saved with a table
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")  # a number as Python writes it
 Columns = dict[str, np.ndarray]
 
 
@@ -68,8 +70,8 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 def _label(text: str) -> Label:
-    """A label as a whole number where it is one."""
-    return int(text) if text.lstrip("-").isdecimal() and str(int(text)) == text else text
+    """A label as a whole number where it is one of at most 18 digits."""
+    return int(text) if WHOLE.fullmatch(text) else text
 
 
 def _combined(path: Path, test: Path | None, options: TableOptions) -> tuple[Columns, int, list[str]]:

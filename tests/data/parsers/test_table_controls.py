@@ -206,6 +206,12 @@ def test_large_numbers_as_categories_and_labels_stay_apart(tmp_path, values):
     assert dataset.schema.labels == (1000000, 1000001)
 
 
+@pytest.mark.parametrize("label", ["--5", "-", "5" * 5000, "\u0665", "-0", "05"])
+def test_a_label_that_is_no_number_stays_text(tmp_path, values, label):
+    path = written(tmp_path / "t.csv", values, y=np.resize([label, "no"], ROWS))
+    assert set(loaded(path, "binary", "counts").schema.labels) == {label, "no"}
+
+
 def test_a_target_of_truth_values_keeps_its_words(tmp_path, values):
     truth = np.resize([True, False, False], ROWS)
     path = written(tmp_path / "t.csv", values, a=truth, y=truth[::-1])
