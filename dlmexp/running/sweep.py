@@ -16,9 +16,10 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.plan import compose, grid
 from dlmexp.plan.batches import Plan, cells_at_once, plan
-from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
+from dlmexp.plan.setting import Candidates
 from dlmexp.records.store import Store
 
 RESERVED = (
@@ -67,13 +68,13 @@ def prepare_sweep(cfg: RunConfig, loaded: dict[str, Dataset] | None = None) -> S
     sweep = Sweep(cfg, [], {}, [], [], dict(loaded or {}))
     for part in parts:
         root = data_root(part.data_root)
-        for dataset in part.dataset.values():
+        for key, dataset in part.dataset.items():
             try:
-                _add(sweep, part, dataset)
+                _add(sweep, part, key, dataset)
             except DatasetMissing as error:
                 others = available_stand_ins(dataset.name, root) if cfg.stand_ins else []
                 for name in others:
-                    _add(sweep, part, dataset_config(name))
+                    _add(sweep, part, name, dataset_config(name))
                 used = f" ({' and '.join(others)} stands in)" if others else stand_in_advice(dataset.name, root)
                 sweep.missing.append(f"{error}{used}")
     sweep.missing, sweep.notes = list(dict.fromkeys(sweep.missing)), list(dict.fromkeys(sweep.notes))
@@ -86,8 +87,9 @@ class DatasetMissing(UserError):
     """A dataset that can't be loaded; others of the sweep may be."""
 
 
-def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
-    """Load a dataset, if the sweep has not got it, and add its cells. Two contents under one name are refused."""
+def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> None:
+    """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file. Two contents under
+    one name are refused."""
     root = data_root(part.data_root)
     source = repr((replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None), root))
     if source not in sweep.loaded:
@@ -104,7 +106,7 @@ def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
             "up: give each its own name (csv.name=NAME), or run them with results=DIR of their own"
         )
     sweep.datasets[data.name, grid.split_name(dataset, data)] = dataset, data
-    sweep.candidates += grid.candidates(part, dataset, data)
+    sweep.candidates += grid.candidates(part, key, dataset, data)
     sweep.notes += grid.notes(part, dataset, data)
 
 
@@ -129,7 +131,7 @@ def plan_sweep(
     the GPU's free bytes."""
     done, failed = store.keys()
     cells = {cell.key: cell for cell in sweep.cells}
-    done = {key for key in done & cells.keys() - set(again) if store.find(cells[key].dataset, key) is not None}
+    done = {key for key in done & cells.keys() - set(again) if store.has(cells[key].dataset, key)}
     # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:
