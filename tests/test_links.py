@@ -9,36 +9,37 @@ import pytest
 from dlmexp.atomic import within
 from dlmexp.cli import main
 from dlmexp.plan.compose import compose
-from dlmexp.records.manifest import Manifest, check_same_data, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.run import execute
-from tests.support import made_up
+from dlmexp.running.sweep import prepare_sweep
 
-CELLS = tuple(made_up.cell("banana", seed=seed) for seed in range(2))
-FOLDERS = ("records", "records/banana", "one", "one/cells", "figures", "running", "checkpoints", "data", "quarantine")
-COMMANDS = ("collect", "report", "plot class-log --format png", "status", "clean --leftovers", "clean one --yes")
-FILES = ("report.html", "one/table.csv", "figures/class-log.csv", "running/process-2.log")
+DATASET = "records/ringnorm_drawn"
+FOLDERS = ("records", DATASET, "one", "one/cells", "running", "checkpoints", "data", "quarantine")
+COMMANDS = ("collect", "status", "clean --leftovers", "clean one --yes")
+PICTURES = ("figures/predictions-ringnorm_drawn.csv", "figures/predictions-ringnorm_drawn.png")
 
 
 @pytest.fixture
-def root(tmp_path):
+def words(tiny):
+    return [*tiny, "method=[elbo]", "name=one", "device=cpu"]
+
+
+@pytest.fixture
+def root(tmp_path, words):
     """A results folder with something of every kind in it, also what `clean --leftovers` deletes."""
     root = tmp_path / "results"
-    store = Store(root)
-    write_manifest(root, Manifest("one", {cell.key: cell.describe() for cell in CELLS}, []))
-    for cell in CELLS:
-        store.write(*made_up.plausible(cell))
-    check_same_data(root, "banana", "abc")
-    checkpoint.save(checkpoint.path_of(store, CELLS), CELLS, checkpoint.Notes([0]), {})
-    for name in ("figures", "running", "quarantine"):
-        (root / name).mkdir()
-    (root / "figures" / "class-log.csv").write_text("mine")
+    assert main(["run", *words, "seeds=[0]", f"results={root}"]) == 0
+    cells = tuple(prepare_sweep(compose([*words, "seeds=[1]"])).cells)
+    checkpoint.save(checkpoint.path_of(Store(root), cells), cells, checkpoint.Notes([0]), {})
     (root / "checkpoints" / "damaged.npz").write_bytes(b"")
+    for name in ("figures", "running", "quarantine"):
+        (root / name).mkdir(exist_ok=True)
     (root / "running" / "gone.json").write_text("{}")
-    (root / "records" / "banana" / f"{'0' * 20}-01234567.npz").write_bytes(b"alone")
+    (root / DATASET / f"{'0' * 20}-01234567.npz").write_bytes(b"alone")
+    before = time.time() - 1e6
     for path in root.rglob("*"):
-        os.utime(path, (time.time() - 1e6,) * 2)
+        os.utime(path, (before, before))
     return root
 
 
@@ -49,47 +50,64 @@ def _content(folder):
 def _every_command(root, words):
     for command in COMMANDS:
         assert main([*command.split(), "--results", str(root)]) in (0, 2)
-    assert main(["run", *words, "method=[elbo]", "seeds=[0]", f"results={root}", "name=one"]) in (0, 1, 2)
+    assert main(["run", *words, "seeds=[0,1]", f"results={root}"]) in (0, 1, 2)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_elsewhere_stays_as_it_is(root, tmp_path, tiny, name):
+def test_a_folder_elsewhere_stays_as_it_is(root, tmp_path, words, name):
     elsewhere = tmp_path / "elsewhere"
     shutil.move(root / name, elsewhere)
     (root / name).symlink_to(elsewhere)
     before = _content(elsewhere)
-    _every_command(root, tiny)
+    _every_command(root, words)
     assert _content(elsewhere) == before
 
 
-def test_a_file_elsewhere_stays_as_it_is(root, tmp_path, tiny):
-    elsewhere = tmp_path / "elsewhere"
+def _linked(root, elsewhere, *names):
+    """Files of the folder that are links to files elsewhere."""
     elsewhere.mkdir()
-    for name in FILES:
+    for name in names:
         (elsewhere / name.replace("/", "-")).write_text("mine")
         (root / name).unlink(missing_ok=True)
         (root / name).symlink_to(elsewhere / name.replace("/", "-"))
-    before = _content(elsewhere)
-    _every_command(root, [*tiny, "workers=2"])
-    assert _content(elsewhere) == before
+    return _content(elsewhere)
 
 
-def test_the_link_is_named(root, tmp_path, capsys):
+def test_a_file_elsewhere_stays_as_it_is(root, tmp_path, words):
+    before = _linked(root, tmp_path / "elsewhere", "table.parquet", "running/process-2.log", "data/ringnorm_drawn.json")
+    _every_command(root, [*words, "workers=2"])
+    assert _content(tmp_path / "elsewhere") == before
+
+
+def test_a_report_elsewhere_stays_as_it_is(root, tmp_path):
+    before = _linked(root, tmp_path / "elsewhere", "report.html")
+    assert main(["report", "--results", str(root)]) == 0
+    assert _content(tmp_path / "elsewhere") == before
+    assert not (root / "report.html").is_symlink()
+
+
+def test_a_figure_elsewhere_stays_as_it_is(root, tmp_path, capsys):
+    draw = ["plot", "predictions", "--format", "png", "--results", str(root)]
+    before = _linked(root, tmp_path / "elsewhere", *PICTURES)
+    assert main(draw) == 0
+    assert _content(tmp_path / "elsewhere") == before
     shutil.move(root / "figures", tmp_path / "figures")
     (root / "figures").symlink_to(tmp_path / "figures")
-    assert main(["plot", "class-log", "--results", str(root)]) == 2
+    before = _content(tmp_path / "figures")
+    assert main(draw) == 2
     assert str(root / "figures") in capsys.readouterr().err
+    assert _content(tmp_path / "figures") == before
 
 
 def test_the_results_folder_itself_may_be_a_link(root, tmp_path):
     (tmp_path / "link").symlink_to(root)
     assert main(["collect", "--results", str(tmp_path / "link")]) == 0
-    assert (root / "one" / "table.csv").is_file()
+    assert (root / "table.parquet").is_file()
     assert within(tmp_path / "link", tmp_path / "link" / "one" / "x") == tmp_path / "link" / "one" / "x"
 
 
-def test_a_run_is_refused_before_it_trains(root, tmp_path, tiny):
+def test_a_run_is_refused_before_it_trains(root, tmp_path, words):
     shutil.move(root / "records", tmp_path / "records")
     (root / "records").symlink_to(tmp_path / "records")
     with pytest.raises(OSError, match="records"):
-        execute(compose([*tiny, f"results={root}"]))
+        execute(compose([*words, f"results={root}"]))

@@ -1,6 +1,7 @@
 """Models whose record and file were made by a stranger: no module of the stranger's choice is imported."""
 
 import sys
+from dataclasses import replace as changed
 from pathlib import Path
 
 import pandas as pd
@@ -8,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.models.file import encoded
+from dlmexp.models.file import decoded, encoded
+from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
-from tests.support.cells import scored
-from tests.support.models import made_up_model
+from dlmexp.running import checkpoint
+from dlmexp.running.sweep import prepare_sweep
 
 MODULE = """
 import gpytorch
@@ -28,13 +30,9 @@ KERNELS = (
 COMMANDS = ("predict new.csv", "export model.pt", "plot predictions")
 
 
-def _fill(kernel: str, **hyper) -> None:
-    """A folder with a model of that kernel, and in the current folder a module `evil`."""
-    model = made_up_model(kernel=kernel)
-    model.hyper.update(hyper)
-    Store("results").write(scored(model.cell, nll=0.1), model=encoded(model))
-    Path("evil.py").write_text(MODULE)
-    pd.DataFrame({"x1": [0.1], "x2": [0.2], "x3": [0.3]}).to_csv("new.csv", index=False)
+@pytest.fixture
+def words(tiny):
+    return [*tiny, "method=[elbo]", "seeds=[0]", "device=cpu"]
 
 
 @pytest.fixture
@@ -43,49 +41,60 @@ def here(here, monkeypatch):
     monkeypatch.syspath_prepend(str(here))
     for name in ("evil", "this"):
         monkeypatch.delitem(sys.modules, name, raising=False)
+    Path("evil.py").write_text(MODULE)
     return here
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_forged_kernel(here, capsys, kernel):
-    _fill(kernel)
-    for command in COMMANDS:
-        assert main(command.split()) == 2
+@pytest.fixture
+def own(here, words):
+    """A record with its model, and rows to predict on."""
+    assert main(["run", *words, "results=own"]) == 0
+    (path,) = Path("own").glob("records/*/*.model.npz")
+    model = decoded(path.read_bytes())
+    pd.DataFrame([[0.1] * len(model.schema.features)], columns=model.schema.features).to_csv("new.csv", index=False)
+    record = Store("own").find(model.cell.dataset, model.cell.key)
+    assert record is not None
+    return record, model
+
+
+def _forge(own, folder: str, kernel: str, **hyper) -> None:
+    """A folder with that model, as if it had another kernel."""
+    record, model = own
+    cell = replace(record.cell, kernel=kernel)
+    forged = changed(model, cell=cell, hyper=model.hyper | hyper)
+    Store(folder).write(replace(record, cell=cell, key=cell.key), model=encoded(forged))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_forged_kernels(own, capsys, command):
+    for i, kernel in enumerate(KERNELS):
+        _forge(own, f"forged{i}", kernel)
+        assert main([*command.split(), "--results", f"forged{i}"]) == 2, kernel
         assert "dlmexp: " in capsys.readouterr().err
     assert not Path("imported").exists()
     assert not {"evil", "this"} & sys.modules.keys()
     assert not Path("model.pt").exists()
 
 
-def test_a_kernel_of_a_plugin(here, capsys):
-    model = made_up_model()
-    _fill("evil.K", **{"kernel.raw_lengthscale": model.hyper["lengthscale"][None]})
+def test_a_kernel_of_a_plugin(own, capsys):
+    _forge(own, "mine", "evil.K", **{"kernel.raw_lengthscale": own[1].hyper["lengthscale"][None]})
     for command in COMMANDS[:2]:
-        assert main(command.split()) == 2
-        assert "plugins" in capsys.readouterr().err
+        assert main([*command.split(), "--results", "mine"]) == 2
+        assert "--plugins evil" in capsys.readouterr().err
     for command in COMMANDS[:2]:
-        assert main(["--plugins", "evil", *command.split()]) == 0
+        assert main(["--plugins", "evil", *command.split(), "--results", "mine"]) == 0
 
 
-def test_what_a_user_types_is_imported(here, tiny):
-    Path("evil.py").write_text(MODULE)
-    run = ["run", *tiny, "method=[elbo]", "seeds=[0]", "plan=true"]
-    assert main([*run, "dataset.ringnorm_drawn.kernel=evil.K"]) == 0
+def test_what_a_user_types_is_imported(here, words):
+    assert main(["run", *words, "plan=true", "dataset.ringnorm_drawn.kernel=evil.K"]) == 0
     assert Path("imported").exists()
 
 
-def test_a_checkpoint_brings_no_module(here, tiny, capsys):
+def test_a_checkpoint_brings_no_module(here, words):
     """Cells of a checkpoint are trained to the end with those that the run asks for: they must be of one batch."""
-    from dlmexp.plan.compose import compose
-    from dlmexp.running import checkpoint
-    from dlmexp.running.sweep import prepare_sweep
-
-    words = [*tiny, "method=[elbo]", "seeds=[0]"]
     (cell,) = prepare_sweep(compose(words)).cells
-    Path("evil.py").write_text(MODULE)
-    cells = (cell, replace(cell, kernel="evil.K"))
-    store = Store("results")
+    cells, store = (cell, replace(cell, kernel="evil.K")), Store("results")
     checkpoint.save(checkpoint.path_of(store, cells), cells, checkpoint.Notes([0, 1]), {})
     assert main(["run", *words]) == 0
     assert not Path("imported").exists()
-    assert [record.cell for record in store.all()] == [cell]
+    assert store.keys()[0] == {cell.key}
