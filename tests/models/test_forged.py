@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.models.file import decoded, encoded
 from dlmexp.plan.compose import compose
+from dlmexp.records.manifest import read_manifests, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.sweep import prepare_sweep
@@ -63,6 +64,8 @@ def _forge(own, folder: str, kernel: str, **hyper) -> None:
     cell = replace(record.cell, kernel=kernel)
     forged = changed(model, cell=cell, hyper=model.hyper | hyper)
     Store(folder).write(replace(record, cell=cell, key=cell.key), model=encoded(forged))
+    (asked,) = read_manifests(Path("own"))
+    write_manifest(Path(folder), replace(asked, candidates=[replace(asked.candidates[0], keys=(cell.key,))]))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -70,7 +73,7 @@ def test_forged_kernels(own, capsys, command):
     for i, kernel in enumerate(KERNELS):
         _forge(own, f"forged{i}", kernel)
         assert main([*command.split(), "--results", f"forged{i}"]) == 2, kernel
-        assert "dlmexp: " in capsys.readouterr().err
+        assert "kernel" in capsys.readouterr().err.partition("dlmexp: ")[2]
     assert not Path("imported").exists()
     assert not {"evil", "this"} & sys.modules.keys()
     assert not Path("model.pt").exists()
