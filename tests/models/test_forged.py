@@ -33,7 +33,7 @@ COMMANDS = ("predict new.csv", "export model.pt", "plot predictions")
 
 @pytest.fixture
 def words(tiny):
-    return [*tiny, "method=[elbo]", "seeds=[0]", "device=cpu"]
+    return [*(word for word in tiny if "options" not in word), "method=[elbo]", "seeds=[0]", "device=cpu"]
 
 
 @pytest.fixture
