@@ -152,7 +152,7 @@ class SparseGP(BaseEstimator):
         if str(self.device).partition(":")[0] not in DEVICES:
             raise ValueError(f"device={self.device!r}: choose one of {', '.join(DEVICES)}")
         try:
-            kernel_named(str(self.kernel))
+            kernel_named(str(self.kernel), typed=True)
         except UserError as error:
             raise ValueError(f"kernel={self.kernel!r}: {error}") from None
 

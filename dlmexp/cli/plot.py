@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.atomic import within
 from dlmexp.cli.folder import add_results
 from dlmexp.console import counted
 from dlmexp.cores import cores
@@ -81,7 +82,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cli import check_writable
     from dlmexp.figures.plot import Request, datasets_not_drawn, plot
     from dlmexp.figures.registry import PREDICTIONS, find
     from dlmexp.figures.save import parse_formats
@@ -100,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         return _list(args, request)
     several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
-    out = Path(args.out) if args.out else Path(args.results) / "figures"
-    check_writable(out, out, "--out")
+    out = _folder(args)
     shown, not_run = [], []
     for drawn, paths in plot(several, args.ids, out, formats, request, args.error, cores(), page):
         shown.append(drawn.drawing)
@@ -129,17 +128,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _folder(args: argparse.Namespace) -> Path:
+    """Where figures go: what `--out` names, or `figures` in the results folder."""
+    from dlmexp.cli import check_writable
+
+    out = Path(args.out) if args.out else within(Path(args.results), Path(args.results) / "figures")
+    check_writable(out, out, "--out")
+    return out
+
+
 def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> int:
     """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
-    from dlmexp.cli import check_writable
     from dlmexp.records.results import load
 
     if len(args.ids) > 1 or args.compare or args.compare_protocols or args.list:
         others = "--compare, --compare-protocols and --list"
         raise UserError(f"the figure 'predictions' is of one model: draw it alone, and without {others}")
     results = load(args.results)
-    out = Path(args.out) if args.out else Path(args.results) / "figures"
-    check_writable(out, out, "--out")
+    out = _folder(args)
 
     from dlmexp.figures import style
     from dlmexp.figures.predictions import check_width, numbers, render

@@ -21,6 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
+    from dlmexp.records.files import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 
@@ -31,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--out {out}: there is no folder '{out.parent}'")
     results = load(args.results)
     check_writable(out, out.parent, "--out")
-    out.write_text(page(results, args.results), encoding="utf-8")
+    write_atomically(out, page(results, args.results).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

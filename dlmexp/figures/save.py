@@ -10,6 +10,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.compose import render
 from dlmexp.figures.measure import Drawn
+from dlmexp.records.files import write_atomically
 
 FORMATS = ("pdf", "png", "svg")
 # Without these, matplotlib writes the time and its version.
@@ -48,10 +49,9 @@ def save(drawn: Drawn, folder: Path, formats: list[str], page: style.Page = styl
 
 def write(contents: dict[str, bytes], numbers: pd.DataFrame, folder: Path, name: str) -> list[Path]:
     """The files of a figure, and its numbers as CSV."""
-    folder.mkdir(parents=True, exist_ok=True)
     table = numbers.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
     paths = []
     for suffix, content in {**contents, "csv": table}.items():
         paths.append(folder / f"{name}.{suffix}")
-        paths[-1].write_bytes(content)
+        write_atomically(paths[-1], content)
     return paths

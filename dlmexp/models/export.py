@@ -25,6 +25,7 @@ from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.student_t import NU
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedModel, encoded, lower_triangular
+from dlmexp.models.predictor import kernel_of
 from dlmexp.records.files import write_atomically
 
 MARK = '"""A sparse GP that was trained by dlmexp'
@@ -250,6 +251,6 @@ def _set_kernel(kernel: Any, hyper: dict[str, torch.Tensor]) -> None:
 
 def _jitter(trained: TrainedModel) -> float:
     """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
-    kernel = kernel_named(trained.cell.kernel)
+    kernel = kernel_of(trained)
     hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
     return float(trained.jitter * kernel.diagonal(hyper["Z"], hyper).mean())

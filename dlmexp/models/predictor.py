@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dlmexp.errors import UserError
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.kernels import Kernel, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows
@@ -23,6 +23,19 @@ BISECTIONS = 60  # of an interval in float64
 Columns = dict[str, np.ndarray]
 
 
+def kernel_of(model: TrainedModel) -> Kernel:
+    """The kernel of a model; UserError if there is no such kernel or likelihood, or they have other parameters."""
+    cell, D = model.cell, len(model.schema.features)
+    kernel = kernel_named(cell.kernel)
+    for name, parameter in {**kernel.parameters(D, cell.ard), **LIKELIHOODS[cell.likelihood].parameters}.items():
+        if name not in model.hyper or model.hyper[name].shape != parameter.shape:
+            raise UserError(
+                f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
+                f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
+            )
+    return kernel
+
+
 class Member:
     """One trained model with its tensors on a device, ready for rows at one product of M x M by M x rows.
 
@@ -32,15 +45,7 @@ class Member:
 
     def __init__(self, model: TrainedModel, device: str = "cpu"):
         self.model = model
-        cell, D = model.cell, len(model.schema.features)
-        self.kernel = kernel_named(cell.kernel)
-        kind = LIKELIHOODS[cell.likelihood]
-        for name, parameter in {**self.kernel.parameters(D, cell.ard), **kind.parameters}.items():
-            if name not in model.hyper or model.hyper[name].shape != parameter.shape:
-                raise UserError(
-                    f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
-                    f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
-                )
+        cell, self.kernel = model.cell, kernel_of(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
@@ -54,7 +59,7 @@ class Member:
         rows = torch.empty(0, dtype=getattr(torch, cell.dtype))
         self.weights, self.P, self.m = as_rows(rows, weights, Q.mT @ Luu_inv, (Q.mT @ m.unsqueeze(-1)).squeeze(-1))
         self.hyper = hyper_as_rows(rows, hyper)
-        self.likelihood: Likelihood = kind.from_hyper(self.hyper)
+        self.likelihood: Likelihood = LIKELIHOODS[cell.likelihood].from_hyper(self.hyper)
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // cell.M)
 
     @torch.no_grad()

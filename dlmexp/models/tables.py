@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from dlmexp.atomic import replacing
+from dlmexp.console import unchanged
 from dlmexp.data.schema import Schema
 from dlmexp.data.table_options import separator
 from dlmexp.errors import UserError
@@ -46,7 +47,8 @@ def written(out: str) -> Iterator[Callable[[dict[str, np.ndarray]], None]]:
 
         def print_rows(columns: dict[str, np.ndarray]) -> None:
             nonlocal with_header
-            pd.DataFrame(columns).to_csv(sys.stdout, index=False, header=with_header, lineterminator="\n")
+            stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
+            pd.DataFrame(columns).to_csv(stream, index=False, header=with_header, lineterminator="\n")
             with_header = False
 
         yield print_rows
