@@ -191,7 +191,12 @@ def _rows_of_bars(ax: Axes, rows: list[tuple[Look, pd.Series, pd.Series]], label
 
 def _lost(ax: Axes, one: Series, look: Look, shift: float = 0.0) -> None:
     """`4/5` beside a point with a lost repetition; a cross at the top of the panel where all were lost."""
-    place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 5, "color": look.colour, "annotation_clip": True}
+    place: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": 5,
+        "color": look.colour,
+        "annotation_clip": True,
+    }
     top = blended_transform_factory(ax.transData, ax.transAxes)
     for _, point in one.points[(one.points["failed"] > 0) & one.points["x"].notna()].iterrows():
         attempted = int(point["repetitions"] + point["failed"])

@@ -129,7 +129,9 @@ def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
 def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
     one = next((one for one in cell.measured if not one.empty), cell.measured[0])
-    at_one_size = cell.kind in ("betas", "reliability", "effects") or (cell.kind == "curve" and not one.panel.experiment)
+    at_one_size = cell.kind in ("betas", "reliability", "effects") or (
+        cell.kind == "curve" and not one.panel.experiment
+    )
     size = f"n = {one.n}" if at_one_size and one.n else ""
     panels = list(dict.fromkeys(other.panel for other in cells))
     letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
@@ -167,7 +169,9 @@ def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") 
     side, where only the first has numbers at its axis."""
     for metric in dict.fromkeys(cell.measured[0].panel.metric for cell, *_ in pairs if cell.kind == "histogram"):
         own = [(cell, ax) for cell, ax, _ in pairs if cell.kind == "histogram" and _metric(cell) == metric]
-        several = [[(s, _look(s, drawn)) for one in cell.measured for s in one.series if not s.empty] for cell, _ in own]
+        several = [
+            [(s, _look(s, drawn)) for one in cell.measured for s in one.series if not s.empty] for cell, _ in own
+        ]
         axes.draw_histograms([ax for _, ax in own], several, metric)
     for task in dict.fromkeys(cell.measured[0].task for cell, *_ in pairs if cell.kind == "effects"):
         _same_limits([ax for cell, ax, _ in pairs if cell.measured[0].task == task], "x")

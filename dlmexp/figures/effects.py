@@ -18,7 +18,7 @@ from dlmexp.figures import style
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.stats import half_width, statistics
 from dlmexp.labels import metric_label
-from dlmexp.records.results import rows_for
+from dlmexp.records.table import rows_for
 
 METHODS = ("elbo", "beta_elbo", "fitc", "ppgpr", "joint_log_dlm")
 ROWS = list(style.EFFECTS)

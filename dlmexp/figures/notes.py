@@ -36,7 +36,9 @@ def notes(drawn: "Drawn", results: Results, request: "Request", same: Mapping[st
     if repetitions := _repetitions(run):
         found.append(f"Repetitions: {repetitions}. {_intervals(drawn, run)}".strip())
     shown = dict.fromkeys(one.panel.dataset for one in run)
-    stand_ins = [f"{name} for the paper's {catalogue.family(of)}" for name in shown if (of := catalogue.stands_for(name))]
+    stand_ins = [
+        f"{name} for the paper's {catalogue.family(of)}" for name in shown if (of := catalogue.stands_for(name))
+    ]
     if stand_ins:
         found.append(f"Stand-ins: {', '.join(stand_ins)}.")
     only = [f"{name} = {' or '.join(values)}" for name, values in request.by.items() if name != "dataset"]
@@ -46,7 +48,8 @@ def notes(drawn: "Drawn", results: Results, request: "Request", same: Mapping[st
     found += dict.fromkeys(f"{_where(drawn, one)}: {note}." for one in run for note in one.notes)
     found += _left_out(drawn, results)
     if same:
-        found.append(f"In all rows of the CSV: {', '.join(f'{name} = {_short(value)}' for name, value in same.items())}.")
+        values = ", ".join(f"{name} = {_short(value)}" for name, value in same.items())
+        found.append(f"In all rows of the CSV: {values}.")
     return found
 
 
@@ -133,7 +136,7 @@ def _left_out(drawn: "Drawn", results: Results) -> list[str]:
     beside = {f"--protocol {name}" for name in drawn.protocols}
     plot = f"dlmexp plot {drawn.figure.id}"
     return [
-        f"Left out: {sum(own.values())} results of another setting -> {results.command(f'{plot} {options}')}"
+        f"Left out: {sum(own.values())} results of another setting -> {results.command(f'{plot} {options}'.rstrip())}"
         for options, own in by_options.items()
         if options not in beside
     ]

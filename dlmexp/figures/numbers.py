@@ -14,7 +14,8 @@ from dlmexp.figures import effects
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.stats import half_width, statistics
 from dlmexp.labels import metric_label
-from dlmexp.records.results import Results, rows_for, select_setting
+from dlmexp.records.results import Results
+from dlmexp.records.table import Term, rows_for, select_setting
 
 ROLES = {
     "sizes": "fit", "betas": "fit", "reliability": "fit", "curve": "curve", "histogram": "gradient",
@@ -72,7 +73,7 @@ class Choice:
     """Which rows to draw: of a protocol, with changed settings, in coordinates of q (None: the usual)."""
 
     protocol: str | None = None
-    where: tuple[str, ...] = ()
+    where: tuple[Term, ...] = ()
     parameterisation: str | None = None
 
 

@@ -66,8 +66,8 @@ def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
     for metric in CALIBRATION.get(task, ()):
         add("sizes", metric, ends)
     shown = ", ".join(SHOWN[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
-    selected = "β selected by NLL, for the MSE by MSE" if any(one.metric == "mse" for one in panels) else "β selected by NLL"
-    caption = f"{dataset}: {shown} ({selected})."
+    by_mse = ", for the MSE by MSE" if any(panel.metric == "mse" for panel in panels) else ""
+    caption = f"{dataset}: {shown} (β selected by NLL{by_mse})."
     columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
     return Figure(f"{OWN}{dataset}", tuple(panels), columns, caption, dataset) if panels else None
 
@@ -94,5 +94,9 @@ def _lines(rows: pd.DataFrame, role: str) -> tuple[Line, ...]:
         alone = (keys["method"] == method).sum() == 1 and estimator == "exact"
         count = None if pd.isna(samples) else int(samples)
         found.append(Line(method, estimator, count, names="method" if alone else "both", role=role))
-    place = {name: i for i, name in enumerate(known)}
-    return tuple(sorted(found, key=lambda one: (place.get(one.method, 99), one.method, one.estimator, one.samples or 0)))
+
+    def order(one: Line) -> tuple[int, str, str, int]:
+        place = known.index(one.method) if one.method in known else len(known)
+        return place, one.method, one.estimator, one.samples or 0
+
+    return tuple(sorted(found, key=order))

@@ -66,9 +66,7 @@ def count_curves(experiment: str, *names: str) -> tuple[Panel, ...]:
     )  # fmt: skip
 
 
-def add(
-    name: str, of_paper: str, title: str, caption: str, columns: int, *panels: Panel, by_row: bool = False
-) -> None:
+def add(name: str, of_paper: str, title: str, caption: str, columns: int, *panels: Panel, by_row: bool = False) -> None:
     FIGURES.add(name, Figure(name, panels, columns, caption, title, of_paper, "row" if by_row else "figure"))
 
 

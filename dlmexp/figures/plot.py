@@ -21,7 +21,8 @@ from dlmexp.figures.panels import Figure, Panel, check_methods
 from dlmexp.figures.registry import find
 from dlmexp.figures.stats import ERRORS
 from dlmexp.figures.style import Page
-from dlmexp.records.results import Results, select_setting
+from dlmexp.records.results import Results
+from dlmexp.records.table import Term, parse_where, select_setting
 
 FORMATS = ("pdf", "png", "svg")
 # Without these, matplotlib writes the time and its version.
@@ -41,7 +42,7 @@ class Request:
 
     by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw
     protocol: str | None = None
-    where: tuple[str, ...] = ()
+    where: tuple[Term, ...] = ()  # `parse_where`
     parameterisation: str | None = None
     compare_protocols: bool = False
     error: str = "ci95"
@@ -234,7 +235,8 @@ def draw(
         raise UserError(f"error={error}: {nearest(error, [*ERRORS])}")
     if not figure_id.startswith(OWN):
         find([figure_id])
-    request = Request(by or {}, protocol, tuple(where), parameterisation, compare_protocols, error)
+    terms = parse_where(where, results.candidates)
+    request = Request(by or {}, protocol, terms, parameterisation, compare_protocols, error)
     drawn = next(drawings([results], [figure_id], request, page), None)
     if drawn is None or drawn.empty:
         raise UserError(no_results([figure_id], drawn.commands if drawn else []))
@@ -359,7 +361,7 @@ def _measured(
     words = [f"{figure.id}{suffix}", request.parameterisation if request.parameterisation == "unwhitened" else ""]
     words += ["protocols"] if beside else [names[0]] if names[0] not in (None, "paper") else []
     words += [f"{name}={'+'.join(values)}" for name, values in request.by.items() if name != "dataset"]
-    words += [term.removeprefix("training.") for term in request.where]
+    words += [f"{term.name}={term.value}" for term in request.where]
     name = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word))
     folders = [results.label for results in several if results.label]
     return Drawn(figure, name, measured, [], [], beside, folders, request.error, page or Page())
@@ -384,7 +386,7 @@ def _pages(drawn: Drawn, results: Results, request: Request) -> Iterator[Drawn]:
         yield one
 
 
-def _usual_protocol(rows: list[pd.DataFrame], where: tuple[str, ...]) -> str | None:
+def _usual_protocol(rows: list[pd.DataFrame], where: tuple[Term, ...]) -> str | None:
     """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
     if where and rows:
         return select_setting(pd.concat(rows), None, where).protocol
