@@ -150,7 +150,8 @@ def plot(
         figure.savefig("ringnorm.pdf")
         ```
     """
-    from dlmexp.figures.plot import draw, parse_by
+    from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.plot import draw
     from dlmexp.figures.registry import PREDICTIONS
 
     given = [f"{key}={value}" for key, value in by.items()]

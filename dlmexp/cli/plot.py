@@ -30,7 +30,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_results(parser)
     add("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     add("--format", default="png", metavar="LIST", help="file formats: png, pdf, svg (default: png)")
-    add("--pdf", action="store_true", help="write PDF as well")
     add("--style", metavar="FILE", help="a style file of matplotlib, on top of ours")
     add("--width", type=float, metavar="INCHES", help="width of each figure (default: a column or the text of a page)")
     add("--list", action="store_true", help="list the figures, and how much of each has results")
@@ -59,7 +58,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
-    from dlmexp.figures.plot import Request, drawings, no_results, parse_by, parse_formats, save
+    from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.figures.registry import PREDICTIONS, find
     from dlmexp.figures.style import Page, check_page
     from dlmexp.records.results import load, load_several
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
     page = Page(args.width, args.style)
     check_page(page)
-    formats = list(dict.fromkeys([*parse_formats(args.format), *(["pdf"] if args.pdf else [])]))
+    formats = parse_formats(args.format)
     if PREDICTIONS in args.ids:
         return _predictions(args, formats, page)
     find([name for name in args.ids if not name.startswith("own-")])

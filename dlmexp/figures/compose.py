@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -18,80 +19,75 @@ from dlmexp.figures.style import Look
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn
 
-PANEL, STRIP, LEGEND, EFFECTS = 1.55, 0.75, 0.19, 2.5  # inches, of a row and its parts
-ENTRIES = {1: 4, 2: 7}  # of a legend in one line, by the number of columns (more: as 2)
+PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
+ENTRIES, ENTRIES_OF_COLUMN = 7, 4  # of a legend in one line, by the width of the figure
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in the grid: a panel under the `column`-th of the protocols side by side."""
+    """A place in the grid, with a panel; protocols side by side have a cell each, the `first` with the letter."""
 
     panel: int
     row: int
     column: int
     measured: list[Measured]  # by folder
     protocol: str = ""
-    first: bool = True  # of the protocols of its panel
+    first: bool = True
 
     @property
     def empty(self) -> bool:
         return all(one.empty for one in self.measured)
 
     @property
+    def filled(self) -> Measured:
+        """The first folder that has results, or else the first."""
+        return next((one for one in self.measured if not one.empty), self.measured[0])
+
+    @property
     def kind(self) -> str:
-        return self.measured[0].panel.kind
+        return self.filled.panel.kind
+
+    @property
+    def series(self) -> list[Series]:
+        return [series for one in self.measured for series in one.series if not series.empty]
 
     @property
     def has_strip(self) -> bool:
-        several = (series for one in self.measured for series in one.series)
-        return self.measured[0].panel.has_differences and any("minus_elbo" in series.points for series in several)
+        return self.filled.panel.has_differences and any("minus_elbo" in series.points for series in self.series)
 
 
 def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
     """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
     without results are left out; the rest have letters in reading order."""
     cells, columns = _arranged(drawn)
-    rows = 1 + max(cell.row for cell in cells)
     by_row = drawn.figure.legend == "row" and not drawn.protocols
-    legends: dict[int, list[Line2D]] = {}
-    for row in range(rows if by_row else 1):
-        legends[row] = _legend(drawn, [cell for cell in cells if cell.row == row or not by_row])
-    across = ENTRIES.get(columns, ENTRIES[2])
+    entries = ENTRIES if columns > 1 else ENTRIES_OF_COLUMN
     heights: list[float] = []
-    place: dict[int, tuple[int, int]] = {}  # row -> where in the grid it begins and ends
-    for row in range(rows):
-        if legends.get(row):
-            heights.append(LEGEND * -(-len(legends[row]) // across))
+    legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
+    place: list[slice] = []  # of each row
+    for row in range(1 + max(cell.row for cell in cells)):
         own = [cell for cell in cells if cell.row == row]
+        handles = _legend(drawn, own if by_row else cells) if by_row or row == 0 else []
+        if handles:
+            legends.append((len(heights), handles))
+            heights.append(LEGEND * -(-len(handles) // entries))
         begin = len(heights)
-        heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else 1.9)
+        heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
         heights += [STRIP] if any(cell.has_strip for cell in own) else []
-        place[row] = begin, len(heights)
+        place.append(slice(begin, len(heights)))
     width, height = style.COLUMN if columns == 1 else style.TEXT, min(sum(heights) + 0.1, style.PAGE)
     if wanted is not None:
         width, height = wanted, height * wanted / width
     canvas = Canvas(figsize=(width, height), layout="constrained")
     grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
-    for row, handles in legends.items():
-        if handles:
-            box = canvas.add_subplot(grid[place[row][0] - 1, :])
-            box.set_axis_off()
-            ncols = min(across, len(handles))
-            entries = _by_rows(handles, ncols)
-            box.legend(handles=entries, loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
-    pairs: list[tuple[Cell, Axes, Axes | None]] = []
-    titles: list[Text] = []
-    for cell in cells:
-        begin, end = place[cell.row]
-        split = cell.has_strip and not cell.empty
-        ax = canvas.add_subplot(grid[begin if split else slice(begin, end), cell.column])
-        bars = split and len({x for one in cell.measured for s in one.series for x in s.points.get("x", ())}) == 1
-        below = canvas.add_subplot(grid[begin + 1, cell.column], sharex=None if bars else ax) if split else None
-        titles.append(ax.set_title(_title(cell, columns, cells), loc="left"))
-        _draw(ax, below, cell, drawn)
-        if not cell.empty:
-            pairs.append((cell, ax, below))
-    _draw_together(pairs, drawn)
+    for row, handles in legends:
+        box = canvas.add_subplot(grid[row, :])
+        box.set_axis_off()
+        ncols = min(entries, len(handles))
+        box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
+    pairs = [(cell, *_panel(canvas, grid, place[cell.row], cell, drawn)) for cell in cells]
+    titles = [ax.set_title(_title(cell, columns, cells), loc="left") for cell, ax, _ in pairs]
+    _draw_together([pair for pair in pairs if not pair[0].empty], drawn)
     # The layout is computed once, so that it is the same in all formats.
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
@@ -107,7 +103,7 @@ def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
     shown = [i for i, of in enumerate(drawn.measured) if not all(one.empty for column in of for one in column)]
     cells: list[Cell] = []
     if names := drawn.protocols:
-        transposed = drawn.measured[shown[0]][0][0].panel.kind == "effects"
+        transposed = drawn.figure.panels[shown[0]].kind == "effects"
         for place, i in enumerate(shown):
             for k, name in enumerate(names):
                 row, column = (k, place) if transposed else (place, k)
@@ -116,7 +112,7 @@ def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
     columns = 3 if len(shown) == 3 else min(drawn.figure.columns, len(shown))
     row = column = 0
     for i in shown:
-        asked = drawn.measured[i][0][0].panel.column
+        asked = drawn.figure.panels[i].column
         if asked is not None and columns == drawn.figure.columns:
             row, column = (row + 1 if column > asked else row), asked
         elif column >= columns:
@@ -128,68 +124,64 @@ def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
 
 def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
-    one = next((one for one in cell.measured if not one.empty), cell.measured[0])
-    at_one_size = cell.kind in ("betas", "reliability", "effects") or (
-        cell.kind == "curve" and not one.panel.experiment
-    )
-    size = f"n = {one.n}" if at_one_size and one.n else ""
+    one = cell.filled
     panels = list(dict.fromkeys(other.panel for other in cells))
-    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
-    if cell.protocol and not cell.first and cell.kind != "effects":
+    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 and cell.first else ""
+    if not cell.first:
         return cell.protocol
     of = catalogue.stands_for(one.panel.dataset) if columns < 4 and not cell.protocol else None
     dataset = f"{one.panel.dataset} (for {catalogue.family(of)})" if of else one.panel.dataset
-    words = [dataset, one.panel.title, size]
-    if cell.kind == "effects":
-        words = [one.panel.dataset, size, cell.protocol] if cell.first else [cell.protocol]
-        return (letter if cell.first else "") + "\n".join(word for word in words if word)
-    return letter + ", ".join(word for word in [*words, cell.protocol] if word)
+    at_one_size = cell.kind in ("betas", "reliability", "effects") or (
+        cell.kind == "curve" and not one.panel.experiment
+    )
+    words = [dataset, one.panel.title, f"n = {one.n}" if at_one_size and one.n else "", cell.protocol]
+    return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
 
 
-def _draw(ax: Axes, below: Axes | None, cell: Cell, drawn: "Drawn") -> None:
+def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: "Drawn") -> tuple[Axes, Axes | None]:
+    """Draws a panel; returns its axes, and those of the differences below."""
+    split = cell.has_strip
+    ax = canvas.add_subplot(grid[rows.start if split else rows, cell.column])
+    bars = cell.filled.one_size  # which have axes of their own
+    below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=None if bars else ax) if split else None
     if cell.empty:
         ax.set_axis_off()
         ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
-        return
-    together = [(series, _look(series, drawn)) for one in cell.measured for series in one.series if not series.empty]
-    one = next(one for one in cell.measured if not one.empty)
-    if cell.kind == "effects":
-        effects.draw(ax, one.panel, [series for series, _ in together], cell.column == 0)
+    elif cell.kind == "effects":
+        effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
     else:
-        axes.draw(ax, below, one, together, drawn.error, one.task)
+        axes.draw(ax, below, cell.filled, _lines(cell, drawn), drawn.error)
+    return ax, below
 
 
-def _look(series: Series, drawn: "Drawn") -> Look:
-    look = series.line.look
-    return style.folder_look(look, drawn.folders.index(series.folder)) if drawn.folders else look
+def _lines(cell: Cell, drawn: "Drawn") -> list[tuple[Series, Look]]:
+    """The lines of a panel with their looks; dashes show the folder where several are compared."""
+    folders = drawn.folders
+    looks = [(one, one.line.look) for one in cell.series]
+    return [(one, style.folder_look(look, folders.index(one.folder)) if folders else look) for one, look in looks]
 
 
 def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") -> None:
     """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
     side, where only the first has numbers at its axis."""
-    for metric in dict.fromkeys(cell.measured[0].panel.metric for cell, *_ in pairs if cell.kind == "histogram"):
-        own = [(cell, ax) for cell, ax, _ in pairs if cell.kind == "histogram" and _metric(cell) == metric]
-        several = [
-            [(s, _look(s, drawn)) for one in cell.measured for s in one.series if not s.empty] for cell, _ in own
-        ]
-        axes.draw_histograms([ax for _, ax in own], several, metric)
-    for task in dict.fromkeys(cell.measured[0].task for cell, *_ in pairs if cell.kind == "effects"):
-        _same_limits([ax for cell, ax, _ in pairs if cell.measured[0].task == task], "x")
-    if not drawn.protocols:
-        return
-    for panel in dict.fromkeys(cell.panel for cell, *_ in pairs if cell.kind != "effects"):
-        own = [(cell, ax, below) for cell, ax, below in pairs if cell.panel == panel]
-        for together in ([ax for _, ax, _ in own], [below for *_, below in own if below is not None]):
-            _same_limits(together, "y" if own[0][0].kind in ("curve", "histogram") else "xy")
-        for cell, ax, below in own:
-            for one in (ax, below) if not cell.first else ():
-                if one is not None:
-                    one.set_ylabel("")
-                    one.tick_params(labelleft=False)
-
-
-def _metric(cell: Cell) -> str:
-    return cell.measured[0].panel.metric
+    groups: dict[tuple[str, object], list[tuple[Cell, Axes, Axes | None]]] = {}
+    for cell, ax, below in pairs:
+        own = {"histogram": cell.filled.panel.metric, "effects": cell.filled.task}.get(cell.kind)
+        groups.setdefault((cell.kind, own or cell.panel), []).append((cell, ax, below))
+    for (kind, _), group in groups.items():
+        above = [ax for _, ax, _ in group]
+        if kind == "histogram":
+            metric = group[0][0].filled.panel.metric
+            axes.draw_histograms(above, [_lines(cell, drawn) for cell, *_ in group], metric)
+        elif kind == "effects":
+            _same_limits(above, "x")
+        elif drawn.protocols:
+            which = "y" if kind == "curve" else "xy"
+            _same_limits(above, which)
+            _same_limits([below for *_, below in group if below is not None], which)
+            for ax in (ax for cell, *both in group if not cell.first for ax in both if ax is not None):
+                ax.set_ylabel("")
+                ax.tick_params(labelleft=False)
 
 
 def _same_limits(several: list[Axes], which: str) -> None:
@@ -206,23 +198,16 @@ def _legend(drawn: "Drawn", cells: Iterable[Cell]) -> list[Line2D]:
     for cell in cells:
         if cell.kind == "effects":
             return effects.legend()
-        lines = [s for one in cell.measured for s in one.series if not s.empty]
-        if cell.kind == "sizes" and len({x for s in lines for x in s.points["x"]}) == 1:
-            continue  # bars, which have their names beside them
-        for series in lines:
-            labelled = series.line.names != "beta" and cell.measured[0].panel.labels_ends
-            marked = cell.kind not in ("histogram", "curve")
-            look = replace(series.line.look, dashes="-") if drawn.folders or not marked else series.line.look
-            handle: dict[str, Any] = axes.line_style(look if marked else replace(look, marker=""))
-            if not labelled and (marked or look.label not in entries):
-                entries[look.label] = Line2D([], [], **handle)
+        marked = cell.kind not in ("histogram", "curve")
+        for line in (series.line for series in cell.series if not cell.filled.one_size):
+            look = replace(line.look, dashes="-") if drawn.folders or not marked else line.look
+            if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
+                entries[look.label] = Line2D([], [], **axes.line_style(look if marked else replace(look, marker="")))
     order = [look.label for look in style.METHODS.values()]
     ordered = sorted(entries, key=lambda label: order.index(label) if label in order else len(order))
-    found = [entries[label] for label in ordered]
-    for position, folder in enumerate(drawn.folders):
-        dashes = style.folder_look(style.METHODS["elbo"], position).dashes
-        found.append(Line2D([], [], color=style.INK, linestyle=dashes, label=folder))
-    return found
+    folders = [(folder, style.folder_look(style.METHODS["elbo"], i)) for i, folder in enumerate(drawn.folders)]
+    dashes = [Line2D([], [], color=style.INK, linestyle=look.dashes, label=folder) for folder, look in folders]
+    return [entries[label] for label in ordered] + dashes
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:

@@ -1,7 +1,7 @@
 """What is said beside a figure: setting, repetitions, stand-ins, what was not run and what is left out."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dlmexp import catalogue
 from dlmexp.figures.numbers import WHITENED, Measured
@@ -27,7 +27,7 @@ def _command(one: Measured) -> str:
     return " ".join(words + ([f"preset={preset}"] if preset else []))
 
 
-def notes(drawn: "Drawn", results: Results, request: "Request", same: Mapping[str, Any]) -> list[str]:
+def notes(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
     """One line each, for the caption file and the terminal; nothing where nothing was run."""
     run = [one for one in drawn.cells if not one.empty]
     if not run:
@@ -47,14 +47,9 @@ def notes(drawn: "Drawn", results: Results, request: "Request", same: Mapping[st
     found += _missing(drawn, results)
     found += dict.fromkeys(f"{_where(drawn, one)}: {note}." for one in run for note in one.notes)
     found += _left_out(drawn, results)
-    if same:
-        values = ", ".join(f"{name} = {_short(value)}" for name, value in same.items())
-        found.append(f"In all rows of the CSV: {values}.")
+    if same := [f"{name} = {value}" for name, value in drawn.constants.items()]:
+        found.append(f"In all rows of the CSV: {', '.join(same)}.")
     return found
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _where(drawn: "Drawn", one: Measured) -> str:

@@ -84,11 +84,6 @@ class Panel:
         """Whether axes below the panel show each line minus the ELBO: a loss against n where there is an ELBO."""
         return self.kind == "sizes" and self.metric in LOSSES and any(line.method == "elbo" for line in self.lines)
 
-    @property
-    def labels_ends(self) -> bool:
-        """Whether its lines are labelled where they end, so that the legend need not tell them apart."""
-        return self.kind == "curve"
-
     def on(self, dataset: str) -> "Panel":
         """The same panel for another dataset."""
         return replace(self, dataset=dataset)
