@@ -176,7 +176,7 @@ def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") 
         elif kind == "effects":
             _same_limits(above, "x")
         elif drawn.protocols:
-            which = "y" if kind == "curve" else "xy"
+            which = "xy" if kind == "sizes" else "y"
             _same_limits(above, which)
             _same_limits([below for *_, below in group if below is not None], which)
             for ax in (ax for cell, *both in group if not cell.first for ax in both if ax is not None):
