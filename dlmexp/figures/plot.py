@@ -95,7 +95,8 @@ class Drawn:
                     "beta": line.beta, "parameterisation": one.parameterisation, "setting": setting,
                     "folder": series.folder or None,
                 }  # fmt: skip
-                tables.append(series.points.assign(**about)[[*about, *series.points.columns]])
+                points = series.points.assign(**about).astype(dict.fromkeys(about, object))
+                tables.append(points[[*about, *series.points.columns]])
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
     @property
