@@ -1,0 +1,215 @@
+"""Claims about methods: 1 to 5 and 10 (who is lowest), 7 to 9 (binary and count data), 21 and 22 (taken together)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dlmexp.claims.claim import BINARY, COUNTS, REGRESSION, Part, claim
+from dlmexp.claims.evidence import DLM, Evidence
+from dlmexp.claims.rules import BETTER, COMPARABLE, NO_WORSE, Rule, Verdict
+from dlmexp.claims.thresholds import COUNTS_NEEDED, PROBABILITY_MARGIN
+from dlmexp.labels import method_label, metric_label
+
+LOG_METHODS = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
+ALL_METHODS = (*LOG_METHODS, "joint_sq_dlm", "fixed_sq_dlm")
+BASELINES = ("elbo", "beta_elbo")
+BETAS = (0.1, 1.0, 10.0)
+
+
+def related(
+    evidence: Evidence, datasets: Sequence[str], method: str, rivals: Sequence[str], metric: str, rule: Rule, says: str
+) -> Iterator[Part]:
+    """The relation of a method to each rival, on the datasets and their stand-ins, in all coordinates of q."""
+    for place in evidence.places(*datasets):
+        for q in evidence.parameterisations(place):
+            ours = evidence.fit(place, method, metric, q)
+            pairs = [(ours, evidence.fit(place, name, metric, q)) for name in rivals if name != method]
+            yield evidence.compare(says, place, q, pairs, rule, evidence.margin(place, metric, q))
+
+
+def _lowest(evidence: Evidence, dataset: str, method: str, metric: str, among: tuple[str, ...]) -> Iterator[Part]:
+    says = f"{method_label(method)} has the lowest {metric_label(metric)}"
+    return related(evidence, [dataset], method, among, metric, BETTER, says)
+
+
+def _beats(evidence: Evidence, dataset: str, method: str, rival: str, metric: str) -> Iterator[Part]:
+    says = f"{method_label(method)} beats {method_label(rival)} in {metric_label(metric)}"
+    return related(evidence, [dataset], method, [rival], metric, BETTER, says)
+
+
+@claim(1, "pol, sarcos, song: joint log-DLM has the lowest NLL.", "section 6.2, figure 1(a); supplement A", "reg-log")
+def joint_log_lowest(evidence: Evidence) -> Iterator[Part]:
+    for dataset in ("pol", "sarcos", "song"):
+        yield from _lowest(evidence, dataset, "joint_log_dlm", "nll", LOG_METHODS)
+
+
+@claim(2, "cadata: fixed log-DLM has the lowest NLL.", "supplement A", "reg-log")
+def fixed_log_lowest(evidence: Evidence) -> Iterator[Part]:
+    yield from _lowest(evidence, "cadata", "fixed_log_dlm", "nll", LOG_METHODS)
+
+
+@claim(
+    3, "MSE: joint sq-DLM is lowest on pol, sarcos, song; fixed sq-DLM on cadata.", "supplement A", "reg-sq",
+)  # fmt: skip
+def square_lowest(evidence: Evidence) -> Iterator[Part]:
+    for dataset in ("pol", "sarcos", "song"):
+        yield from _lowest(evidence, dataset, "joint_sq_dlm", "mse", ALL_METHODS)
+    yield from _lowest(evidence, "cadata", "fixed_sq_dlm", "mse", ALL_METHODS)
+
+
+@claim(4, "sarcos: sq-DLM beats log-DLM in MSE.", "section 6.2, figure 1(b)", "reg-sq")
+def square_beats_log(evidence: Evidence) -> Iterator[Part]:
+    yield from _beats(evidence, "sarcos", "joint_sq_dlm", "joint_log_dlm", "mse")
+    yield from _beats(evidence, "sarcos", "fixed_sq_dlm", "fixed_log_dlm", "mse")
+
+
+@claim(5, "sarcos: β-ELBO beats ELBO in NLL and MSE.", "section 6.2, figure 1(a, b)", "reg-log", "reg-sq")
+def beta_beats_plain(evidence: Evidence) -> Iterator[Part]:
+    yield from _beats(evidence, "sarcos", "beta_elbo", "elbo", "nll")
+    yield from _beats(evidence, "sarcos", "beta_elbo", "elbo", "mse")
+
+
+@claim(
+    7, "ringnorm: DLM beats ELBO in NLL; on the other three binary datasets they are comparable.",
+    "section 6.2, figure 1(d); supplement A", "class-log",
+)  # fmt: skip
+def ringnorm_and_others(evidence: Evidence) -> Iterator[Part]:
+    for method in DLM:
+        yield from _beats(evidence, "ringnorm", method, "elbo", "nll")
+        says = f"{method_label(method)} is comparable to ELBO and β-ELBO in NLL"
+        yield from related(evidence, ("banana", "thyroid", "twonorm"), method, BASELINES, "nll", COMPARABLE, says)
+
+
+@claim(8, "DLM does not lose in error rate or MRE.", "section 6.2; supplement A", "class-err", "count-mre")
+def no_loss(evidence: Evidence) -> Iterator[Part]:
+    for metric, datasets in (("error", BINARY), ("mre", COUNTS)):
+        for method in DLM:
+            says = f"{method_label(method)} loses no {metric_label(metric)} against ELBO and β-ELBO"
+            yield from related(evidence, datasets, method, BASELINES, metric, NO_WORSE, says)
+
+
+JOINT_LOWEST = "joint DLM has the lowest NLL"
+
+
+def three_of_four(parts: list[Part]) -> Verdict:
+    """Joint DLM lowest on three, fixed DLM at least as good as ELBO on the fourth. Fails where joint fails on two."""
+    pairs = zip(parts[::2], parts[1::2], strict=True)  # of each dataset: joint lowest, and fixed against ELBO
+    run = [(joint.verdict, fixed.verdict) for joint, fixed in pairs if joint.verdict is not Verdict.NOT_RUN]
+    if len(run) < COUNTS_NEEDED:
+        return Verdict.PARTLY_SEEN if run else Verdict.NOT_RUN
+    exceptions = [(joint, fixed) for joint, fixed in run if joint is not Verdict.HOLDS]
+    if not exceptions:
+        return Verdict.HOLDS
+    if len(exceptions) == 1 and len(run) > COUNTS_NEEDED:
+        fixed = exceptions[0][1]
+        return Verdict.MIXED if fixed is Verdict.FAILS else fixed
+    if sum(joint is Verdict.FAILS for joint, _ in exceptions) > 1:
+        return Verdict.FAILS
+    unsure = {joint for joint, _ in exceptions} & {Verdict.UNDECIDED, Verdict.UNDECIDABLE}
+    return Verdict.UNDECIDED if unsure or len(exceptions) == 1 else Verdict.MIXED
+
+
+def how_many_lowest(parts: list[Part]) -> str:
+    """`1 of 2 seen`: the datasets, stand-ins among them, on which joint DLM is lowest in all coordinates of q run."""
+    joint = [part for part in parts if part.says == JOINT_LOWEST and part.verdict is not Verdict.NOT_RUN]
+    seen = {part.dataset for part in joint}
+    return f"{len(seen - {part.dataset for part in joint if part.verdict is not Verdict.HOLDS})} of {len(seen)} seen"
+
+
+@claim(
+    9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as good as "
+    "ELBO.", "section 6.2, figure 1(e); supplement A", "count-log", sum_up=three_of_four,
+    seen=how_many_lowest,
+)  # fmt: skip
+def counts_lowest(evidence: Evidence) -> Iterator[Part]:
+    for dataset in evidence.places(*COUNTS):
+        for q in evidence.parameterisations(dataset):
+            joint, fixed, elbo, beta_elbo = (evidence.fit(dataset, name, "nll", q) for name in (*DLM, *BASELINES))
+            margin = evidence.margin(dataset, "nll", q)
+            rivals = [(joint, rival) for rival in (elbo, beta_elbo, fixed)]
+            yield evidence.compare(JOINT_LOWEST, dataset, q, rivals, BETTER, margin)
+            says = "fixed DLM is at least as good as ELBO"
+            yield evidence.compare(says, dataset, q, [(fixed, elbo)], NO_WORSE, margin)
+
+
+@claim(
+    10, "airline: both DLMs beat β-ELBO at every β in {0.1, 1, 10}, and ELBO at β = 1.",
+    "section 6.2, figure 1(f)", "airline",
+)  # fmt: skip
+def dlm_beats_elbo(evidence: Evidence) -> Iterator[Part]:
+    for dataset in evidence.places("airline"):
+        for q in evidence.parameterisations(dataset, "curve"):
+            plain = evidence.curve(dataset, "beta_elbo", 1.0, q)
+            for beta in BETAS:
+                rivals = [evidence.curve(dataset, "beta_elbo", beta, q), plain] if beta != 1.0 else [plain]
+                for method in DLM:
+                    ours = evidence.curve(dataset, method, beta, q)
+                    says = f"{ours.name} beats " + ("ELBO" if beta == 1.0 else f"β-ELBO, β={beta:g}, and ELBO")
+                    pairs = [(ours, rival) for rival in rivals]
+                    yield evidence.compare(says, dataset, q, pairs, BETTER, evidence.margin(dataset, "nll", q))
+
+
+@claim(
+    21, "Taken together, the better of the two DLM variants is comparable to or better than both ELBO and β-ELBO on "
+    "every dataset.", "section 6.2", "reg-log", "class-log", "count-log",
+)  # fmt: skip
+def better_dlm(evidence: Evidence) -> Iterator[Part]:
+    """In each repetition the variant with the lower validation NLL, as a user would choose it."""
+    for dataset in evidence.places(*REGRESSION, *BINARY, *COUNTS):
+        for q in evidence.parameterisations(dataset):
+            joint, fixed = (evidence.fit(dataset, method, "nll", q) for method in DLM)
+            by_validation = [evidence.fit(dataset, method, "nll", q, "validation_nll").values for method in DLM]
+            take_joint = by_validation[0] <= by_validation[1]
+            known = np.isfinite(by_validation[0]) & np.isfinite(by_validation[1])
+            values = np.where(known, np.where(take_joint, joint.values, fixed.values), np.nan)
+            ours = replace(joint, name="DLM (variant by validation)", values=values, lost=joint.lost + fixed.lost)
+            pairs = [(ours, evidence.fit(dataset, name, "nll", q)) for name in BASELINES]
+            says = "the DLM variant that validation selects is comparable to or better than ELBO and β-ELBO in NLL"
+            part = evidence.compare(says, dataset, q, pairs, NO_WORSE, evidence.margin(dataset, "nll", q))
+            if known.any():
+                part.figures = {"joint_selected": float(take_joint[known].mean())}
+            yield part
+
+
+CALIBRATION = {
+    "regression": ("coverage_50", "coverage_90", "coverage_95", "crps"),
+    "binary": ("ece", "brier"),
+    "count": ("coverage_95",),
+}
+
+
+@claim(
+    22, "DLM is better calibrated than ELBO: coverage and CRPS in regression (our addition), ECE and Brier score in "
+    "binary, coverage in counts (said in the paper, not measured there).",
+    "section 6.2; supplement A", "reg-log", "class-log", "count-log",
+    figures=("calibration-reg", "calibration-class", "calibration-count"),
+)  # fmt: skip
+def better_calibrated(evidence: Evidence) -> Iterator[Part]:
+    """Each DLM, with the beta that NLL selects, against ELBO: coverage by its distance from each nominal level."""
+    for task, datasets in (("regression", REGRESSION), ("binary", BINARY), ("count", COUNTS)):
+        for dataset in evidence.places(*datasets):
+            for q in evidence.parameterisations(dataset):
+                for measure in CALIBRATION[task]:
+                    for method in DLM:
+                        yield _calibrated(evidence, dataset, q, measure, method)
+
+
+def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: str) -> Part:
+    coverage = measure.startswith("coverage")
+    level = int(measure.split("_")[1]) / 100 if coverage else 0.0
+    signed = [evidence.fit(dataset, name, "nll", q, f"test_{measure}") for name in (method, "elbo")]
+    ours, elbo = (replace(line, values=abs(line.values - level)) for line in signed)
+    what = f"coverage error at {level:.0%}" if coverage else metric_label(measure)
+    score = measure in ("crps", "brier")
+    margin = evidence.margin(dataset, measure, q) if score else evidence.constant(dataset, PROBABILITY_MARGIN)
+    part = evidence.compare(f"{ours.name} has a lower {what} than ELBO", dataset, q, [(ours, elbo)], BETTER, margin)
+    if part.comparisons and all(row["difference"] == 0 == row["error"] for row in part.comparisons):
+        part.verdict = part.corrected = Verdict.UNDECIDABLE
+        part.reason = "both have the same value in every repetition, so it tells nothing"
+    if part.comparisons and coverage:
+        means = [float(np.nanmean(line.values)) - level for line in signed]
+        part.figures = {"signed_error": means[0], "signed_error_elbo": means[1]}
+        told = f"coverage minus nominal, mean over sizes: {means[0]:+.3f}, ELBO {means[1]:+.3f}"
+        part.reason = "; ".join(filter(None, [told, part.reason]))
+    return part
