@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)
 TASKS = dict.fromkeys(REGRESSION, "regression") | dict.fromkeys(BINARY, "binary") | dict.fromkeys(COUNTS, "count")
 
 

@@ -17,7 +17,6 @@ from dlmexp.claims.thresholds import DENSITY, EXPLAINED_SHARE, METRIC_SHARE, MIN
 from dlmexp.labels import estimator_label, method_label
 
 LINE = ["dataset", "parameterisation", "method", "estimator", "samples"]
-ALWAYS_MEASURED = ("nll", "mse", "error", "mre")  # by every version; where one of these is missing, the fit is lost
 DLM = ("joint_log_dlm", "fixed_log_dlm")
 Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where there is none
 
@@ -26,8 +25,8 @@ COLUMNS = [
     *LINE, "stands_for", "task", "n", "size", "seed", "role", "protocol", "changes", "evaluate", "data", "split",
     "group", "missing", "status", "key", "beta", "objective", "variant", "form", "kernel", "M", "lr", "minibatch",
     "window", "max_iterations", "epochs", "sampler", "converged", "seconds", "iterations", "alone", "acceptance",
-    "bias", "bias_quadrature", "validation_nll", "test_nll", "test_error", "trivial_test_nll", "trivial_test_error",
-    "device", "host", "time", "commit", "command",
+    "bias", "bias_quadrature", "validation_nll", "test_nll", "trivial_test_nll", "device", "host",
+    "time", "commit", "command",
 ]  # fmt: skip
 """The columns of candidates that claims read."""
 MAYBE = ("converged", "alone", "epochs")  # columns that hold True, False, numbers or nothing
@@ -120,49 +119,42 @@ class Evidence:
     curves: Rows
     gradients: Rows
 
-    def places(self, *datasets: str) -> list[str]:
-        """The paper's datasets named, and the stand-ins for them that have records."""
+    def places(self, *datasets: str, role: str = "fit") -> list[tuple[str, str]]:
+        """The paper's datasets named, and the stand-ins for them that have records, each with the coordinates of q that
+        were run (whitened where none were)."""
         wanted = {family(name) for name in datasets}
-        return [*datasets, *(name for name, of in sorted(self.stands_for.items()) if family(of) in wanted)]
-
-    def parameterisations(self, dataset: str, role: str = "fit") -> list[str]:
-        """The coordinates of q that were run; [whitened] where nothing was."""
+        names = [*datasets, *(name for name, of in sorted(self.stands_for.items()) if family(of) in wanted)]
         rows = {"fit": self.selected["nll"], "curve": self.curves, "gradient": self.gradients}[role]
-        run = {key[1] for key in rows.lines if key[0] == dataset}
-        return [q for q in ("whitened", "unwhitened") if q in run] or ["whitened"]
+        run = {key[:2] for key in rows.lines}
+        both = {name: [q for q in ("whitened", "unwhitened") if (name, q) in run] for name in names}
+        return [(name, q) for name in names for q in both[name] or ["whitened"]]
 
-    def fit(
-        self, dataset: str, method: str, metric: str, q: str = "whitened",
-        value: str | Callable[[Rows], np.ndarray] | None = None,
-    ) -> Line:  # fmt: skip
+    def fit(self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = "") -> Line:
         """A method with its beta selected on validation, at every size and seed: its test metric, or another `value`.
         DLM on counts is trained with bMC-10, as in the paper."""
         rows = self.selected["mse" if metric == "mse" else "nll"]
         sampled = self.tasks.get(dataset) == "count" and method in DLM
         at = rows.at(dataset, q, method, *(("bmc", 10) if sampled else ("exact", None)))
-        found = rows.column(value or f"test_{metric}") if not callable(value) else value(rows)
-        return self._line(method_label(method), dataset, rows, at, found, metric)
+        return self._line(method_label(method), dataset, rows, at, value or f"test_{metric}")
 
     def curve(
         self, dataset: str, method: str, beta: float, q: str = "whitened", estimator: str = "exact",
-        samples: int | None = None, name: str = "", metric: str = "nll",
+        samples: int | None = None, name: str = "", value: str = "test_nll",
     ) -> Line:  # fmt: skip
         """The end of learning curves at one beta."""
         at = self.curves.at(dataset, q, method, estimator, samples)
         at = at[np.isclose(self.curves.column("beta")[at].astype(float), beta)]
-        return self._line(name or f"{method_label(method)}, β={beta:g}", dataset, self.curves, at,
-                          self.curves.column(f"test_{metric}"), metric)  # fmt: skip
+        return self._line(name or f"{method_label(method)}, β={beta:g}", dataset, self.curves, at, value)
 
     def estimator(self, dataset: str, q: str, estimator: str, samples: int | None = None) -> Line:
         """The end of joint DLM's learning curves at beta = 0.1 with one gradient estimator."""
-        name = estimator_label(estimator, samples)
-        return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, name)
+        label = estimator_label(estimator, samples)
+        return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, label)
 
-    def _line(self, name: str, dataset: str, rows: Rows, at: np.ndarray, values: np.ndarray, metric: str = "") -> Line:
-        grid, finite = self.grid(dataset, rows, at, values), np.isfinite(values[at].astype(float))
-        lost = rows.column("status")[at] != "done"
-        lost |= np.isinf(values[at].astype(float)) | (~finite & (metric in ALWAYS_MEASURED))
-        return Line(name, grid, rows, at, int((lost & (rows.column("missing")[at] == 0)).sum()))
+    def _line(self, name: str, dataset: str, rows: Rows, at: np.ndarray, column: str) -> Line:
+        values = rows.column(column)[at].astype(float)
+        lost = (rows.column("status")[at] == "failed") | np.isinf(values)
+        return Line(name, self.grid(dataset, rows, at, rows.column(column)), rows, at, int(lost.sum()))
 
     def grid(self, dataset: str, rows: Rows, at: np.ndarray, values: np.ndarray) -> Values:
         """Values of rows by size and seed of their dataset; NaN where not finite."""
@@ -173,41 +165,36 @@ class Evidence:
         grid[place] = np.where(np.isfinite(found), found, np.nan)
         return grid
 
-    def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
+    def margin(self, dataset: str, metric: str, q: str | None = None) -> Margin:
         """The margin at each size: 5 % of what ELBO explains, at most 10 % of ELBO's metric where 0 is its best value.
         NaN where ELBO was not run at beta = 1, or explains nothing."""
-        elbo = self._elbo(dataset, metric, q)
-        with np.errstate(invalid="ignore"):
-            explained = EXPLAINED_SHARE * _mean(self._trivial(dataset, metric) - elbo)
+        elbo, trivial = (
+            self._elbo(dataset, metric, q or "whitened", name + metric) for name in ("test_", "trivial_test_")
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            explained = EXPLAINED_SHARE * _mean(trivial - elbo)
             margin = np.where(explained > 0, explained, np.nan)
             no_zero = (self.tasks.get(dataset), metric) == DENSITY
             return margin if no_zero else np.minimum(margin, METRIC_SHARE * _mean(elbo))
 
-    def _elbo(self, dataset: str, metric: str, q: str) -> Values:
-        """ELBO's metric at beta = 1: of fits, and where there are none, at the end of learning curves."""
-        found = self.fit(dataset, "elbo", metric, q).values
+    def _elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
+        """A value of ELBO at beta = 1: of fits, and where there are none, at the end of learning curves."""
+        found = self.fit(dataset, "elbo", metric, q, value).values
         for method in ("beta_elbo", "elbo"):
-            curve = self.curve(dataset, method, 1.0, q, metric=metric).values
-            found = np.where(np.isnan(found), curve, found)
+            found = np.where(np.isnan(found), self.curve(dataset, method, 1.0, q, value=value).values, found)
         return found
-
-    def _trivial(self, dataset: str, metric: str) -> Values:
-        """Metric of the predictor that knows only the training targets: any row of a split carries it."""
-        found = np.full((len(self.sizes.get(dataset, ())), len(self.seeds.get(dataset, ()))), np.nan)
-        for rows in (self.curves, *self.selected.values()):
-            at = np.flatnonzero(rows.column("dataset") == dataset)
-            values = self.grid(dataset, rows, at, rows.column(f"trivial_test_{metric}"))
-            found = np.where(np.isnan(values), found, values)
-        return found
-
-    def constant(self, dataset: str, margin: float) -> Margin:
-        """The same margin at every size."""
-        return np.full(len(self.sizes.get(dataset, ())), margin)
 
     def compare(
-        self, says: str, dataset: str, q: str | None, pairs: Sequence[tuple[Line, Line]], rule: Rule, margin: Margin,
-    ) -> Part:  # fmt: skip
-        """A part that is judged by size: `rule` between ours and the rival of every pair."""
+        self,
+        says: str,
+        dataset: str,
+        q: str | None,
+        pairs: Sequence[tuple[Line, Line]],
+        rule: Rule,
+        within: str | float,
+    ) -> Part:
+        """A part that is judged by size: `rule` between ours and the rival of every pair, with the margin of a metric
+        or a given one."""
         lines = list({id(line): line for pair in pairs for line in pair}.values())
         part = Part(says, dataset, q, tolerant=rule.tolerant, **made_by(*((line.rows, line.at) for line in lines)))
         found = compare(*(np.stack([pair[side].values for pair in pairs]) for side in (0, 1)))
@@ -215,6 +202,7 @@ class Evidence:
         if not run.any():
             return part
         sizes = self.sizes[dataset]
+        margin = self.margin(dataset, within, q) if isinstance(within, str) else np.full(len(sizes), within)
         spread = found.corrected(overlap(self.stands_for.get(dataset, dataset), self.tasks[dataset], int(sizes[-1])))
         told = [states(one, margin, rule) for one in (found, spread)]
         part.states = {int(n): state for n, state in zip(sizes, told[0], strict=True) if state}
@@ -270,9 +258,9 @@ def family(dataset: str) -> str:
 
 
 def _mean(values: Values) -> Float[np.ndarray, " S"]:
+    """Over the repetitions that there are; NaN where there are none."""
     known = np.isfinite(values)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(known, values, 0.0).sum(1) / known.sum(1)
+    return np.where(known, values, 0.0).sum(1) / known.sum(1)
 
 
 def _selected_by(fits: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -14,27 +14,25 @@ from dlmexp.labels import method_label, metric_label
 LOG_METHODS = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
 ALL_METHODS = (*LOG_METHODS, "joint_sq_dlm", "fixed_sq_dlm")
 BASELINES = ("elbo", "beta_elbo")
-BETAS = (0.1, 1.0, 10.0)
+BOTH = "ELBO and β-ELBO"
 
 
 def related(
     evidence: Evidence, datasets: Sequence[str], method: str, rivals: Sequence[str], metric: str, rule: Rule, says: str
 ) -> Iterator[Part]:
     """The relation of a method to each rival, on the datasets and their stand-ins, in all coordinates of q."""
-    for place in evidence.places(*datasets):
-        for q in evidence.parameterisations(place):
-            ours = evidence.fit(place, method, metric, q)
-            pairs = [(ours, evidence.fit(place, name, metric, q)) for name in rivals if name != method]
-            yield evidence.compare(says, place, q, pairs, rule, evidence.margin(place, metric, q))
+    for dataset, q in evidence.places(*datasets):
+        ours = evidence.fit(dataset, method, metric, q)
+        pairs = [(ours, evidence.fit(dataset, name, metric, q)) for name in rivals if name != method]
+        yield evidence.compare(f"{method_label(method)} {says}", dataset, q, pairs, rule, metric)
 
 
-def _lowest(evidence: Evidence, dataset: str, method: str, metric: str, among: tuple[str, ...]) -> Iterator[Part]:
-    says = f"{method_label(method)} has the lowest {metric_label(metric)}"
-    return related(evidence, [dataset], method, among, metric, BETTER, says)
+def _lowest(evidence: Evidence, dataset: str, method: str, metric: str, among: Sequence[str]) -> Iterator[Part]:
+    return related(evidence, [dataset], method, among, metric, BETTER, f"has the lowest {metric_label(metric)}")
 
 
 def _beats(evidence: Evidence, dataset: str, method: str, rival: str, metric: str) -> Iterator[Part]:
-    says = f"{method_label(method)} beats {method_label(rival)} in {metric_label(metric)}"
+    says = f"beats {method_label(rival)} in {metric_label(metric)}"
     return related(evidence, [dataset], method, [rival], metric, BETTER, says)
 
 
@@ -49,9 +47,7 @@ def fixed_log_lowest(evidence: Evidence) -> Iterator[Part]:
     yield from _lowest(evidence, "cadata", "fixed_log_dlm", "nll", LOG_METHODS)
 
 
-@claim(
-    3, "MSE: joint sq-DLM is lowest on pol, sarcos, song; fixed sq-DLM on cadata.", "supplement A", "reg-sq",
-)  # fmt: skip
+@claim(3, "MSE: joint sq-DLM is lowest on pol, sarcos, song; fixed sq-DLM on cadata.", "supplement A", "reg-sq")
 def square_lowest(evidence: Evidence) -> Iterator[Part]:
     for dataset in ("pol", "sarcos", "song"):
         yield from _lowest(evidence, dataset, "joint_sq_dlm", "mse", ALL_METHODS)
@@ -77,15 +73,15 @@ def beta_beats_plain(evidence: Evidence) -> Iterator[Part]:
 def ringnorm_and_others(evidence: Evidence) -> Iterator[Part]:
     for method in DLM:
         yield from _beats(evidence, "ringnorm", method, "elbo", "nll")
-        says = f"{method_label(method)} is comparable to ELBO and β-ELBO in NLL"
-        yield from related(evidence, ("banana", "thyroid", "twonorm"), method, BASELINES, "nll", COMPARABLE, says)
+        others, says = ("banana", "thyroid", "twonorm"), f"is comparable to {BOTH} in NLL"
+        yield from related(evidence, others, method, BASELINES, "nll", COMPARABLE, says)
 
 
 @claim(8, "DLM does not lose in error rate or MRE.", "section 6.2; supplement A", "class-err", "count-mre")
 def no_loss(evidence: Evidence) -> Iterator[Part]:
     for metric, datasets in (("error", BINARY), ("mre", COUNTS)):
         for method in DLM:
-            says = f"{method_label(method)} loses no {metric_label(metric)} against ELBO and β-ELBO"
+            says = f"loses no {metric_label(metric)} against {BOTH}"
             yield from related(evidence, datasets, method, BASELINES, metric, NO_WORSE, says)
 
 
@@ -119,18 +115,14 @@ def how_many_lowest(parts: list[Part]) -> str:
 
 @claim(
     9, "Counts: joint DLM has the lowest NLL on three of four datasets; on the fourth fixed DLM is at least as good as "
-    "ELBO.", "section 6.2, figure 1(e); supplement A", "count-log", sum_up=three_of_four,
-    seen=how_many_lowest,
+    "ELBO.", "section 6.2, figure 1(e); supplement A", "count-log", sum_up=three_of_four, seen=how_many_lowest,
 )  # fmt: skip
 def counts_lowest(evidence: Evidence) -> Iterator[Part]:
-    for dataset in evidence.places(*COUNTS):
-        for q in evidence.parameterisations(dataset):
-            joint, fixed, elbo, beta_elbo = (evidence.fit(dataset, name, "nll", q) for name in (*DLM, *BASELINES))
-            margin = evidence.margin(dataset, "nll", q)
-            rivals = [(joint, rival) for rival in (elbo, beta_elbo, fixed)]
-            yield evidence.compare(JOINT_LOWEST, dataset, q, rivals, BETTER, margin)
-            says = "fixed DLM is at least as good as ELBO"
-            yield evidence.compare(says, dataset, q, [(fixed, elbo)], NO_WORSE, margin)
+    for dataset, q in evidence.places(*COUNTS):
+        joint, fixed, elbo, beta_elbo = (evidence.fit(dataset, name, "nll", q) for name in (*DLM, *BASELINES))
+        rivals = [(joint, rival) for rival in (elbo, beta_elbo, fixed)]
+        yield evidence.compare(JOINT_LOWEST, dataset, q, rivals, BETTER, "nll")
+        yield evidence.compare("fixed DLM is at least as good as ELBO", dataset, q, [(fixed, elbo)], NO_WORSE, "nll")
 
 
 @claim(
@@ -138,16 +130,14 @@ def counts_lowest(evidence: Evidence) -> Iterator[Part]:
     "section 6.2, figure 1(f)", "airline",
 )  # fmt: skip
 def dlm_beats_elbo(evidence: Evidence) -> Iterator[Part]:
-    for dataset in evidence.places("airline"):
-        for q in evidence.parameterisations(dataset, "curve"):
-            plain = evidence.curve(dataset, "beta_elbo", 1.0, q)
-            for beta in BETAS:
-                rivals = [evidence.curve(dataset, "beta_elbo", beta, q), plain] if beta != 1.0 else [plain]
-                for method in DLM:
-                    ours = evidence.curve(dataset, method, beta, q)
-                    says = f"{ours.name} beats " + ("ELBO" if beta == 1.0 else f"β-ELBO, β={beta:g}, and ELBO")
-                    pairs = [(ours, rival) for rival in rivals]
-                    yield evidence.compare(says, dataset, q, pairs, BETTER, evidence.margin(dataset, "nll", q))
+    for dataset, q in evidence.places("airline", role="curve"):
+        plain = evidence.curve(dataset, "beta_elbo", 1.0, q)
+        for beta in (0.1, 1.0, 10.0):
+            rivals = [evidence.curve(dataset, "beta_elbo", beta, q), plain] if beta != 1.0 else [plain]
+            for method in DLM:
+                ours = evidence.curve(dataset, method, beta, q)
+                says = f"{ours.name} beats " + ("ELBO" if beta == 1.0 else f"β-ELBO, β={beta:g}, and ELBO")
+                yield evidence.compare(says, dataset, q, [(ours, rival) for rival in rivals], BETTER, "nll")
 
 
 @claim(
@@ -156,26 +146,24 @@ def dlm_beats_elbo(evidence: Evidence) -> Iterator[Part]:
 )  # fmt: skip
 def better_dlm(evidence: Evidence) -> Iterator[Part]:
     """In each repetition the variant with the lower validation NLL, as a user would choose it."""
-    for dataset in evidence.places(*REGRESSION, *BINARY, *COUNTS):
-        for q in evidence.parameterisations(dataset):
-            joint, fixed = (evidence.fit(dataset, method, "nll", q) for method in DLM)
-            by_validation = [evidence.fit(dataset, method, "nll", q, "validation_nll").values for method in DLM]
-            take_joint = by_validation[0] <= by_validation[1]
-            known = np.isfinite(by_validation[0]) & np.isfinite(by_validation[1])
-            values = np.where(known, np.where(take_joint, joint.values, fixed.values), np.nan)
-            ours = replace(joint, name="DLM (variant by validation)", values=values, lost=joint.lost + fixed.lost)
-            pairs = [(ours, evidence.fit(dataset, name, "nll", q)) for name in BASELINES]
-            says = "the DLM variant that validation selects is comparable to or better than ELBO and β-ELBO in NLL"
-            part = evidence.compare(says, dataset, q, pairs, NO_WORSE, evidence.margin(dataset, "nll", q))
-            if known.any():
-                part.figures = {"joint_selected": float(take_joint[known].mean())}
-            yield part
+    says = f"the DLM variant that validation selects is comparable to or better than {BOTH} in NLL"
+    for dataset, q in evidence.places(*REGRESSION, *BINARY, *COUNTS):
+        joint, fixed = (evidence.fit(dataset, method, "nll", q) for method in DLM)
+        validation = np.stack([evidence.fit(dataset, method, "nll", q, "validation_nll").values for method in DLM])
+        known, take_joint = np.isfinite(validation).all(0), validation[0] <= validation[1]
+        values = np.where(known, np.where(take_joint, joint.values, fixed.values), np.nan)
+        ours = replace(joint, name="DLM (variant by validation)", values=values, lost=joint.lost + fixed.lost)
+        pairs = [(ours, evidence.fit(dataset, name, "nll", q)) for name in BASELINES]
+        part = evidence.compare(says, dataset, q, pairs, NO_WORSE, "nll")
+        if known.any():
+            part.figures = {"joint_selected": float(take_joint[known].mean())}
+        yield part
 
 
 CALIBRATION = {
-    "regression": ("coverage_50", "coverage_90", "coverage_95", "crps"),
-    "binary": ("ece", "brier"),
-    "count": ("coverage_95",),
+    REGRESSION: ("coverage_50", "coverage_90", "coverage_95", "crps"),
+    BINARY: ("ece", "brier"),
+    COUNTS: ("coverage_95",),
 }
 
 
@@ -187,12 +175,11 @@ CALIBRATION = {
 )  # fmt: skip
 def better_calibrated(evidence: Evidence) -> Iterator[Part]:
     """Each DLM, with the beta that NLL selects, against ELBO: coverage by its distance from each nominal level."""
-    for task, datasets in (("regression", REGRESSION), ("binary", BINARY), ("count", COUNTS)):
-        for dataset in evidence.places(*datasets):
-            for q in evidence.parameterisations(dataset):
-                for measure in CALIBRATION[task]:
-                    for method in DLM:
-                        yield _calibrated(evidence, dataset, q, measure, method)
+    for datasets, measures in CALIBRATION.items():
+        for dataset, q in evidence.places(*datasets):
+            for measure in measures:
+                for method in DLM:
+                    yield _calibrated(evidence, dataset, q, measure, method)
 
 
 def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: str) -> Part:
@@ -201,8 +188,7 @@ def _calibrated(evidence: Evidence, dataset: str, q: str, measure: str, method: 
     signed = [evidence.fit(dataset, name, "nll", q, f"test_{measure}") for name in (method, "elbo")]
     ours, elbo = (replace(line, values=abs(line.values - level)) for line in signed)
     what = f"coverage error at {level:.0%}" if coverage else metric_label(measure)
-    score = measure in ("crps", "brier")
-    margin = evidence.margin(dataset, measure, q) if score else evidence.constant(dataset, PROBABILITY_MARGIN)
+    margin = measure if measure in ("crps", "brier") else PROBABILITY_MARGIN
     part = evidence.compare(f"{ours.name} has a lower {what} than ELBO", dataset, q, [(ours, elbo)], BETTER, margin)
     if part.comparisons and all(row["difference"] == 0 == row["error"] for row in part.comparisons):
         part.verdict = part.corrected = Verdict.UNDECIDABLE

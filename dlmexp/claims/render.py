@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import pandas as pd
 from rich import box
 from rich.markup import escape
 from rich.table import Table

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from dlmexp.claims.statistics import Comparisons, holm
-from dlmexp.claims.thresholds import AGREE_SHARE, ALMOST_ALL, ALPHA, HALF, MIN_REPETITIONS, NOT_ALMOST_ALL
+from dlmexp.claims.thresholds import ALPHA, HALF, MIN_REPETITIONS
 
 
 class Verdict(StrEnum):
@@ -181,38 +181,13 @@ def combine(verdicts: Iterable[Verdict], tolerant: bool = False) -> Verdict:
     return Verdict.UNDECIDABLE if Verdict.UNDECIDABLE in unsure else Verdict.UNDECIDED
 
 
-def agreeing(yes: int, out_of: int) -> Verdict:
-    """In (nearly) every repetition, in (nearly) none, or in some."""
-    if out_of < MIN_REPETITIONS:
-        return too_few(out_of)
-    if yes >= AGREE_SHARE * out_of:
-        return Verdict.HOLDS
-    return Verdict.FAILS if out_of - yes >= AGREE_SHARE * out_of else Verdict.MIXED
-
-
-def most(yes: int, out_of: int) -> Verdict:
-    """`For most`: more than half; fails where it is less than half."""
-    if out_of == 0:
-        return Verdict.NOT_RUN
-    share = yes / out_of
-    return Verdict.HOLDS if share > HALF else Verdict.FAILS if share < HALF else Verdict.MIXED
-
-
-def almost_all(yes: int, out_of: int) -> Verdict:
-    """`Almost all` of many runs."""
-    if out_of == 0:
-        return Verdict.NOT_RUN
-    share = yes / out_of
-    return Verdict.HOLDS if share >= ALMOST_ALL else Verdict.FAILS if share < NOT_ALMOST_ALL else Verdict.MIXED
+def by_share(share: float, holds: float, fails: float, repetitions: int = MIN_REPETITIONS) -> Verdict:
+    """Holds from one share on, fails up to another, mixed in between; undecidable with too few repetitions."""
+    if repetitions < MIN_REPETITIONS:
+        return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
+    return Verdict.HOLDS if share >= holds else Verdict.FAILS if share <= fails else Verdict.MIXED
 
 
 def between(value: float, low: float, high: float, repetitions: int) -> Verdict:
-    """A mean within given limits."""
-    if repetitions < MIN_REPETITIONS:
-        return too_few(repetitions)
-    return Verdict.HOLDS if low <= value <= high else Verdict.FAILS
-
-
-def too_few(repetitions: int) -> Verdict:
-    """Without repetitions enough there is no verdict."""
-    return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
+    """Whether a mean lies within limits; undecidable with too few repetitions."""
+    return by_share(float(low <= value <= high), 1.0, 0.0, repetitions)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from dlmexp.claims.claim import BINARY, COUNTS, REGRESSION, Part, claim
+from dlmexp.claims.claim import PAPER, Part, claim
 from dlmexp.claims.evidence import LINE, Evidence, Rows, made_by
-from dlmexp.claims.rules import Verdict, almost_all, between
-from dlmexp.claims.thresholds import COST_MARGIN, OVERLAP_SECONDS
+from dlmexp.claims.rules import Verdict, between, by_share
+from dlmexp.claims.thresholds import ALMOST_ALL, COST_MARGIN, NOT_ALMOST_ALL, OVERLAP_SECONDS
 
 DETERMINISTIC = "almost every run of a deterministic objective converges"
 SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective converges"
@@ -18,13 +18,12 @@ SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective 
 def pooled(parts: list[Part]) -> Verdict:
     """By the share over all runs of deterministic objectives, as the paper counts ('across algorithms and datasets').
     A dataset on which it fails is not hidden by larger ones: then it is mixed."""
-    counted = [part for part in parts if part.says == DETERMINISTIC]
-    if all(part.verdict is Verdict.UNDECIDABLE for part in counted) and counted:
-        return Verdict.UNDECIDABLE
-    converged, runs = (int(sum(part.figures[name] for part in counted)) for name in ("converged", "runs"))
-    verdict = almost_all(converged, runs)
-    hidden = verdict is Verdict.HOLDS and any(part.verdict is Verdict.FAILS for part in counted)
-    return Verdict.MIXED if hidden else verdict
+    told = {part.verdict for part in parts}
+    if not parts or Verdict.UNDECIDABLE in told:
+        return Verdict.UNDECIDABLE if parts else Verdict.NOT_RUN
+    converged, runs = (sum(part.figures[name] for part in parts) for name in ("converged", "runs"))
+    verdict = by_share(converged / runs, ALMOST_ALL, NOT_ALMOST_ALL)
+    return Verdict.MIXED if verdict is Verdict.HOLDS and Verdict.FAILS in told else verdict
 
 
 @claim(
@@ -35,16 +34,18 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
     """Fits with a stopping rule; a failed one has not converged. Runs for a set number of iterations and closed forms
     have nothing to converge."""
     frame = evidence.candidates
-    known = frame["dataset"].isin(evidence.places(*REGRESSION, *BINARY, *COUNTS, "airline"))
+    known = frame["dataset"].isin([*PAPER, *evidence.stands_for])
     ruled = frame["window"].notna() & frame["max_iterations"].notna() & frame["role"].isin(["fit", "curve"])
     frame = frame[known & ruled].drop_duplicates("key")
     deterministic = frame["minibatch"].isna() & frame["samples"].isna()
     frame = frame.assign(says=np.where(deterministic, DETERMINISTIC, SAMPLED), converged=frame["converged"].eq(True))
     for (dataset, q, says), several in frame.groupby(["dataset", "parameterisation", "says"], observed=True):
         converged, failed = int(several["converged"].sum()), int((several["status"] != "done").sum())
+        verdict = by_share(converged / len(several), ALMOST_ALL, NOT_ALMOST_ALL)
+        verdict = Verdict.UNDECIDABLE if evidence.capped else verdict
         told = f"{converged} of {len(several)} runs converged" + (f", {failed} failed" if failed else "")
         yield Part(
-            says, dataset, q, Verdict.UNDECIDABLE if evidence.capped else almost_all(converged, len(several)),
+            says, dataset, q, verdict,
             beside=says == SAMPLED, figures={"converged": converged, "runs": len(several)},
             repetitions=several["seed"].nunique(), **made_by((Rows(several), np.arange(len(several)))),
             reason=f"the preset ends runs early; {told}" if evidence.capped else told,

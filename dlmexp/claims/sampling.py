@@ -13,6 +13,7 @@ from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO, FIRST_ITERATIONS, RAT
 from dlmexp.labels import estimator_label
 
 SAMPLES = (1, 10, 100)
+SAME_NLL = "{} and {} end at the same NLL"
 
 
 def _matches(
@@ -20,14 +21,7 @@ def _matches(
     rule: Rule = COMPARABLE,
 ) -> Part:  # fmt: skip
     """`ours` ends at the NLL of `other`, within the margin."""
-    margin = evidence.margin(dataset, "nll", q)
-    return evidence.compare(says.format(ours.name, other.name), dataset, q, [(ours, other)], rule, margin)
-
-
-def _places(evidence: Evidence, *datasets: str) -> Iterator[tuple[str, str]]:
-    for dataset in evidence.places(*datasets):
-        for q in evidence.parameterisations(dataset, "curve"):
-            yield dataset, q
+    return evidence.compare(says.format(ours.name, other.name), dataset, q, [(ours, other)], rule, "nll")
 
 
 @claim(
@@ -35,23 +29,22 @@ def _places(evidence: Evidence, *datasets: str) -> Iterator[tuple[str, str]]:
     "section 6.2, figure 1(i)", "airline-sampling-0.1",
 )  # fmt: skip
 def samples_needed(evidence: Evidence) -> Iterator[Part]:
-    for dataset, q in _places(evidence, "airline"):
+    for dataset, q in evidence.places("airline", role="curve"):
         exact = evidence.estimator(dataset, q, "exact")
         bmc10, bmc100 = (evidence.estimator(dataset, q, "bmc", samples) for samples in (10, 100))
         ups1, ups10 = (evidence.estimator(dataset, q, "ups", samples) for samples in (1, 10))
-        margin = evidence.margin(dataset, "nll", q)
         yield _matches(evidence, dataset, q, ups10, exact)
         yield _matches(evidence, dataset, q, bmc100, exact)
-        yield evidence.compare("bMC-10 does not match exact", dataset, q, [(bmc10, exact)], DIFFERENT, margin)
-        yield evidence.compare("uPS-1 beats bMC-10", dataset, q, [(ups1, bmc10)], BETTER, margin)
+        yield _matches(evidence, dataset, q, bmc10, exact, "{} does not match {}", DIFFERENT)
+        yield evidence.compare("uPS-1 beats bMC-10", dataset, q, [(ups1, bmc10)], BETTER, "nll")
 
 
 @claim(12, "airline: smooth-bMC equals bMC in NLL.", "section 4; supplement A", "airline-smooth")
 def smoothing_changes_nothing(evidence: Evidence) -> Iterator[Part]:
-    for dataset, q in _places(evidence, "airline"):
+    for dataset, q in evidence.places("airline", role="curve"):
         for samples in SAMPLES:
             smooth, plain = (evidence.estimator(dataset, q, name, samples) for name in ("smooth_bmc", "bmc"))
-            yield _matches(evidence, dataset, q, smooth, plain, "{} and {} end at the same NLL", EQUAL)
+            yield _matches(evidence, dataset, q, smooth, plain, SAME_NLL, EQUAL)
 
 
 @claim(
@@ -59,11 +52,11 @@ def smoothing_changes_nothing(evidence: Evidence) -> Iterator[Part]:
     "count-learning", "count-smooth",
 )  # fmt: skip
 def no_difference(evidence: Evidence) -> Iterator[Part]:
-    for dataset, q in _places(evidence, "abalone", "peds1_dir2"):
+    for dataset, q in evidence.places("abalone", "peds1_dir2", role="curve"):
         for samples in SAMPLES:
             lines = [evidence.estimator(dataset, q, name, samples) for name in ("bmc", "ups", "smooth_bmc")]
             for other, ours in combinations(lines, 2):
-                yield _matches(evidence, dataset, q, ours, other, "{} and {} end at the same NLL", EQUAL)
+                yield _matches(evidence, dataset, q, ours, other, SAME_NLL, EQUAL)
 
 
 @claim(
@@ -71,13 +64,13 @@ def no_difference(evidence: Evidence) -> Iterator[Part]:
     "with 100 (supplement).", "section 6.2; supplement A", "reg-learning",
 )  # fmt: skip
 def sampled_gradients(evidence: Evidence) -> Iterator[Part]:
-    for dataset, q in _places(evidence, *REGRESSION):
+    for dataset, q in evidence.places(*REGRESSION, role="curve"):
         exact = evidence.estimator(dataset, q, "exact")
         one, ten, hundred = (evidence.estimator(dataset, q, "bmc", samples) for samples in SAMPLES)
         pairs = [(line, one) for line in (exact, ten, hundred)]
-        yield evidence.compare("bMC-1 is the worst", dataset, q, pairs, BETTER, evidence.margin(dataset, "nll", q))
+        yield evidence.compare("bMC-1 is the worst", dataset, q, pairs, BETTER, "nll")
         for ours, source in ((ten, "main text"), (hundred, "supplement")):
-            yield _matches(evidence, dataset, q, ours, exact, f"{{}} recovers exact gradients ({source})")
+            yield _matches(evidence, dataset, q, ours, exact, f"{{}} recovers {{}} gradients ({source})")
 
 
 @claim(
@@ -88,52 +81,39 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
     """The paper's error, |g - G|^2 with G of 10 000 bMC samples, is a mean over draws; the bias proper,
     |mean of the draws - G|^2, is judged with that G and with G by quadrature. All as logs: a difference is a ratio."""
     kinds = [(name, samples) for name in ("bmc", "ups", "smooth_bmc") for samples in SAMPLES]
-    margin = evidence.constant("abalone", math.log1p(RATIO_MARGIN))
-    rows = evidence.gradients
-    draws = {key: evidence.results.arrays(key) for key in rows.column("key")}
-    error = _of_draws(rows, draws, "error", np.mean)
-    scatter = _of_draws(rows, draws, "condition_i", np.std)
-    mean = _of_draws(rows, draws, "condition_i", np.mean)
-    for q in evidence.parameterisations("abalone", "gradient"):
+    margin, rows = math.log1p(RATIO_MARGIN), evidence.gradients
+    draws = [evidence.results.arrays(key) for key in rows.column("key")]
+    error, scatter, condition = (
+        np.array([statistic(some[name]) if name in some else np.nan for some in draws])
+        for name, statistic in (("error", np.mean), ("condition_i", np.std), ("condition_i", np.mean))
+    )
+    biases = {"G of 10 000 bMC samples": rows.column("bias"), "G by quadrature": rows.column("bias_quadrature")}
+    for dataset, q in evidence.places("abalone", role="gradient"):
 
-        def logs(kind: tuple[str, int], values: np.ndarray, what: str, q: str = q) -> Line:
-            at = rows.at("abalone", q, "fixed_log_dlm", *kind)
+        def logs(what: str, values: np.ndarray, *kinds: tuple[str, int], q: str = q) -> list[Line]:
+            at = [rows.at("abalone", q, "fixed_log_dlm", *kind) for kind in kinds]
             with np.errstate(divide="ignore", invalid="ignore"):
-                logs = np.log(values.astype(float))
-            return Line(f"log {what}, {estimator_label(*kind)}", evidence.grid("abalone", rows, at, logs), rows, at)
+                grids = [evidence.grid("abalone", rows, some, np.log(values.astype(float))) for some in at]
+            names = [f"log {what}, {estimator_label(*kind)}" for kind in kinds]
+            return [Line(*line) for line in zip(names, grids, [rows] * len(at), at, strict=True)]
 
-        for name in ("ups", "smooth_bmc"):
-            for samples in SAMPLES:
-                ours, bmc = (name, samples), ("bmc", samples)
-                labels = [estimator_label(*kind) for kind in (ours, bmc)]
-                pairs = [(logs(ours, error, "|g - G|²"), logs(bmc, error, "|g - G|²"))]
-                says = "{} has a smaller |g - G|² than {}".format(*labels)
-                yield evidence.compare(says, "abalone", q, pairs, BETTER, margin)
-                pairs = [
-                    tuple(logs(kind, rows.column(column), f"bias ({G})") for kind in (ours, bmc))
-                    for column, G in (("bias", "G of 10 000 bMC samples"), ("bias_quadrature", "G by quadrature"))
-                ]
-                says = "{} is less biased than {}".format(*labels)
-                yield evidence.compare(says, "abalone", q, pairs, BETTER, margin)
-        pairs = [(logs(kind, scatter, "scatter"), logs(("bmc", 1), scatter, "scatter")) for kind in kinds[1:]]
-        yield evidence.compare("bMC-1 is the noisiest", "abalone", q, pairs, BETTER, margin)
+        for ours, bmc in [((name, samples), ("bmc", samples)) for name in ("ups", "smooth_bmc") for samples in SAMPLES]:
+            labels = [estimator_label(*kind) for kind in (ours, bmc)]
+            pairs = [tuple(logs("|g - G|²", error, ours, bmc))]
+            says = "{} has a smaller |g - G|² than {}".format(*labels)
+            yield evidence.compare(says, dataset, q, pairs, BETTER, margin)
+            pairs = [tuple(logs(f"bias ({G})", values, ours, bmc)) for G, values in biases.items()]
+            yield evidence.compare("{} is less biased than {}".format(*labels), dataset, q, pairs, BETTER, margin)
+        pairs = [tuple(logs("scatter", scatter, kind, ("bmc", 1))) for kind in kinds[1:]]
+        yield evidence.compare("bMC-1 is the noisiest", dataset, q, pairs, BETTER, margin)
         for kind in kinds[1:]:
-            yield _about_one(rows, rows.at("abalone", q, "fixed_log_dlm", *kind), mean, estimator_label(*kind), q)
-
-
-def _of_draws(rows: Rows, draws: dict[str, dict[str, np.ndarray]], name: str, what) -> np.ndarray:
-    """A statistic over the draws of each row; NaN where there are none."""
-    return np.array([what(draws[key][name]) if name in draws[key] else np.nan for key in rows.column("key")])
-
-
-def _about_one(rows: Rows, at: np.ndarray, means: np.ndarray, name: str, q: str) -> Part:
-    values = means[at][np.isfinite(means[at])]
-    part = Part(f"{name}: condition (i) is about 1", "abalone", q, **made_by((rows, at)))
-    if len(values):
-        mean = float(values.mean())
-        part.verdict, part.repetitions = between(mean, 1 - ABOUT_ONE, 1 + ABOUT_ONE, len(values)), len(values)
-        part.figures, part.reason = {"mean": mean}, f"mean {mean:.3g}"
-    return part
+            at = rows.at("abalone", q, "fixed_log_dlm", *kind)
+            part = Part(f"{estimator_label(*kind)}: condition (i) is about 1", dataset, q, **made_by((rows, at)))
+            if len(values := condition[at][np.isfinite(condition[at])]):
+                mean, part.repetitions = float(values.mean()), len(values)
+                part.verdict = between(mean, 1 - ABOUT_ONE, 1 + ABOUT_ONE, len(values))
+                part.figures, part.reason = {"mean": mean}, f"mean {mean:.3g}"
+            yield part
 
 
 @claim(

@@ -7,8 +7,8 @@ import numpy as np
 
 from dlmexp.claims.claim import BINARY, COUNTS, REGRESSION, Part, claim
 from dlmexp.claims.evidence import DLM, Evidence, Line, Rows, made_by
-from dlmexp.claims.rules import BETTER, Verdict, agreeing, most
-from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.claims.rules import BETTER, Verdict, by_share
+from dlmexp.claims.thresholds import AGREE_SHARE, MIN_REPETITIONS
 from dlmexp.labels import method_label
 
 METHODS = ("beta_elbo", *DLM)
@@ -41,13 +41,13 @@ def _side(evidence: Evidence, method: str, size: str, what: str) -> Part:
     betas = rows.column("beta")[at].astype(float)
     both = [_best_on_side(evidence, rows.column("group")[at], side, here, f"best {words}")
             for here, words in ((True, that), (False, other))]  # fmt: skip
-    part = evidence.compare(f"{name} at {size} {what}", "cadata", None, [(both[0], both[1])], BETTER,
-                            evidence.margin("cadata", "nll"))  # fmt: skip
-    part.verdict, part.repetitions = agreeing(int(side(betas).sum()), len(betas)), len(betas)
-    part.corrected, part.states, part.reason = None, {}, ""
+    part = evidence.compare(f"{name} at {size} {what}", "cadata", None, [(both[0], both[1])], BETTER, "nll")  # fmt: skip
+    part.corrected, part.states, part.reason, part.repetitions = None, {}, "", len(betas)
     vars(part).update(made_by((rows, at)))
     if len(betas):
-        part.figures = {"median_beta": float(np.median(betas)), "share": float(side(betas).mean())}
+        share = float(side(betas).mean())
+        part.verdict = by_share(share, AGREE_SHARE, 1 - AGREE_SHARE, len(betas))
+        part.figures = {"median_beta": float(np.median(betas)), "share": share}
         part.reason = f"selected: {', '.join(f'{beta:.3g}' for beta in betas)}"
     return part
 
@@ -64,15 +64,18 @@ def _best_on_side(evidence: Evidence, groups: np.ndarray, side: Callable[[Any], 
     return Line(name, evidence.grid("cadata", rows, at, rows.column("test_nll")), rows, at)
 
 
+def most(yes: int, out_of: int) -> Verdict:
+    """`For most`: more than half; fails where it is less than half."""
+    if not out_of:
+        return Verdict.NOT_RUN
+    return Verdict.HOLDS if 2 * yes > out_of else Verdict.FAILS if 2 * yes < out_of else Verdict.MIXED
+
+
 def most_datasets(parts: list[Part]) -> Verdict:
     """`For most datasets`: it holds on more than half of those that were run; it fails where it fails on most."""
     judged = [part.verdict for part in parts if part.verdict is not Verdict.NOT_RUN]
-    if not judged:
-        return Verdict.NOT_RUN
-    for verdict in (Verdict.HOLDS, Verdict.FAILS):
-        if most(judged.count(verdict), len(judged)) is Verdict.HOLDS:
-            return verdict
-    return Verdict.MIXED
+    told = [verdict for verdict in (Verdict.HOLDS, Verdict.FAILS) if 2 * judged.count(verdict) > len(judged)]
+    return told[0] if told else Verdict.MIXED if judged else Verdict.NOT_RUN
 
 
 @claim(
@@ -81,22 +84,19 @@ def most_datasets(parts: list[Part]) -> Verdict:
 )  # fmt: skip
 def small_betas(evidence: Evidence) -> Iterator[Part]:
     """Square-loss methods are left out: joint sq-DLM can make any beta as small as it likes (SPEC, section 6)."""
-    for dataset in evidence.places(*REGRESSION, *BINARY, *COUNTS):
-        for q in evidence.parameterisations(dataset):
-            lines = [evidence.fit(dataset, method, "nll", q, "beta") for method in METHODS]
-            grid = np.stack([line.values for line in lines])
-            count = np.isfinite(grid).sum(-1)
-            enough = count >= MIN_REPETITIONS
-            below = np.zeros(enough.shape, dtype=bool)
-            below[enough] = np.nanmedian(grid[enough], axis=-1) < 1
-            part = Part("for most methods and sizes a β < 1 is selected", dataset, q)
-            part.verdict = most(int(below.sum()), int(enough.sum()))
-            vars(part).update(made_by(*((line.rows, line.at) for line in lines)))
-            if enough.any():
-                part.figures = {"below": int(below.sum()), "cases": int(enough.sum())}
-                part.repetitions = int(count[enough].min())
-                said = [
-                    f"{line.name} at {b.sum()} of {e.sum()}" for line, b, e in zip(lines, below, enough, strict=True)
-                ]
-                part.reason = f"median selected β < 1: {', '.join(said)} sizes"
-            yield part
+    for dataset, q in evidence.places(*REGRESSION, *BINARY, *COUNTS):
+        lines = [evidence.fit(dataset, method, "nll", q, "beta") for method in METHODS]
+        grid = np.stack([line.values for line in lines])
+        count = np.isfinite(grid).sum(-1)
+        enough = count >= MIN_REPETITIONS
+        below = np.zeros(enough.shape, dtype=bool)
+        below[enough] = np.nanmedian(grid[enough], axis=-1) < 1
+        part = Part("for most methods and sizes a β < 1 is selected", dataset, q)
+        part.verdict = most(int(below.sum()), int(enough.sum()))
+        vars(part).update(made_by(*((line.rows, line.at) for line in lines)))
+        if enough.any():
+            part.figures = {"below": int(below.sum()), "cases": int(enough.sum())}
+            part.repetitions = int(count[enough].min())
+            said = [f"{line.name} at {b.sum()} of {e.sum()}" for line, b, e in zip(lines, below, enough, strict=True)]
+            part.reason = f"median selected β < 1: {', '.join(said)} sizes"
+        yield part
