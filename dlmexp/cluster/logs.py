@@ -7,8 +7,8 @@ from pathlib import Path
 from dlmexp.cluster.jobs import SubmittedJob, read_submissions
 from dlmexp.errors import UserError, nearest
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.schema import Record
-from dlmexp.records.store import Store
+from dlmexp.records.record import Record
+from dlmexp.records.store import FAILED, Store
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,16 @@ def find_logs(root: Path, words: Sequence[str]) -> Found:
     chosen = [job for job in jobs if len(words) == 1 and words[0] in (job.id, job.id.partition("_")[0])]
     if chosen:
         return Found(chosen, [])
-    descriptions = {key: text for one in read_manifests(root) for key, text in one.cells.items()}
+    asked = {key: group for m in read_manifests(root) for group in m.candidates for key in group.keys}
+    descriptions = {key: group.describe(key) for key, group in asked.items()}
     keys = {key for key, text in descriptions.items() if _is_meant(words, key, text)}
     if not keys:
-        known = [*(job.id for job in jobs), *sorted({text.split(" ")[0] for text in descriptions.values()})]
-        asked = " ".join(words)
-        raise UserError(f"'{asked}' is neither a job nor a cell of {root}: {nearest(asked, known)}")
+        known = [*(job.id for job in jobs), *sorted({group.dataset for group in asked.values()})]
+        typed = " ".join(words)
+        raise UserError(f"'{typed}' is neither a job nor a cell of {root}: {nearest(typed, known)}")
     chosen = [job for job in jobs if job.keys & keys]
     store, alone = Store(root, read_only=True), keys - {key for job in chosen for key in job.keys}
-    records = (_record(store, descriptions[key].split(" ")[0], key) for key in sorted(alone))
+    records = (_record(store, asked[key].dataset, key) for key in sorted(alone))
     return Found(chosen, [record for record in records if record is not None])
 
 
@@ -45,4 +46,4 @@ def _is_meant(words: Sequence[str], key: str, description: str) -> bool:
 
 
 def _record(store: Store, dataset: str, key: str) -> Record | None:
-    return store.find(dataset, key) or store.read_failure(dataset, key)
+    return store.find(dataset, key) or store.read(store.path(dataset, key, FAILED))

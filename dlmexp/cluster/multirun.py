@@ -18,7 +18,7 @@ from dlmexp.config import RunConfig
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.plan.cell import Candidates
+from dlmexp.plan.setting import Candidates
 from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable

@@ -9,7 +9,7 @@ import msgspec
 
 from dlmexp.cluster.queue import JobStatus, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
-from dlmexp.records.store import Store
+from dlmexp.records.store import FAILED, Store
 from dlmexp.running.presence import ActiveProcess, active_processes
 
 
@@ -54,9 +54,9 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     jobs = unfinished_jobs(root, done | failed, processes)
     queued = {key for job in jobs if job.active for key in job.owned}
     experiments = []
-    for manifest in merged(read_manifests(root)):
-        experiment = Experiment(manifest.experiment)
-        for key, description in manifest.cells.items():
+    for name, asked in merged(read_manifests(root)).items():
+        experiment = Experiment(name)
+        for key, group in {key: each for each in asked for key in each.keys}.items():
             if key in done:
                 experiment.done += 1
             elif key in running:
@@ -64,13 +64,13 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
             elif key in failed:
                 experiment.failed += 1
                 if failure_reasons:
-                    failure = _failure(store, description.split(" ")[0], key)
-                    experiment.failures.append({"key": key, "cell": description, **failure})
+                    failure = _failure(store, group.dataset, key)
+                    experiment.failures.append({"key": key, "cell": group.describe(key), **failure})
             elif key in queued:
                 experiment.queued += 1
             else:
                 experiment.missing += 1
-                experiment.absent.append(description)
+                experiment.absent.append(group.describe(key))
         experiments.append(experiment)
     return Status(
         str(root),
@@ -79,7 +79,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
         [_job(job) for job in jobs],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
-        len(store.packs.records),
+        len(store.packed),
     )
 
 
@@ -106,7 +106,7 @@ def _job(status: JobStatus) -> dict[str, str | int]:
 
 
 def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:
-    record = store.read_failure(dataset, key)
+    record = store.read(store.path(dataset, key, FAILED))
     if record is None:
         return {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
     result, made = record.result, record.made

@@ -10,7 +10,7 @@ from rich.table import Table
 from dlmexp.console import counted, duration, wide_console
 from dlmexp.data.splits import split
 from dlmexp.plan.batches import Plan
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.records.store import Store
 from dlmexp.running.cost import Costs, Rows, is_short
 from dlmexp.running.forecast import BUSY, Estimate, Forecast

@@ -59,7 +59,7 @@ class Engine:
         """Train the batches. Those that another process trains come last; should it die, they are trained here."""
         batches = list(batches)
         # Cells that are done but planned all the same: ELBO fits that were packed without hyperparameters, and `again`.
-        twice = self.again | self.store.packs.records.keys()
+        twice = self.again | self.store.packed
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
         device = self.target.device
         with Writer(beside=device.type == "cuda") as self.writer:
@@ -192,7 +192,9 @@ class Engine:
         if cell.key not in self.again:
             return path.exists()
         record = self.store.read(path)
-        return record is not None and self.store.has_model(record)
+        if record is None or record.model is None:
+            return False
+        return self.store.model_path(cell.dataset, cell.key, record.model).is_file()
 
     def _resumable(self, batches: list[Batch]) -> list[Batch]:
         """The batches of all checkpoints of pending cells, then the given batches without those cells."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dlmexp.plan.cell import Cell
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.running.cost import RECORD_SECONDS, Costs, kind_of
 from dlmexp.running.iterations import ASSUMED, HERE, OTHER, RULE, SAME, Iterations
 from dlmexp.running.pace import known_pace

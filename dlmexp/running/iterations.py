@@ -20,7 +20,7 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 
 FILE = Path(__file__).with_suffix(".json")
 BETAS_APART = 2.0  # neighbouring entries of a curve, in powers of two

@@ -65,8 +65,7 @@ def to_refit(sweep: Sweep, store: Store) -> set[str]:
     """The done cells that `refit=true` trains again: those that should have a model and have none."""
     if not sweep.cfg.refit:
         return set()
-    datasets = {cell.key: cell.dataset for cell in sweep.cells}
-    return without_model(store, manifest("", sweep.candidates).candidates, datasets, sweep.cfg.keep)
+    return without_model(store, manifest("", sweep.candidates).candidates, sweep.cfg.keep)
 
 
 def announced_size(sweep: Sweep, plan: Plan) -> str | None:

@@ -11,15 +11,15 @@ from dlmexp.console import counted, wide_console
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
-from dlmexp.records.manifest import Manifest, manifest
+from dlmexp.records.manifest import Asked, manifest
 from dlmexp.running.sweep import Sweep, prepare_sweep
 
 MOST_COMPARED = 5000  # cells whose plan under other protocols is made: about a second for each
 
 
-def show_plan(plan: Plan, sweep: Sweep, asked: Iterable[Manifest] = (), planned: Sequence[Manifest] = ()) -> None:
+def show_plan(plan: Plan, sweep: Sweep, asked: Iterable[Asked] = (), planned: Sequence[Asked] = ()) -> None:
     """Print one line per dataset, size, method and estimator; then the totals, what other protocols ask for as well
-    (`asked`: the manifests in the results folder; `planned`: those of the same run under them), and the missing
+    (`asked` in the results folder; `planned`: by the same run under them), and the missing
     datasets."""
     table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
     batches = Counter(batch[0].group for batch in plan.batches)
@@ -65,28 +65,27 @@ def show_plan(plan: Plan, sweep: Sweep, asked: Iterable[Manifest] = (), planned:
         console.print(f"left out: {message}", highlight=False)
 
 
-def shared(plan: Plan, sweep: Sweep, others: Iterable[Manifest]) -> dict[str, int]:
+def shared(plan: Plan, sweep: Sweep, others: Iterable[Asked]) -> dict[str, int]:
     """How many of the cells each other protocol asks for as well."""
-    ours = {some.protocol for some in sweep.candidates}
-    keys, found = {cell.key for cell in plan.cells}, dict[str, set[str]]()
-    for one in others:
-        for name, asked in one.protocols.items():
-            if name not in ours:
-                found.setdefault(name, set()).update(asked & keys)
-    return {name: len(common) for name, common in found.items()}
+    ours = {some.setting.protocol for some in sweep.candidates}
+    keys, common = {cell.key for cell in plan.cells}, dict[str, set[str]]()
+    for asked in others:
+        if asked.setting.protocol not in ours:
+            common.setdefault(asked.setting.protocol, set()).update(keys.intersection(asked.keys))
+    return {name: len(shared) for name, shared in common.items()}
 
 
-def planned_under_others(sweep: Sweep, under: Callable[[str], RunConfig]) -> list[Manifest]:
+def planned_under_others(sweep: Sweep, under: Callable[[str], RunConfig]) -> list[Asked]:
     """What the same run asks for under each other protocol that it can be run under; nothing for one of many cells.
     `under`: its config under a protocol."""
     if len(sweep.cells) > MOST_COMPARED:
         return []
     found = []
     for name in catalogue.protocols():
-        if name != catalogue.of_preset(sweep.cfg.protocol)[1]:
+        if name != sweep.cfg.protocol:
             try:
                 other = prepare_sweep(under(name), sweep.datasets)
             except UserError:  # such as a limit of iterations that leaves no room for its decay
                 continue
-            found.append(manifest(other.cfg.name, other.candidates))
+            found += manifest(other.cfg.name, other.candidates).candidates
     return found

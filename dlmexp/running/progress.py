@@ -15,7 +15,7 @@ from rich.table import Table
 
 from dlmexp.console import counted, duration, speed
 from dlmexp.plan.cell import Cell
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.running.forecast import Forecast
 from dlmexp.running.presence import BatchProgress, RunProgress
 

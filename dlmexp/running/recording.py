@@ -11,9 +11,8 @@ from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.provenance import provenance
-from dlmexp.records.schema import Record, Result
+from dlmexp.records.record import CALIBRATION, Record, Result
 from dlmexp.records.store import Store
-from dlmexp.records.table import CALIBRATION
 from dlmexp.running.keeping import Keeper
 from dlmexp.running.programs import Hyperparameters
 from dlmexp.running.progress import Progress
@@ -115,7 +114,7 @@ class Recorder:
         arrays: dict[str, np.ndarray],
         model: bytes | None = None,
     ) -> None:
-        made = provenance(self.device, self.experiment)
+        made = provenance(self.device)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
         self.writer.do(partial(self.store.write, record, arrays, model))
         self.written[cell.key] = record.done

@@ -11,7 +11,8 @@ from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
-from dlmexp.records.manifest import check_same_data, manifest, read_manifests, write_manifest
+from dlmexp.records.manifest import check_same_data, manifest, write_manifest
+from dlmexp.records.results import Results
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cost import is_short
@@ -51,7 +52,7 @@ def execute(
     store = Store(cfg.results, read_only=cfg.plan)
     if cfg.plan:
         plan = plan_sweep(sweep, store, device, free, to_refit(sweep, store))
-        asked = [*read_manifests(store.root), *store.packs.manifests]
+        asked = Results(store.root).asked
         show_plan(plan, sweep, asked, planned_under_others(sweep, under) if under else ())
         number = workers(plan)
         with _threads(plan, device, number) if not is_short(plan) else nullcontext():  # no torch for a short plan
@@ -153,7 +154,7 @@ def _train(
                 kept.drop_unselected()
     except Stop as request:
         pending = [cell for batch in plan.batches for cell in batch if cell.key not in again]
-        recorded = sum(store.find(cell.dataset, cell.key) is not None for cell in pending)
+        recorded = sum(store.has(cell.dataset, cell.key) for cell in pending)
         by_others = max(0, recorded - progress.done - progress.skipped_cells)
         left = counted(plan.pending - progress.settled - by_others, "cell")
         print(f"\nstopped by {request}: everything is saved, {left} to do; the same command goes on from here")
