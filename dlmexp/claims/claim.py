@@ -60,16 +60,18 @@ class Claim:
 
 MODULES = ("methods", "selection", "sampling", "bounds", "runs")
 CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in MODULES))
+Parts = Callable[["Evidence"], Iterable[Part]]
 
 
 def claim(
-    number: int, text: str, where: str, *experiments: str, figures: tuple[str, ...] = (),
+    number: int, where: str, *experiments: str, figures: tuple[str, ...] = (),
     sum_up: Callable[[list[Part]], Verdict] = all_parts, seen: Callable[[list[Part]], str] | None = None,
-) -> Callable[[Callable[["Evidence"], Iterable[Part]]], Callable[["Evidence"], Iterable[Part]]]:  # fmt: skip
-    """Registers the decorated function, which yields the parts, as a claim of the paper. Figures that show it are those
-    named like its experiments, unless `figures` are given."""
+) -> Callable[[Parts], Parts]:  # fmt: skip
+    """Registers the decorated function, which yields the parts, as a claim; the first paragraph of its docstring is the
+    sentence. Figures that show it are those named like its experiments, unless `figures` are given."""
 
-    def register(parts: Callable[["Evidence"], Iterable[Part]]) -> Callable[["Evidence"], Iterable[Part]]:
+    def register(parts: Parts) -> Parts:
+        text = " ".join((parts.__doc__ or "").split("\n\n")[0].split())
         CLAIMS.add(str(number), Claim(number, text, where, parts, sum_up, experiments, figures or experiments, seen))
         return parts
 

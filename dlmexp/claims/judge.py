@@ -1,7 +1,7 @@
 """All claims held against one results folder, under every protocol that was run: a table of parts, one of verdicts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -9,14 +9,16 @@ import pandas as pd
 
 from dlmexp import catalogue
 from dlmexp.claims.claim import TASKS, Claim, Part, claims
-from dlmexp.claims.evidence import COLUMNS, Evidence, ResultsTable, coded, family
-from dlmexp.claims.rules import Verdict, combine
+from dlmexp.claims.evidence import Evidence, coded, family
+from dlmexp.claims.rules import Verdict
 from dlmexp.claims.runs import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.errors import UserError
+from dlmexp.records.results import Results, load
+from dlmexp.records.table import changes_of, matching, parse_where
 
 PROTOCOLS = ("paper", "released", "converged")  # in this order, before others
-TASK_OF = {"reg": "regression", "class": "binary", "count": "count"}  # first word of an experiment's name
+FIRST_WORD = {"reg": "regression", "class": "binary", "count": "count"}  # of an experiment's name -> task
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,7 @@ class Judged:
     """The claims under each column.
 
     `parts` has one row per part (the fields of `Part`, with `column`, `number` and `stands_for`), `verdicts` one per
-    claim and column: `number`, `claim`, `where`, `column`, `verdict`, `words` (as a table shows it), `basis` (paper,
-    stand-in or none), `paper`, `stand_in`, `corrected`, `by_q`, `data`, `repetitions`, `commands`, `missing`.
+    claim and column (what `_verdict` gives).
     """
 
     columns: list[Column]
@@ -48,23 +49,29 @@ class Judged:
 
 
 def judge(
-    results: ResultsTable, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
+    results: Results, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
 ) -> Judged:
-    """Every claim (or those with these numbers) under each protocol that was run, or under those asked for."""
-    chosen = [claim for claim in claims() if not numbers or claim.number in numbers]
-    table, candidates = coded(results.table), coded(results.candidates.reindex(columns=COLUMNS))
+    """Every claim (or those with these numbers) under each protocol that was run, or in the settings asked for."""
+    table, candidates = coded(results.table), coded(results.candidates)
     alone = cache(partial(alone_on_device, candidates))
-    columns, left_out = choose_columns(candidates, protocol, where)
+    untimed = candidates[candidates["role"] != "timing"]
+    settings = list(untimed[["protocol", "changes"]].drop_duplicates().itertuples(index=False, name=None))
+    if terms := parse_where(where, results.table):
+        table, candidates = (frame[matching(frame, terms)] for frame in (table, candidates))
+    columns = choose_columns(candidates, protocol, everything=bool(terms))
     parts, verdicts = [], []
     for column in columns:
-        evidence = Evidence(results, *rows_of(table, candidates, column), alone, capped=column.preset)
-        for claim in chosen:
-            several = list(claim.parts(evidence))
-            facts = {"column": column.label, "number": claim.number}
-            parts += [
-                facts | {"stands_for": evidence.stands_for.get(part.dataset or "")} | vars(part) for part in several
-            ]
-            verdicts.append(facts | _verdict(claim, several, evidence, column, results))
+        evidence = Evidence(results, *(rows_of(one, column) for one in (table, candidates)), alone, column.preset)
+        for claim in claims():
+            if not numbers or claim.number in numbers:
+                facts = {"column": column.label, "number": claim.number}
+                several = list(claim.parts(evidence))
+                parts += [
+                    facts | {"stands_for": evidence.stands_for.get(str(one.dataset))} | vars(one) for one in several
+                ]
+                verdicts.append(facts | _verdict(claim, several, evidence, column))
+    shown = {(column.protocol, column.changes) for column in columns}
+    left_out = [_options(*setting) for setting in settings if setting not in shown]
     return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
 
 
@@ -77,30 +84,22 @@ def check_numbers(texts: Sequence[str]) -> list[int]:
     return [known[text] for text in texts]
 
 
-def choose_columns(
-    candidates: pd.DataFrame, protocol: str | None = None, where: Sequence[str] = ()
-) -> tuple[list[Column], list[str]]:
-    """The settings to judge, and the options that show the others. Without `where` each protocol has its own values, or
-    if these were not run, the fewest changes; a preset is left out where a whole protocol was run."""
-    counts = candidates.groupby(["protocol", "changes"], observed=True).size()
-    settings = [(str(name), str(changes)) for name, changes in counts.index]
-    names = list(dict.fromkeys(name for name, _ in settings))
+def choose_columns(candidates: pd.DataFrame, protocol: str | None, everything: bool = False) -> list[Column]:
+    """The settings to judge: of each protocol its own values, or if these were not run, the fewest changes; or
+    `everything` that there is. A preset is left out where a whole protocol was run."""
+    rows = candidates[candidates["role"] != "timing"] if (candidates["role"] != "timing").any() else candidates
+    counts = rows.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False)
+    settings = [Column(name, changes, is_preset(name)) for name, changes in counts.index]
+    names = list(dict.fromkeys(one.protocol for one in settings))
     if protocol and protocol not in names:
         raise UserError(f"--protocol {protocol}: nothing was run under it; there is {', '.join(names)}")
-    chosen = [setting for setting in settings if protocol in (None, setting[0])]
-    if where:
-        chosen = [setting for setting in chosen if _has(candidates, setting, where)]
-        if not chosen:
-            raise UserError(f"--where {' '.join(where)}: no results have this value")
-    else:
-        whole = [setting for setting in chosen if not is_preset(setting[0])]
-        chosen = whole or chosen
-        fewest = {name: min((s for s in chosen if s[0] == name), key=lambda s: (_changed(s[1]), -counts[s]))
-                  for name, _ in chosen}  # fmt: skip
-        chosen = list(fewest.values())
-    order = sorted(chosen, key=lambda s: (PROTOCOLS.index(s[0]) if s[0] in PROTOCOLS else len(PROTOCOLS), s))
-    left = [_options(*setting) for setting in settings if setting not in chosen]
-    return [Column(name, changes, is_preset(name)) for name, changes in order], left
+    chosen = [one for one in settings if protocol in (None, one.protocol)]
+    if not everything:
+        chosen = [one for one in chosen if not one.preset] or chosen
+        fewest = sorted(chosen, key=lambda one: len(changes_of(one.changes)), reverse=True)
+        chosen = list({one.protocol: one for one in fewest}.values())
+    rank = {name: position for position, name in enumerate(PROTOCOLS)}
+    return sorted(chosen, key=lambda one: (rank.get(one.protocol, len(rank)), one.protocol, one.changes))
 
 
 def is_preset(protocol: str) -> bool:
@@ -108,94 +107,58 @@ def is_preset(protocol: str) -> bool:
     return protocol.rpartition("-")[2] in catalogue.presets() and protocol not in catalogue.protocols()
 
 
-def _changed(changes: str) -> int:
-    return len(list(filter(None, changes.split(", "))))
-
-
 def _options(protocol: str, changes: str) -> str:
-    return f"--protocol {protocol}" + "".join(f" --where {one}" for one in changes.split(", ") if one)
+    return " ".join([f"--protocol {protocol}", *(f"--where {n}={v}" for n, v in changes_of(changes).items())])
 
 
-def _has(candidates: pd.DataFrame, setting: tuple[str, str], where: Sequence[str]) -> bool:
-    """Whether a setting has all values asked for, among its changes or in all of its rows."""
-    rows = candidates[(candidates["protocol"] == setting[0]) & (candidates["changes"] == setting[1])]
-    changes = {one.rpartition(".")[2] for one in setting[1].split(", ")}
-    for wanted in where:
-        name, separator, value = wanted.rpartition(".")[2].partition("=")
-        if not separator:
-            raise UserError(f"--where {wanted}: write NAME=VALUE, such as training.lr=0.01")
-        same = name in rows and (rows[name].astype(str) == value).any()
-        if f"{name}={value}" not in changes and not same:
-            return False
-    return True
+def rows_of(frame: pd.DataFrame, column: Column) -> pd.DataFrame:
+    """The rows of one column, with runs for timing, which have values of their own. Where a dataset was run with other
+    contents or splits, those with most rows count."""
+    same, contents = ["dataset", "role"], ["evaluate", "data", "split"]
+    frame = frame[frame["protocol"] == column.protocol]
+    frame = frame[(frame["changes"] == column.changes) | ((frame["role"] == "timing") & (column.changes == ""))]
+    counts = frame.groupby([*same, *contents], observed=True, dropna=False).size()
+    usual = counts.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates(same)
+    return frame if len(usual) == len(counts) else frame.merge(usual.drop(columns=0), on=[*same, *contents])
 
 
-def rows_of(table: pd.DataFrame, candidates: pd.DataFrame, column: Column) -> list[pd.DataFrame]:
-    """The rows of one column. Where a dataset was run with other contents or splits, those with most rows count."""
-    frames, same = [], ["dataset", "role"]
-    for frame in (table, candidates):
-        frame = frame[(frame["protocol"] == column.protocol) & (frame["changes"] == column.changes)]
-        counts = frame.groupby([*same, "evaluate", "data", "split"], observed=True, dropna=False).size()
-        usual = counts.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates(same)
-        if len(usual) < len(counts):
-            frame = frame.merge(usual.drop(columns=0), on=[*same, "evaluate", "data", "split"])
-        frames.append(frame)
-    return frames
-
-
-def _verdict(
-    claim: Claim, parts: list[Part], evidence: Evidence, column: Column, results: ResultsTable
-) -> dict[str, Any]:
-    """A claim summed up on the paper's data and on stand-ins, by coordinates of q."""
+def _verdict(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> dict[str, Any]:
+    """A claim summed up on the paper's data and on stand-ins, and what it rests on."""
+    stands_for = evidence.stands_for
     told = [part for part in parts if not part.beside]
-    on = {basis: [part for part in told if (part.dataset in evidence.stands_for) == (basis == "stand-in")]
-          for basis in ("paper", "stand-in")}  # fmt: skip
-    by_q = {basis: _by_q(claim, some) for basis, some in on.items()}
-    paper, stand_in = (combine(under.values()) for under in by_q.values())
+    on_paper, on_stand_ins = (
+        [one for one in told if (one.dataset in stands_for) == stand_in] for stand_in in (False, True)
+    )
+    paper, stand_in = claim.sum_up(on_paper), claim.sum_up(on_stand_ins)
     basis = "stand-in" if paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN else "paper"
-    run = [part for part in told if part.verdict is not Verdict.NOT_RUN]
-    corrected = [Part(**{**vars(part), "verdict": part.corrected or part.verdict}) for part in on[basis]]
-    counts = [part.repetitions for part in run if part.dataset]
-    made = [part for part in parts if part.verdict is not Verdict.NOT_RUN]
+    deciding = on_stand_ins if basis == "stand-in" else on_paper
+    run = [part for part in parts if part.verdict is not Verdict.NOT_RUN]
+    judged = [part for part in run if part.dataset and not part.beside]
+    counts = [part.repetitions for part in judged]
     found = {
-        "claim": claim.text, "where": claim.where, "figures": list(claim.figures),
+        "claim": claim.text, "where": claim.where, "figures": list(claim.figures), "paper": paper, "stand_in": stand_in,
         "verdict": stand_in if basis == "stand-in" else paper,
-        "basis": basis if any(part.dataset for part in parts) else "none", "paper": paper, "stand_in": stand_in,
-        "corrected": combine(_by_q(claim, corrected).values()),
-        "by_q": {name: under for name, under in by_q.items() if len(set(under.values()) - {Verdict.NOT_RUN}) > 1},
-        "data": list(dict.fromkeys(labelled(part.dataset, evidence.stands_for) for part in run if part.dataset)),
-        "seen": len({part.dataset for part in on["paper"] if part in run}),
-        "named": len({part.dataset for part in on["paper"]}),
+        "corrected": claim.sum_up([replace(part, verdict=part.corrected or part.verdict) for part in deciding]),
+        "basis": basis if any(part.dataset for part in parts) else "none",
+        "data": list(dict.fromkeys(labelled(str(part.dataset), stands_for.get(str(part.dataset))) for part in judged)),
+        "seen": len({part.dataset for part in judged} - {*stands_for}),
+        "named": len({part.dataset for part in on_paper}),
         "repetitions": [min(counts), max(counts)] if counts else [],
-        "commands": list(dict.fromkeys(command for part in made for command in part.commands)),
-        "commits": sorted({commit for part in made for commit in part.commits}),
-        "records": sum(part.records for part in made),
-        "missing": _missing(claim, on["paper"], evidence, column, results),
+        "commands": list(dict.fromkeys(command for part in run for command in part.commands)),
+        "commits": sorted({commit for part in run for commit in part.commits}),
+        "records": sum(part.records for part in run),
+        "missing": _missing(claim, on_paper, evidence, column),
     }  # fmt: skip
-    return found | {"words": _words(claim, found, run)}
+    return found | {"words": _words(claim, found, judged)}
 
 
-def _by_q(claim: Claim, parts: list[Part]) -> dict[str, Verdict]:
-    """Coordinates of q -> verdict. A dataset that has one of them, as all of regression has, counts under either."""
-    options: dict[str | None, set[str]] = {}
-    for part in parts:
-        options.setdefault(part.dataset, set()).update([part.q] if part.q else [])
-    several = {q for some in options.values() if len(some) > 1 for q in some}
-    if not several:
-        return {"": claim.sum_up(parts)} if parts else {}
-    return {
-        q: claim.sum_up([part for part in parts if part.q == q or q not in options[part.dataset]])
-        for q in sorted(several, reverse=True)
-    }
-
-
-def _words(claim: Claim, found: dict[str, Any], run: list[Part]) -> str:
+def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
     """`holds on 1 of 3; stand-ins: undecided`, as tables show a verdict."""
     if claim.seen and Verdict.PARTLY_SEEN in (found["paper"], found["stand_in"]):
-        stand_ins = sum(found["data"][i].endswith(")") for i in range(len(found["data"])))
-        return claim.seen(run) + (f", {stand_ins} of them stand-ins" if stand_ins else "")
-    if run and all(part.dataset and part.repetitions < MIN_REPETITIONS for part in run):
-        return f"too few repetitions ({max(part.repetitions for part in run)} of {MIN_REPETITIONS})"
+        stand_ins = len(found["data"]) - found["seen"]
+        return claim.seen(judged) + (f" ({stand_ins} a stand-in)" if stand_ins else "")
+    if judged and all(part.repetitions < MIN_REPETITIONS and part.comparisons for part in judged):
+        return f"too few repetitions ({max(part.repetitions for part in judged)} of {MIN_REPETITIONS})"
     said = []
     if found["paper"] is not Verdict.NOT_RUN or found["stand_in"] is Verdict.NOT_RUN:
         part_of = 0 < found["seen"] < found["named"]
@@ -205,26 +168,22 @@ def _words(claim: Claim, found: dict[str, Any], run: list[Part]) -> str:
     return "; ".join(said)
 
 
-def labelled(dataset: str, stands_for: dict[str, str]) -> str:
-    """The dataset's name, with what it stands in for."""
-    of = stands_for.get(dataset)
-    return f"{dataset} (stand-in for {family(of)})" if of else dataset
+def labelled(dataset: str, stands_for: object) -> str:
+    """The dataset's name, with what it stands in for (None or NaN: nothing)."""
+    return f"{dataset} (stand-in for {family(stands_for)})" if isinstance(stands_for, str) else dataset
 
 
-def _missing(
-    claim: Claim, parts: list[Part], evidence: Evidence, column: Column, results: ResultsTable
-) -> list[str]:  # fmt: skip
+def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> list[str]:
     """Commands that would compute what was not run on the paper's data."""
-    settings = [f"protocol={column.protocol}"] if column.protocol != "paper" else []
-    settings += [one for one in column.changes.split(", ") if one]
+    settings = [f"protocol={column.protocol}"] * (column.protocol != "paper")
+    settings += [f"{name}={value}" for name, value in changes_of(column.changes).items()]
     absent = dict.fromkeys(part.dataset for part in parts if part.verdict is Verdict.NOT_RUN and part.dataset)
-    commands = [
-        " ".join([f"dlmexp run experiment={experiment} dataset={dataset}", *settings])
+    return [
+        evidence.results.command(" ".join([f"dlmexp run experiment={experiment} dataset={dataset}", *settings]))
         for dataset in absent
         for experiment in claim.experiments
-        if TASK_OF.get(experiment.split("-")[0]) in (None, TASKS.get(str(dataset)))
+        if FIRST_WORD.get(experiment.split("-")[0]) in (None, TASKS.get(str(dataset)))
     ]
-    return [results.command(command) for command in commands]
 
 
 def verdicts(folder: str = "results", protocol: str | None = None) -> pd.DataFrame:
@@ -249,8 +208,6 @@ def verdicts(folder: str = "results", protocol: str | None = None) -> pd.DataFra
         verdicts[verdicts["verdict"] == "holds"]["claim"]
         ```
     """
-    from dlmexp.records.results import load
-
     found = judge(load(folder), protocol=protocol).verdicts.rename(columns={"column": "protocol"})
     names = ("number", "claim", "where", "protocol", "verdict", "words", "basis", "data", "repetitions", "missing")
     return found[[*names, "commands"]]

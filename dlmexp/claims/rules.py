@@ -104,7 +104,7 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
         for_ &= differences.min(0) >= margin
         against &= np.where(lost, -differences, -np.inf).max(0) >= margin
     # A relation to the margin that is neither shown nor refuted has the margin in its interval.
-    wide = (enough & (comparisons.error > 0) & ~(comparisons.half_width <= margin)).any(0) | (not rule.least_effect)
+    wide = (enough & (comparisons.error > 0) & ~(comparisons.half_width() <= margin)).any(0) | (not rule.least_effect)
     named = (
         (~judged, None),
         (for_ & complete & rule.tolerant & loss, State.WORSE_WITHIN),

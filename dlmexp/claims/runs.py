@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.claims.claim import PAPER, Part, claim
-from dlmexp.claims.evidence import LINE, Evidence, Rows, made_by
+from dlmexp.claims.evidence import Evidence, made_by
 from dlmexp.claims.rules import Verdict, between, by_share
 from dlmexp.claims.thresholds import ALMOST_ALL, COST_MARGIN, NOT_ALMOST_ALL, OVERLAP_SECONDS
 
@@ -26,13 +26,13 @@ def pooled(parts: list[Part]) -> Verdict:
     return Verdict.MIXED if verdict is Verdict.HOLDS and Verdict.FAILS in told else verdict
 
 
-@claim(
-    18, "Almost every run converges (of deterministic objectives; sampled and minibatch ones are counted apart).",
-    "supplement A", sum_up=pooled,
-)  # fmt: skip
+@claim(18, "supplement A", sum_up=pooled)
 def converged_share(evidence: Evidence) -> Iterator[Part]:
-    """Fits with a stopping rule; a failed one has not converged. Runs for a set number of iterations and closed forms
-    have nothing to converge."""
+    """Almost every run converges (of deterministic objectives; sampled and minibatch ones are counted apart).
+
+    Fits with a stopping rule; a failed one has not converged. Runs for a set number of iterations and closed forms
+    have nothing to converge.
+    """
     frame = evidence.candidates
     known = frame["dataset"].isin([*PAPER, *evidence.stands_for])
     ruled = frame["window"].notna() & frame["max_iterations"].notna() & frame["role"].isin(["fit", "curve"])
@@ -45,16 +45,14 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
         verdict = Verdict.UNDECIDABLE if evidence.capped else verdict
         told = f"{converged} of {len(several)} runs converged" + (f", {failed} failed" if failed else "")
         yield Part(
-            says, dataset, q, verdict,
-            beside=says == SAMPLED, figures={"converged": converged, "runs": len(several)},
-            repetitions=several["seed"].nunique(), **made_by((Rows(several), np.arange(len(several)))),
+            says, dataset, q, verdict, beside=says == SAMPLED, figures={"converged": converged, "runs": len(several)},
+            repetitions=several["seed"].nunique(), **made_by(several),
             reason=f"the preset ends runs early; {told}" if evidence.capped else told,
         )  # fmt: skip
 
 
 REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
 OURS = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
-SHARED_DEVICE = "no two runs that could be compared had the device to themselves"
 SAME = ["device", "host", "commit", "n", "variant", "beta", "evaluate", "max_iterations", "epochs", "seed"]
 BATCH = [
     "host", "device", "dataset", "data", "n", "M", "kernel", "objective", "variant", "form", "parameterisation",
@@ -63,43 +61,42 @@ BATCH = [
 """What the cells of a batch have in common, and those of two batches at one time have not."""
 
 
-@claim(
-    19, "uPS, with the paper's rejection sampler, is significantly slower than bMC (ours, without rejection, is "
-    "counted apart).", "section 6.2", "sampler", "count-learning",
-)  # fmt: skip
+@claim(19, "section 6.2", "sampler", "count-learning")
 def cost(evidence: Evidence) -> Iterator[Part]:
-    """Seconds per iteration of uPS against bMC at the same S, data and device. The seeds of a batch share its clock, so
-    their times say nothing about scatter: only the ratio is judged."""
-    frame = evidence.candidates[[*SAME, *LINE, "role", "sampler", "key", "seconds", "iterations", "command"]]
+    """uPS, with the paper's rejection sampler, is significantly slower than bMC (ours, without rejection, is counted
+    apart).
+
+    Seconds per iteration of uPS against bMC at the same S, data and device. The seeds of a batch share its clock, so
+    their times say nothing about scatter: only the ratio is judged.
+    """
+    frame = evidence.candidates[[*SAME, "dataset", "parameterisation", "samples", "role", "estimator", "sampler", "key",
+                                 "seconds", "iterations", "command"]]  # fmt: skip
     frame = frame[frame["role"].isin(TIMED) & frame["estimator"].isin(["ups", "bmc"])]
     frame = frame[(frame["seconds"] > 0) & (frame["iterations"] > 0)].drop_duplicates("key")
-    kind = np.where(frame["estimator"] == "bmc", "bmc", np.where(frame["sampler"] == "rejection", REJECTION, OURS))
-    alone = frame["key"].isin(evidence.alone())
-    frame = frame.assign(kind=kind, alone=alone, log=np.log(frame["seconds"] / frame["iterations"]))
-    yielded = False
-    for (dataset, q, samples), several in frame.groupby(["dataset", "parameterisation", "samples"], observed=True):
-        for says in (REJECTION, OURS):
-            ours, bmc = several[several["kind"] == says], several[several["kind"] == "bmc"]
-            if len(ours) and len(bmc):
-                yielded = True
-                yield from _ratios(says.format(samples), str(dataset), str(q), ours, bmc, says == OURS)
-    if not yielded:
+    frame = frame.assign(log=np.log(frame["seconds"] / frame["iterations"]), alone=frame["key"].isin(evidence.alone()))
+    bmc, ups = (frame[frame["estimator"] == name] for name in ("bmc", "ups"))
+    ups = ups.assign(says=np.where(ups["sampler"] == "rejection", REJECTION, OURS))
+    where = ["dataset", "parameterisation", "samples"]
+    pairs = ups[ups["alone"]].merge(
+        bmc.loc[bmc["alone"], [*where, *SAME, "log"]], on=[*where, *SAME], suffixes=("", "_bmc")
+    )
+    run = ups.merge(bmc[where].drop_duplicates(), on=where)[[*where, "says"]].drop_duplicates()
+    if run.empty:
         yield Part(REJECTION.format(10), "abalone", "whitened")
-
-
-def _ratios(says: str, dataset: str, q: str, ours: pd.DataFrame, bmc: pd.DataFrame, beside: bool) -> Iterator[Part]:
-    """How much longer a step takes than with bMC, on each device over the settings and seeds that both have alone."""
-    both = ours[ours["alone"]].merge(bmc[bmc["alone"]], on=SAME, suffixes=("", "_bmc"))
-    limits = (0.0, COST_MARGIN) if beside else (COST_MARGIN, math.inf)
-    for device, pairs in both.groupby("device", observed=True):
-        ratio, seeds = math.exp((pairs["log"] - pairs["log_bmc"]).mean()), pairs["seed"].nunique()
-        yield Part(
-            f"{says}, on {device}", dataset, q, between(ratio, *limits, seeds), figures={"ratio": ratio},
-            repetitions=seeds, reason=f"a step takes {ratio:.2f} times as long", beside=beside,
-            **made_by((Rows(pairs), np.arange(len(pairs)))),
-        )  # fmt: skip
-    if both.empty:
-        yield Part(says, dataset, q, Verdict.UNDECIDABLE, reason=SHARED_DEVICE, beside=beside)
+    for dataset, q, samples, says in run.sort_values([*where, "says"]).itertuples(index=False):
+        here = (pairs[where] == (dataset, q, samples)).all(axis=1) & (pairs["says"] == says)
+        limits = (0.0, COST_MARGIN) if says == OURS else (COST_MARGIN, math.inf)
+        for device, some in pairs[here].groupby("device", observed=True):
+            ratio, seeds = math.exp((some["log"] - some["log_bmc"]).mean()), some["seed"].nunique()
+            part = Part(
+                f"{says.format(samples)}, on {device}", dataset, q, between(ratio, *limits, seeds), **made_by(some)
+            )
+            part.beside, part.figures, part.repetitions = says == OURS, {"ratio": ratio}, seeds
+            part.reason = f"a step takes {ratio:.2f} times as long"
+            yield part
+        if not here.any():
+            reason = "no two runs that could be compared had the device to themselves"
+            yield Part(says.format(samples), dataset, q, Verdict.UNDECIDABLE, reason=reason, beside=says == OURS)
 
 
 TIMED = ["curve", "timing"]  # roles

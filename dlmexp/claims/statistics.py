@@ -28,11 +28,10 @@ class Comparisons:
         p = np.minimum(1.0, 2 * np.minimum(self.p_above(0.0), self.p_below(0.0)))
         return np.where(self.repetitions > 1, p, np.nan)
 
-    @property
-    def half_width(self) -> Float[np.ndarray, "K S"]:
-        """Half of the (1 - 2 ALPHA) interval, which two one-sided tests at level ALPHA use."""
+    def half_width(self, tail: float = ALPHA) -> Float[np.ndarray, "K S"]:
+        """Half of the interval of the difference with `tail` on either side; with ALPHA that of two one-sided tests."""
         freedom = np.maximum(self.repetitions - 1, 1)
-        return np.where(self.error > 0, stdtrit(freedom, 1 - ALPHA) * self.error, self.error)
+        return np.where(self.error > 0, stdtrit(freedom, 1 - tail) * self.error, self.error)
 
     def p_above(self, bound: float | Float[np.ndarray, " S"]) -> Float[np.ndarray, "K S"]:
         """One-sided p-values for `difference > bound`. Without any scatter the difference itself decides."""

@@ -71,13 +71,8 @@ ROWS = {
 
 
 def overlap(dataset: str, task: str, largest: int) -> float:
-    """Test rows / other rows of a repetition, which Nadeau and Bengio's correction needs.
-
-    Args:
-        dataset: One of the paper's, or what it stands in for.
-        task: regression, binary or count.
-        largest: The largest training size: airline-type data test on 100 000 rows and train on all others.
-    """
+    """Test rows / other rows of a repetition, which Nadeau and Bengio's correction needs. `dataset` is one of the
+    paper's, or what it stands in for. Airline-type data train on all but 100 000 rows, the `largest` size."""
     if dataset == "airline":
         return 100_000 / largest
     if dataset == "song":

@@ -57,5 +57,7 @@ def run(args: argparse.Namespace) -> int:
         from rich.console import Console
 
         Console(width=None if sys.stdout.isatty() else 500).print(render.as_table(judged))
-        print("\n".join(render.after_table(judged, args.details)))
+        print("\n".join(render.below_table(judged, args.details)))
+        if not args.details:
+            print("\nThe numbers behind each verdict, and commands for what was not run: --details.")
     return 0

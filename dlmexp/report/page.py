@@ -1,4 +1,4 @@
-"""The page itself: figures, claims, table and small print put into the template."""
+"""The page itself: findings, verdicts, figures, table and small print put into the template."""
 
 import base64
 from dataclasses import dataclass
@@ -9,110 +9,92 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from PIL import Image
 
-from dlmexp import __version__, catalogue
-from dlmexp.claims import thresholds
-from dlmexp.claims.changes import changes, claim_by_claim, part_changes, without
-from dlmexp.claims.judge import NO_DATA, PAPER, STAND_IN, judge_protocols
-from dlmexp.claims.render import evidence_words, repetitions_words, summaries
+from dlmexp import __version__
+from dlmexp.claims.judge import judge
+from dlmexp.claims.render import by_claim, changes, part_words, summaries
 from dlmexp.claims.rules import Verdict
-from dlmexp.config import PARAMETERISATIONS
 from dlmexp.console import counted, duration
-from dlmexp.figures import style
-from dlmexp.figures.compose import render
-from dlmexp.figures.measure import Drawn
-from dlmexp.figures.plot import Request, comparable, measured
-from dlmexp.figures.save import encode
+from dlmexp.labels import METRICS
 from dlmexp.records.results import Results
-from dlmexp.records.table import METRICS
-from dlmexp.records.wanted import Wanted, usual_protocol
-from dlmexp.report.rows import MOST_ROWS, rows
-from dlmexp.report.summary import MADE_WITH, commands, failures, made_with, overview
+from dlmexp.report.facts import MADE, MOST_ROWS, failures, findings, made, overview, rows
 
 HERE = Path(__file__).parent
-LARGEST_SVG = 120_000  # bytes
-COLOURS = 128
+FIRST_FIGURE = "selection"  # the paper's figure 1
+OF_OTHERS = (
+    FIRST_FIGURE,
+    "reg-log",
+    "class-log",
+    "count-log",
+)  # drawn under every protocol, all others under the first
+LINES = 10  # of verdicts at the top
+CLEAR = (Verdict.HOLDS, Verdict.FAILS, Verdict.BETTER_WITHIN, Verdict.WORSE_WITHIN, Verdict.NO_DIFFERENCE)
+COLOURS, DOTS_PER_INCH = 48, 110  # of the pictures
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page."""
+    """A figure on the page, under one column of verdicts."""
 
-    drawn: Drawn
+    id: str
+    column: str
     source: str  # data: address of the picture
-    runs: list[str]  # what computes it
-    plots: str  # what draws it
+    caption: str
+    notes: list[str]
+    commands: list[str]  # what computes it, and what draws it
 
 
-def pictures(results: Results) -> list[Picture]:
-    """Every figure for which there is some record, as `dlmexp plot` would draw it; with several protocols, these side
-    by side (and the other coordinates of q under the first)."""
-    several = comparable([results])
-    everything = measured([results], [], Request(compare_protocols=True)) if several else measured([results], [])
-    drawings = [drawn for drawn in everything if not several or drawn.drawing.parameterisation == PARAMETERISATIONS[0]]
-    if several:
-        others = measured([results], [], Request(wanted=Wanted(usual_protocol(results.choices))))
-        drawings += [drawn for drawn in others if drawn.drawing.parameterisation != PARAMETERISATIONS[0]]
+def pictures(results: Results, columns: dict[str, str]) -> list[Picture]:
+    """Figures with any records: all under the first protocol, the main ones under the others (label -> protocol)."""
+    from dlmexp.figures.plot import draw
+    from dlmexp.figures.registry import FIGURES
+
     found = []
-    for drawn in drawings:
-        if drawn.empty:
-            continue
-        runs = dict.fromkeys(results.command(command) for command in drawn.commands)
-        source = _source(drawn)
-        words = " --compare-protocols" if drawn.drawing.protocols else ""
-        plots = results.command(f"dlmexp plot {drawn.drawing.figure.id}{words}")
-        found.append(Picture(drawn, source, list(runs), plots))
-    return found
+    for column, protocol in columns.items():
+        for id in FIGURES.names() if column == next(iter(columns)) else OF_OTHERS:
+            drawn = draw(results, id, protocol=protocol)
+            if not drawn.empty:
+                plot = results.command(f"dlmexp plot {id} --protocol {protocol}")
+                commands = [*map(results.command, dict.fromkeys(drawn.commands)), plot]
+                found.append(Picture(id, column, source(drawn.canvas), drawn.caption, drawn.notes, commands))
+    return sorted(found, key=lambda picture: picture.id != FIRST_FIGURE)
 
 
-def _source(drawn: Drawn) -> str:
-    """The picture as an address: SVG, or PNG with few colours where thousands of points make the SVG large."""
-    with style.use():
-        canvas = render(drawn)
-        picture, kind = encode(canvas, "svg"), "svg+xml"
-        if len(picture) > LARGEST_SVG:
-            pixels, small = Image.open(BytesIO(encode(canvas, "png"))).convert("RGB"), BytesIO()
-            pixels.quantize(COLOURS, dither=Image.Dither.NONE).save(small, "png", optimize=True)
-            if len(small.getvalue()) < len(picture):
-                picture, kind = small.getvalue(), "png"
-    return f"data:image/{kind};base64," + base64.b64encode(picture).decode()
+def source(canvas) -> str:
+    """A matplotlib figure as the address of a PNG with few colours."""
+    pixels, small = BytesIO(), BytesIO()
+    canvas.savefig(pixels, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    image = Image.open(pixels).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image.save(small, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 
-def page(results: Results, folder: str) -> str:
+def page(results: Results) -> str:
     """The whole report as HTML. Everything that comes from records is escaped by the template engine."""
     environment = Environment(
-        loader=PackageLoader("dlmexp.report", "."),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = number
-    environment.filters["duration"] = duration
-    environment.filters["counted"] = counted
-    environment.filters["family"] = catalogue.family
-    table = rows(results)
-    judged = judge_protocols(results)
-    drawn = pictures(results)
-    figures = {picture.drawn.drawing.name: picture.drawn.drawing.figure.id for picture in drawn}
-    apply = any(found.dataset for under in judged.values() for one in under for found in one.judged)
+        loader=PackageLoader("dlmexp.report", "."), autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {"number": number, "duration": duration, "counted": counted, "part": part_words}
+    judged, table = judge(results), rows(results)
+    claims = list(by_claim(judged))
+    rank = {verdict: position for position, verdict in enumerate(CLEAR)}
+    apply = any(row.records for _, _, under, _ in claims for row in under.values())
+    shown = sorted(claims, key=lambda one: rank.get(next(iter(one[2].values())).verdict, len(rank)))[:LINES]
     return environment.get_template("report.html.j2").render(
         css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
         js=Markup((HERE / "report.js").read_text(encoding="utf-8")),
-        folder=folder, version=__version__, overview=overview(results), protocols=list(judged),
-        claims=claim_by_claim(judged) if apply else [], verdicts=summaries(judged), changes=changes(judged),
-        parts=part_changes(judged),
-        rules=thresholds, without=without, evidence=evidence_words, repetitions=repetitions_words,
-        PAPER=PAPER, STAND_IN=STAND_IN, NO_DATA=NO_DATA, NOT_RUN=Verdict.NOT_RUN,
-        pictures=drawn, figures=figures, rows=table[:MOST_ROWS], settings=[*table[0].settings] if table else [],
-        left_out=max(len(table) - MOST_ROWS, 0),
-        metrics=[name for name in METRICS if any(row.metrics[name] for row in table)], labels=style.METRIC_LABELS,
-        failures=failures(results), made_with=made_with(results), made_fields=MADE_WITH, commands=commands(results),
-        here=results.command,
+        version=__version__, overview=overview(results), columns=[column.label for column in judged.columns],
+        findings={column.label: findings(results, column) for column in judged.columns},
+        claims=claims if apply else [], shown=[one[0] for one in shown], summaries=summaries(judged),
+        changes=changes(judged), first_figure=FIRST_FIGURE,
+        pictures=pictures(results, {column.label: column.protocol for column in judged.columns}),
+        rows=table.head(MOST_ROWS).to_dict("records"), left_out=max(len(table) - MOST_ROWS, 0),
+        metrics={name: label for name, label in METRICS.items() if table.get(f"test_{name}_mean") is not None
+                 and table[f"test_{name}_mean"].notna().any()},
+        failures=failures(results), made=made(results).to_dict("records"), made_fields=MADE, here=results.command,
     )  # fmt: skip
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A few digits, an en dash for nothing, words for what is not finite."""
-    if value is None:
-        return "–"
-    return f"{value:.{digits}g}" if value == value and abs(value) != float("inf") else "not finite"
+def number(value: float, digits: int = 4) -> str:
+    """A few digits, an en dash for what there is none of, words for what is not finite."""
+    return "–" if value != value else f"{value:.{digits}g}" if abs(value) != float("inf") else "not finite"
