@@ -80,13 +80,14 @@ def cost(evidence: Evidence) -> Iterator[Part]:
     pairs = ups[ups["alone"]].merge(
         bmc.loc[bmc["alone"], [*where, *SAME, "log"]], on=[*where, *SAME], suffixes=("", "_bmc")
     )
+    together = dict(list(pairs.groupby([*where, "says"], observed=True)))
     run = ups.merge(bmc[where].drop_duplicates(), on=where)[[*where, "says"]].drop_duplicates()
     if run.empty:
         yield Part(REJECTION.format(10), "abalone", "whitened")
     for dataset, q, samples, says in run.sort_values([*where, "says"]).itertuples(index=False):
-        here = (pairs[where] == (dataset, q, samples)).all(axis=1) & (pairs["says"] == says)
         limits = (0.0, COST_MARGIN) if says == OURS else (COST_MARGIN, math.inf)
-        for device, some in pairs[here].groupby("device", observed=True):
+        here = together.get((dataset, q, samples, says), pairs[:0])
+        for device, some in here.groupby("device", observed=True):
             ratio, seeds = math.exp((some["log"] - some["log_bmc"]).mean()), some["seed"].nunique()
             part = Part(
                 f"{says.format(samples)}, on {device}", dataset, q, between(ratio, *limits, seeds), **made_by(some)
@@ -94,7 +95,7 @@ def cost(evidence: Evidence) -> Iterator[Part]:
             part.beside, part.figures, part.repetitions = says == OURS, {"ratio": ratio}, seeds
             part.reason = f"a step takes {ratio:.2f} times as long"
             yield part
-        if not here.any():
+        if here.empty:
             reason = "no two runs that could be compared had the device to themselves"
             yield Part(says.format(samples), dataset, q, Verdict.UNDECIDABLE, reason=reason, beside=says == OURS)
 
