@@ -34,6 +34,7 @@ class Part:
     deciding: int | None = None  # the comparison that the verdict hangs on
     figures: dict[str, float] = field(default_factory=dict)
     repetitions: int = 0
+    few: bool = False  # too few of them for a verdict
     records: int = 0
     commands: list[str] = field(default_factory=list)  # that made the records, the most frequent first
     commits: list[str] = field(default_factory=list)

@@ -187,7 +187,7 @@ class Evidence:
         part.deciding = int(rule.decides(found.difference[run]))
         counts = found.repetitions[run]
         part.repetitions = int(counts[counts >= MIN_REPETITIONS].min() if part.states else counts.max())
-        part.reason = _reason(part, lines)
+        part.few, part.reason = not part.states, _reason(part, lines)
         return part
 
 

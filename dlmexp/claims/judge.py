@@ -157,7 +157,7 @@ def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
     if claim.seen and Verdict.PARTLY_SEEN in (found["paper"], found["stand_in"]):
         stand_ins = len(found["data"]) - found["seen"]
         return claim.seen(judged) + (f" ({stand_ins} a stand-in)" if stand_ins else "")
-    if judged and all(part.repetitions < MIN_REPETITIONS and part.comparisons for part in judged):
+    if judged and all(part.few for part in judged):
         return f"too few repetitions ({max(part.repetitions for part in judged)} of {MIN_REPETITIONS})"
     said = []
     if found["paper"] is not Verdict.NOT_RUN or found["stand_in"] is Verdict.NOT_RUN:

@@ -28,7 +28,10 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
         part = Part(f"{method_label(method)} at {size} {what}", "cadata", **made_by(evidence.made.iloc[at]))
         if len(betas):
             share, part.repetitions = float(side.mean()), len(betas)
-            part.verdict = by_share(share, AGREE_SHARE, 1 - AGREE_SHARE, len(betas))
+            part.verdict, part.few = (
+                by_share(share, AGREE_SHARE, 1 - AGREE_SHARE, len(betas)),
+                len(betas) < MIN_REPETITIONS,
+            )
             part.figures = {"median_beta": float(np.median(betas)), "share": share}
             part.reason = f"selected: {', '.join(f'{beta:.3g}' for beta in betas)}"
         yield part
@@ -64,6 +67,9 @@ def small_betas(evidence: Evidence) -> Iterator[Part]:
         part = Part("for most methods and sizes a β < 1 is selected", dataset, q)
         part.verdict = most(int(below.sum()), int(enough.sum()))
         vars(part).update(made_by(evidence.made.iloc[np.concatenate([line.at for line in lines])]))
+        if count.any():
+            part.repetitions, part.few = int(count.max()), not enough.any()
+            part.verdict = Verdict.UNDECIDABLE if part.few else part.verdict
         if enough.any():
             part.figures = {"below": int(below.sum()), "cases": int(enough.sum())}
             part.repetitions = int(count[enough].min())

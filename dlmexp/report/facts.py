@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dlmexp.claims.evidence import Evidence
+from dlmexp.claims.evidence import Evidence, made_by
 from dlmexp.claims.judge import Column, labelled, rows_of
 from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
@@ -32,7 +32,7 @@ def overview(results: Results) -> dict[str, Any]:
     return {
         "cells": len(cells), "failed": int((cells["status"] != "done").sum()),
         "datasets": [labelled(dataset, of) for dataset, of in named],
-        "experiments": sorted({name for text in results.candidates["experiment"].unique() for name in text.split(", ")}),
+        "experiments": sorted(set(", ".join(results.candidates["experiment"].unique()).split(", "))),
         "seconds": float(cells["seconds"].sum()),
         "first": str(times.min())[:10] if len(times) else "", "last": str(times.max())[:10] if len(times) else "",
     }  # fmt: skip
@@ -62,20 +62,23 @@ def findings(results: Results, column: Column, most: int = 5) -> list[dict[str, 
         for q in dict.fromkeys(q for name, q in evidence.places(dataset) if name == dataset):
             elbo, margin = evidence.fit(dataset, "elbo", "nll", q), evidence.margin(dataset, "nll", q)
             lines = {name: evidence.fit(dataset, name, "nll", q) for name in methods}
-            several = compare(
-                *(np.stack(side) for side in zip(*[(line.values, elbo.values) for line in lines.values()]))
-            )
+            if not lines:
+                continue
+            ours = np.stack([line.values for line in lines.values()])
+            several = compare(ours, np.broadcast_to(elbo.values, ours.shape))
             known = np.where(several.repetitions > 1, several.ours, np.inf)
             sizes = np.flatnonzero(np.isfinite(known).any(0) & np.isfinite(margin))
             if not len(sizes):
                 continue
             s = sizes[-1]
             k = int(known[:, s].argmin())
+            line = list(lines.values())[k]
             found.append({
-                "dataset": labelled(dataset, evidence.stands_for.get(dataset)), "q": q, "n": int(evidence.sizes[dataset][s]),
-                "method": list(lines.values())[k].name, "nll": several.ours[k, s], "elbo": several.rival[k, s],
-                "difference": several.difference[k, s], "error": several.half_width(ALPHA / 2)[k, s],
-                "repetitions": int(several.repetitions[k, s]), "margin": float(margin[s]),
+                "dataset": labelled(dataset, evidence.stands_for.get(dataset)), "q": q, "margin": float(margin[s]),
+                "n": int(evidence.sizes[dataset][s]), "method": line.name, "nll": several.ours[k, s],
+                "elbo": several.rival[k, s], "difference": several.difference[k, s],
+                "error": several.half_width(ALPHA / 2)[k, s], "repetitions": int(several.repetitions[k, s]),
+                **made_by(evidence.made.iloc[np.concatenate([line.at, elbo.at])]),
             })  # fmt: skip
     found.sort(key=lambda one: -abs(one["difference"]) / one["margin"])
     return list({one["dataset"]: one for one in reversed(found)}.values())[::-1][:most]

@@ -32,7 +32,7 @@ def html(made: Made) -> str:
     canvas.subplots().plot([0, 1])
     with pytest.MonkeyPatch.context() as patch:
         pictures = [
-            page.Picture(name, "paper", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
+            page.Picture(name, "A title", "paper", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
             for name in ("selection", "class-log")
         ]
         patch.setattr(page, "pictures", lambda results, columns: pictures)
