@@ -14,7 +14,9 @@ REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)
-TASKS = dict.fromkeys(REGRESSION, "regression") | dict.fromkeys(BINARY, "binary") | dict.fromkeys(COUNTS, "count")
+TASKS: dict[str, str] = {
+    name: task for task, names in (("regression", REGRESSION), ("binary", BINARY), ("count", COUNTS)) for name in names
+}
 
 
 @dataclass

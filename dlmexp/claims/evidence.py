@@ -32,7 +32,7 @@ Places = Int[np.ndarray, " N"]  # positions of rows
 
 def coded(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns that claims read, texts as categories: these are taken and grouped ten times as fast."""
-    frame = frame[[name for name in frame if name in COLUMNS or name.startswith(METRICS)]]
+    frame = frame[[name for name in frame if name in COLUMNS or str(name).startswith(METRICS)]]
     texts = [name for name in frame if frame[name].dtype in ("str", "object") and name not in ("converged", "alone")]
     return frame.astype(dict.fromkeys(texts, "category"))
 
@@ -68,14 +68,14 @@ class Evidence:
         self.frame = pd.concat(rows or [table.assign(kind="")], ignore_index=True)
         self.made = coded(self.frame[["command", "commit"]])
         lines = self.frame[["kind", *LINE]].assign(samples=self.frame["samples"].fillna(-1))
-        self.lines: dict[Any, Places] = lines.groupby(["kind", *LINE], sort=False, observed=True).indices
+        self.lines: Any = lines.groupby(["kind", *LINE], sort=False, observed=True).indices
         self._columns: dict[str, np.ndarray] = {}
         places = list(candidates.drop_duplicates(["dataset", "n", "seed"]).groupby("dataset", observed=True))
         self.sizes: dict[str, np.ndarray] = {str(name): np.unique(some["n"]) for name, some in places}
         self.seeds: dict[str, np.ndarray] = {str(name): np.unique(some["seed"]) for name, some in places}
         facts = candidates.drop_duplicates("dataset").set_index("dataset")
-        self.tasks: dict[str, str] = facts["task"].to_dict()
-        self.stands_for: dict[str, str] = facts["stands_for"].dropna().to_dict()
+        self.tasks: dict[str, str] = dict(facts["task"].items())  # pyright: ignore[reportAttributeAccessIssue]
+        self.stands_for: dict[str, str] = dict(facts["stands_for"].dropna().items())  # pyright: ignore
 
     def places(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
         """The paper's datasets named, and the stand-ins for them that have records, each with the coordinates of q that
@@ -212,7 +212,7 @@ def made_by(rows: pd.DataFrame, most: int = 3) -> dict[str, Any]:
     for name in ("command", "commit"):
         texts = rows[name].cat
         counts = np.bincount(texts.codes.to_numpy() + 1, minlength=len(texts.categories) + 1)[1:]
-        found[name] = [texts.categories[i] for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
+        found[name] = [str(texts.categories[i]) for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
     return {"records": len(rows), "commands": found["command"][:most], "commits": sorted(found["commit"])}
 
 

@@ -61,7 +61,7 @@ def judge(
     columns = choose_columns(candidates, protocol, everything=bool(terms))
     parts, verdicts = [], []
     for column in columns:
-        evidence = Evidence(results, *(rows_of(one, column) for one in (table, candidates)), alone, column.preset)
+        evidence = Evidence(results, rows_of(table, column), rows_of(candidates, column), alone, column.preset)
         for claim in claims():
             if not numbers or claim.number in numbers:
                 facts = {"column": column.label, "number": claim.number}

@@ -22,14 +22,7 @@ from dlmexp.claims.rules import State, Verdict
 
 COLOURS = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.MIXED: "yellow", Verdict.NOT_RUN: "dim"}
 PLURAL = {Verdict.HOLDS: "hold", Verdict.FAILS: "fail"}
-IN_PART = (
-    "says", "dataset", "stands_for", "q", "verdict", "corrected", "reason", "beside", "states", "figures",
-    "repetitions", "records", "commands", "commits", "comparisons",
-)  # fmt: skip
-IN_VERDICT = (
-    "verdict", "words", "basis", "paper", "stand_in", "corrected", "data", "repetitions", "records",
-    "commands", "commits", "missing",
-)  # fmt: skip
+NOT_IN_JSON = {"Index", "column", "number", "claim", "where", "figures", "seen", "named", "tolerant", "deciding", "few"}
 
 
 def states_words(states: dict[int, State]) -> str:
@@ -172,13 +165,16 @@ def as_json(judged: Judged) -> list[dict[str, Any]]:
     found = []
     for number, claim, under, parts in by_claim(judged):
         protocols = {
-            name: {field: getattr(row, field) for field in IN_VERDICT}
-            | {"parts": [{field: getattr(part, field) for field in IN_PART} for part in parts[name]]}
+            name: _fields(row) | {"parts": [_fields(part) | {"figures": part.figures} for part in parts[name]]}
             for name, row in under.items()
         }
         facts = {"where": next(iter(under.values())).where, "verdicts": {n: row.verdict for n, row in under.items()}}
         found.append(six_digits({"number": number, "claim": claim, **facts, "protocols": protocols}))
     return found
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    return {name: value for name, value in row._asdict().items() if name not in NOT_IN_JSON}
 
 
 def six_digits(value: Any) -> Any:

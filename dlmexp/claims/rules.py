@@ -71,6 +71,12 @@ def _comparable(comparisons: Comparisons, margin: Margin) -> Sides:
     return np.where(np.isnan(margin), 1.0, p_for), np.where(np.isnan(margin), 1.0, p_against)
 
 
+def _different(comparisons: Comparisons, margin: Margin) -> Sides:
+    """A difference beyond the margin: the opposite of comparable."""
+    p_for, p_against = _comparable(comparisons, margin)
+    return p_against, p_for
+
+
 def _no_worse(comparisons: Comparisons, margin: Margin) -> Sides:
     """Ours is worse by less than the margin, or better; without a margin only that it is better can be shown."""
     bound = -np.nan_to_num(margin)
@@ -79,11 +85,9 @@ def _no_worse(comparisons: Comparisons, margin: Margin) -> Sides:
 
 BETTER = Rule(_better, np.nanargmin, least_effect=True)
 COMPARABLE = Rule(_comparable, lambda differences: np.nanargmax(abs(differences)), tolerant=True)
-EQUAL = replace(
-    COMPARABLE, tolerant=False
-)  # of two that are on a par: a difference inside the margin is no loss of either
+EQUAL = replace(COMPARABLE, tolerant=False)  # of two on a par: a difference inside the margin is a loss of neither
 NO_WORSE = Rule(_no_worse, np.nanargmin, tolerant=True)
-DIFFERENT = Rule(lambda c, margin: _comparable(c, margin)[::-1], lambda differences: np.nanargmin(abs(differences)))
+DIFFERENT = Rule(_different, lambda differences: np.nanargmin(abs(differences)))
 
 
 def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State | None]:
@@ -93,7 +97,8 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
     Contradicted: where one is (Bonferroni). Both have Holm's correction over the sizes.
     """
     enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged, complete, unknown = enough.any(0), enough.all(0), np.isnan(margin)
+    judged, complete = np.any(enough, axis=0, keepdims=True)[0], np.all(enough, axis=0, keepdims=True)[0]
+    unknown = np.isnan(margin)
     p_for, p_against = rule.sides(comparisons, margin)
     gains, losses = _better(comparisons, margin)
     for_, gain = (_significant(_all_of(p, enough), judged) for p in (p_for, gains))
@@ -117,7 +122,8 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
         (loss & rule.least_effect, State.WORSE_WITHIN),
         (wide, State.UNDECIDED),
     )
-    return [next((state for holds, state in named if holds[size]), State.NO_DIFFERENCE) for size in range(len(judged))]
+    table = [(np.atleast_1d(holds).tolist(), state) for holds, state in named]
+    return [next((state for holds, state in table if holds[size]), State.NO_DIFFERENCE) for size in range(len(judged))]
 
 
 def _all_of(p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " S"]:

@@ -45,7 +45,8 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
         verdict = Verdict.UNDECIDABLE if evidence.capped else verdict
         told = f"{converged} of {len(several)} runs converged" + (f", {failed} failed" if failed else "")
         yield Part(
-            says, dataset, q, verdict, beside=says == SAMPLED, figures={"converged": converged, "runs": len(several)},
+            str(says), str(dataset), str(q), verdict, beside=says == SAMPLED,
+            figures={"converged": converged, "runs": len(several)},
             repetitions=several["seed"].nunique(), **made_by(several),
             reason=f"the preset ends runs early; {told}" if evidence.capped else told,
         )  # fmt: skip

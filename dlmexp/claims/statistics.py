@@ -58,13 +58,13 @@ def compare(ours: Float[np.ndarray, "K S R"], rival: Float[np.ndarray, "K S R"])
     differences = np.where(both, rival - ours, 0.0)
     count = both.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        means = [np.where(both, values, 0.0).sum(-1) / count for values in (ours, rival)]
+        our_mean, rival_mean = (np.where(both, values, 0.0).sum(-1) / count for values in (ours, rival))
         mean = differences.sum(-1) / count
         deviation = np.sqrt((np.where(both, differences - mean[..., None], 0.0) ** 2).sum(-1) / (count - 1))
         still = deviation <= 1e-12 * np.maximum(abs(mean), 1e-300)  # no scatter: the difference decides at once
         error = np.where(count > 1, np.where(still, 0.0, deviation / np.sqrt(count)), np.inf)
         effect = np.where(still, np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), mean / deviation)
-    return Comparisons(*means, mean, error, effect, count, ((differences > 0) & both).sum(-1))
+    return Comparisons(our_mean, rival_mean, mean, error, effect, count, ((differences > 0) & both).sum(-1))
 
 
 def holm(p_values: Float[np.ndarray, " S"]) -> Float[np.ndarray, " S"]:

@@ -45,7 +45,7 @@ def failures(results: Results, examples: int = 5) -> list[tuple[str, int, list[s
     found = []
     for reason, some in cells.groupby(cells["reason"].fillna("no reason given"), sort=True):
         shown = [
-            f"{c.dataset} n={c.n} seed={c.seed} {method_label(c.method)}" for c in some.head(examples).itertuples()
+            f"{c.dataset} n={c.n} seed={c.seed} {method_label(str(c.method))}" for c in some.head(examples).itertuples()
         ]  # pyright: ignore
         found.append((str(reason), len(some), shown))
     return sorted(found, key=lambda item: -item[1])
