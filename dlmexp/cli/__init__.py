@@ -15,7 +15,6 @@ from dlmexp.plugins import extended
 
 COMMANDS = (
     "run", "predict", "export", "status", "logs", "cancel", "collect", "plot", "claims", "report", "data", "clean",
-    "benchmark",
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
     """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
-    from dlmexp.data.folders import is_writable
+    from dlmexp.data.raw_files import is_writable
 
     if not is_writable(folder):
         raise UserError(f"can't write to '{path}': choose another path with {option}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dlmexp.console import counted, wide_console
 
 if TYPE_CHECKING:
-    from dlmexp.data.download import ProgressCallback
+    from dlmexp.data.acquire import ProgressCallback
     from dlmexp.data.status import DatasetStatus
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
@@ -99,7 +99,7 @@ def _import(args: argparse.Namespace, root: Path) -> int:
 
 def _check(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.verify import verify
+    from dlmexp.data.status import verify
     from dlmexp.errors import UserError
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
