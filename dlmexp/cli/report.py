@@ -19,9 +19,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.atomic import replacing
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
+    from dlmexp.records.files import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 
@@ -32,8 +32,6 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--out {out}: there is no folder '{out.parent}'")
     results = load(args.results)
     check_writable(out, out.parent, "--out")
-    text = page(results)
-    with replacing(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_atomically(out, page(results).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0
