@@ -9,6 +9,7 @@ METHODS = {
     "joint_sq_dlm": "joint sq-DLM",
     "fixed_sq_dlm": "fixed sq-DLM",
     "ppgpr": "PPGPR",
+    "power_ep": "power EP",
 }
 ESTIMATORS = {"bmc": "bMC", "ups": "uPS", "smooth_bmc": "smooth-bMC"}
 METRICS = {

@@ -181,7 +181,7 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
         known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
         best = known[known["validation"] == known["validation"].min()]
         ax.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
-        framed += [*points["mean"][flat], *best["mean"], (points["mean"] - half.fillna(0.0)).min()]
+        framed += [*points["mean"][flat], *best["mean"], *(best["mean"] - half[best.index]), points["mean"].min()]
     betas = np.concatenate([one.points["x"].dropna() for one, _ in lines])
     smallest = betas[betas > 0].min(initial=np.inf)
     if (betas == 0).any() and np.isfinite(smallest):  # the place of 0 is left of the smallest other

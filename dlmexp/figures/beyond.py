@@ -75,7 +75,7 @@ add(
     "anatomy", "Anatomy of DLM − ELBO",
     "The difference in test NLL between joint DLM and ELBO as a sum of choosing β and the objective, and by how much "
     "it changes with q unwhitened or noise kept above 0.01 (negative: DLM gains). Marks are the same change in one "
-    "method alone; numbers in grey: the interval holds 0.",
+    "method alone (PPGPR: joint DLM at β = 1); numbers in grey: the interval holds 0.",
     len(ANATOMY),
     *(effects(dataset, kind) for dataset, kind in ANATOMY.items()),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pandas as pd
 
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures.own import OWN, own_command, own_datasets, own_figure
+from dlmexp.figures.own import OWN, own_datasets, own_figure
 from dlmexp.figures.panels import Figure, Line, Panel
 from dlmexp.figures.registry import find
 from dlmexp.records.results import Results
@@ -49,9 +49,9 @@ def check_by(by: Mapping[str, list[str]], several: list[Results]) -> None:
 
 def figures(
     several: list[Results], ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
-) -> Iterator[tuple[Figure, str]]:
-    """The figures to draw with the names of their files; `rows`: the datasets with results, what they stand for, their
-    tasks. `paged`: on pages of a few panels."""
+) -> Iterator[tuple[Figure, str, str]]:
+    """The figures to draw with the names of their files, and the number of the page where a figure needs more than one
+    (`paged`); `rows`: the datasets with results, what they stand for, their tasks."""
     present = dict(zip(rows["dataset"], rows["task"], strict=True))
     named, own = by.get("dataset", []), own_datasets(present)
     found: list[tuple[Figure, str]] = []
@@ -60,8 +60,6 @@ def figures(
             if named and not ids and all(name in own for name in named):
                 continue
             panels = _on_datasets(figure, named, present) if named else _at_hand(figure, rows)
-            command = {name: own_command(name, several) for name in own}
-            panels = tuple(replace(one, command=command.get(one.dataset, one.command)) for one in panels)
             found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
         asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
@@ -76,7 +74,7 @@ def figures(
         length = -(-len(panels) // count)
         for page in range(count if panels else 0):
             on_page = panels[page * length : (page + 1) * length]
-            yield replace(figure, panels=on_page), f"{name}-{page + 1}" if count > 1 else name
+            yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
 
 
 def _with_lines(panels: tuple[Panel, ...], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
-ENTRIES, ENTRIES_OF_COLUMN = 7, 4  # of a legend in one line, by the width of the figure
+LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
     without results are left out; the rest have letters in reading order."""
     cells, columns = _arranged(drawn)
     by_row = drawn.figure.legend == "row" and not drawn.protocols
-    entries = ENTRIES if columns > 1 else ENTRIES_OF_COLUMN
+    width = style.COLUMN if columns == 1 else style.TEXT
     heights: list[float] = []
     legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
     place: list[slice] = []  # of each row
@@ -70,20 +70,19 @@ def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
         handles = _legend(drawn, own if by_row else cells) if by_row or row == 0 else []
         if handles:
             legends.append((len(heights), handles))
-            heights.append(LEGEND * -(-len(handles) // entries))
+            heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
         begin = len(heights)
         heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
         heights += [STRIP] if any(cell.has_strip for cell in own) else []
         place.append(slice(begin, len(heights)))
-    width, height = style.COLUMN if columns == 1 else style.TEXT, min(sum(heights) + 0.1, style.PAGE)
-    if wanted is not None:
-        width, height = wanted, height * wanted / width
-    canvas = Canvas(figsize=(width, height), layout="constrained")
+    scale = 1.0 if wanted is None else wanted / width
+    height = min(sum(heights) + 0.1, style.PAGE)
+    canvas = Canvas(figsize=(scale * width, scale * height), layout="constrained")
     grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
     for row, handles in legends:
         box = canvas.add_subplot(grid[row, :])
         box.set_axis_off()
-        ncols = min(entries, len(handles))
+        ncols = _across(handles, width)
         box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
     pairs = [(cell, *_panel(canvas, grid, place[cell.row], cell, drawn)) for cell in cells]
     titles = [ax.set_title(_title(cell, columns, cells), loc="left") for cell, ax, _ in pairs]
@@ -176,7 +175,7 @@ def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") 
         elif kind == "effects":
             _same_limits(above, "x")
         elif drawn.protocols:
-            which = "y" if kind == "curve" else "xy"
+            which = "xy" if kind == "sizes" else "y"
             _same_limits(above, which)
             _same_limits([below for *_, below in group if below is not None], which)
             for ax in (ax for cell, *both in group if not cell.first for ax in both if ax is not None):
@@ -208,6 +207,12 @@ def _legend(drawn: "Drawn", cells: Iterable[Cell]) -> list[Line2D]:
     folders = [(folder, style.folder_look(style.METHODS["elbo"], i)) for i, folder in enumerate(drawn.folders)]
     dashes = [Line2D([], [], color=style.INK, linestyle=look.dashes, label=folder) for folder, look in folders]
     return [entries[label] for label in ordered] + dashes
+
+
+def _across(handles: list[Line2D], width: float) -> int:
+    """How many entries of a legend fit beside each other."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    return min(len(handles), max(int(width / (LETTER * (longest + HANDLE))), 1))
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:

@@ -28,7 +28,7 @@ NUMBER = -0.33  # where the number of a bar is written
 MARKS = {
     "elbo": "in ELBO alone",
     "joint_log_dlm": "in joint DLM alone",
-    "ppgpr": "PPGPR (joint DLM, β = 1) − ELBO",
+    "ppgpr": "PPGPR − ELBO",
     "beta_elbo": "joint DLM − β-ELBO",
 }
 

@@ -19,8 +19,8 @@ def commands(drawn: "Drawn", results: Results) -> list[str]:
 
 def _command(one: Measured) -> str:
     panel = one.panel
-    if panel.command or not panel.experiment:
-        return panel.command
+    if not panel.experiment or catalogue.is_own(panel.dataset):
+        return one.command
     preset, protocol = catalogue.of_preset(one.asked or "paper")
     words = [catalogue.run_command(panel.experiment, panel.dataset)]
     words += [f"protocol={protocol}"] if protocol != "paper" else []
@@ -93,12 +93,8 @@ def _repetitions(run: Iterable[Measured]) -> str:
 def _intervals(drawn: "Drawn", run: Iterable[Measured]) -> str:
     kinds = {one.panel.kind for one in run if not one.panel.median} - {"histogram"}
     if kinds == {"effects"}:
-        return f"Intervals: {ERRORS['ci95']} of paired differences (Student's t)."
-    return f"Bands: {ERRORS[drawn.error]}{_student(drawn.error)}." if kinds else ""
-
-
-def _student(error: str) -> str:
-    return " (Student's t)" if error == "ci95" else ""
+        return f"Intervals: {ERRORS['ci95']} of paired differences."
+    return f"Bands: {ERRORS[drawn.error]}." if kinds else ""
 
 
 def _missing(drawn: "Drawn", results: Results) -> list[str]:

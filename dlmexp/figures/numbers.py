@@ -24,7 +24,7 @@ WHITENED = "whitened"
 COLUMNS = {
     "dataset", "role", "method", "estimator", "samples", "beta", "n", "size", "seed", "parameterisation", "form",
     "noise_floor", "task", "status", "key", "group", "candidates", "failed", "selected_by", "base", "bias",
-    "bias_quadrature", "norm2_G", *SETTING,
+    "bias_quadrature", "norm2_G", "command", *SETTING,
 }  # fmt: skip
 
 
@@ -59,6 +59,7 @@ class Measured:
     coordinates: frozenset[str] = frozenset()  # parameterisations of q in this setting; none in regression
     task: str = ""
     n: int | None = None  # the training size, where the panel has one
+    command: str = ""  # that made most of the rows
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -127,7 +128,7 @@ def measure(
     rows = selected.rows
     if rows.empty:
         return about
-    about.task = rows["task"].iloc[0]
+    about.task, about.command = rows["task"].iloc[0], next(iter(rows["command"].dropna().mode()), "")
     if about.task != "regression":
         about.coordinates = frozenset(rows["parameterisation"])
     if panel.kind == "effects":

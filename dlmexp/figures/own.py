@@ -42,7 +42,7 @@ def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
     rows = pd.concat(tables) if len(tables) > 1 else tables[0]
     if rows.empty:
         return None
-    task, command = rows["task"].iloc[0], own_command(dataset, several)
+    task = rows["task"].iloc[0]
     fits, curves = _lines(rows, "fit"), _lines(rows, "curve")
     fitted = {(line.method, line.estimator, line.samples) for line in fits}
     ends = (*fits, *(line for line in curves if (line.method, line.estimator, line.samples) not in fitted))
@@ -55,7 +55,7 @@ def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
         column = "test_ece" if metric == "reliability" else f"test_{metric}"
         having = tuple(line for line in lines if column in rows and _own(rows, line)[column].notna().any())
         if having:
-            panels.append(Panel(kind, dataset, metric, having, "", x=x, title=title, command=command))
+            panels.append(Panel(kind, dataset, metric, having, "", x=x, title=title))
 
     for metric in LOSSES:
         add("sizes", metric, ends)
@@ -70,13 +70,6 @@ def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
     caption = f"{dataset}: {shown} (β selected by NLL{by_mse})."
     columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
     return Figure(f"{OWN}{dataset}", tuple(panels), columns, caption, dataset) if panels else None
-
-
-def own_command(dataset: str, several: Sequence[Results]) -> str:
-    """The command that made most of the results on a dataset; '' where none is recorded."""
-    made = pd.concat([one.candidates["command"][one.candidates["dataset"] == dataset] for one in several]).dropna()
-    counts = made.value_counts()
-    return max(counts.index, key=lambda command: (counts[command], command)) if len(counts) else ""
 
 
 def _own(rows: pd.DataFrame, line: Line) -> pd.DataFrame:

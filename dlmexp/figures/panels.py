@@ -77,7 +77,6 @@ class Panel:
     log: bool = False  # the metric on a log axis
     median: bool = False  # median and quartiles in place of mean and interval
     column: int | None = None  # where in its row; None: the next place that is free
-    command: str = ""  # what computes this panel where no experiment does: on a user's own data
 
     @property
     def has_differences(self) -> bool:

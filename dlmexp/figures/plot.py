@@ -96,7 +96,8 @@ class Drawn:
                     "beta": line.beta, "parameterisation": one.parameterisation, "setting": setting,
                     "folder": series.folder or None,
                 }  # fmt: skip
-                tables.append(series.points.assign(**about)[[*about, *series.points.columns]])
+                points = series.points.assign(**about).astype(dict.fromkeys(about, object))
+                tables.append(points[[*about, *series.points.columns]])
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
     @property
@@ -127,16 +128,17 @@ def drawings(several: list[Results], ids: list[str], request: Request, page: Pag
     check_ids(ids, rows["dataset"].unique())
     check_by(request.by, several)
     _check_protocol(request, sorted(rows["protocol"].unique()))
-    for figure, name in figures(several, ids, request.by, rows, request.compare_protocols):
+    for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
         check_methods(figure, {*catalogue.methods(), *rows["method"]})
         found = [
             [panel_rows(panel, one, request.by, bool(request.where)) for one in several] for panel in figure.panels
         ]
-        drawn = _measured(figure, name, several, found, request, page)
+        drawn = _measured(figure, (name, number), several, found, request, page)
         yield drawn
         run = [one for one in drawn.cells if not one.empty]
-        if run and request.parameterisation is None and all(one.coordinates for one in run):
-            other = _measured(figure, name, several, found, replace(request, parameterisation="unwhitened"), page)
+        if run and not number and request.parameterisation is None and all(one.coordinates for one in run):
+            unwhitened = replace(request, parameterisation="unwhitened")
+            other = _measured(figure, (name, ""), several, found, unwhitened, page)
             if len(other.protocols) > 1 or all(one.coordinates >= BOTH for one in run):
                 yield other
 
@@ -183,7 +185,7 @@ def _check_protocol(request: Request, have: list[str]) -> None:
 
 
 def _measured(
-    figure: Figure, name: str, several: list[Results], rows: list[list[pd.DataFrame]], request: Request,
+    figure: Figure, name: tuple[str, str], several: list[Results], rows: list[list[pd.DataFrame]], request: Request,
     page: Page | None,
 ) -> Drawn:  # fmt: skip
     """A figure with its numbers: by panel, protocol and folder."""
@@ -199,9 +201,9 @@ def _measured(
         for panel, own in zip(figure.panels, rows, strict=True)
     ]  # fmt: skip
     beside = tuple(name for name in names if name) if len(names) > 1 else ()
-    words = [name, how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
+    words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
-    words += [f"{term.name}={term.value}" for term in request.where]
+    words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper")))
     folders = [results.label for results in several if results.label]
     drawn = Drawn(figure, stem, measured, beside, folders, request.error, page or Page())

@@ -6,7 +6,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-ERRORS = {"ci95": "95 % interval of the mean", "std": "standard deviation", "sem": "standard error of the mean"}
+ERRORS = {
+    "ci95": "95 % interval of the mean (Student's t)",
+    "std": "standard deviation",
+    "sem": "standard error of the mean",
+}
 
 
 def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False) -> pd.DataFrame:

@@ -43,6 +43,7 @@ _METHODS = {
     "joint_sq_dlm": ("#009E73", "P"),
     "fixed_sq_dlm": ("#56B4E9", "X"),
     "ppgpr": ("#8B1A1A", "*"),
+    "power_ep": ("#6A51A3", "d"),
 }
 METHODS = {name: Look(method_label(name), colour, marker) for name, (colour, marker) in _METHODS.items()}
 # Three shades per estimator: few, some, many samples.
