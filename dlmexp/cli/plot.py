@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.atomic import within
 from dlmexp.cli.folder import add_results
 from dlmexp.console import counted
 from dlmexp.errors import UserError
@@ -57,7 +58,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cli import check_writable
     from dlmexp.figures.choose import parse_by
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.figures.registry import PREDICTIONS, find
@@ -79,8 +79,7 @@ def run(args: argparse.Namespace) -> int:
     request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error)
     if args.list:
         return _list(list(drawings(several, args.ids, request)), args.ids, several[0])
-    out = Path(args.out) if args.out else Path(args.results) / "figures"
-    check_writable(out, out, "--out")
+    out = _folder(args)
     drawn_ids, not_run = [], []
     for drawn in drawings(several, args.ids, request, page):
         if drawn.empty:
@@ -108,6 +107,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _folder(args: argparse.Namespace) -> Path:
+    """Where figures go: what `--out` names, or `figures` in the results folder."""
+    from dlmexp.cli import check_writable
+
+    out = Path(args.out) if args.out else within(Path(args.results), Path(args.results) / "figures")
+    check_writable(out, out, "--out")
+    return out
+
+
 def _with(request: "Request") -> str:
     terms = [f"{name}={','.join(values)}" for name, values in request.by.items()]
     return f" with {' and '.join(terms)}" if terms else ""
@@ -126,15 +134,13 @@ def _not_drawn(results) -> list[str]:
 
 def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> int:
     """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
-    from dlmexp.cli import check_writable
     from dlmexp.records.results import load
 
     if len(args.ids) > 1 or args.compare or args.compare_protocols or args.list:
         others = "--compare, --compare-protocols and --list"
         raise UserError(f"the figure 'predictions' is of one model: draw it alone, and without {others}")
     results = load(args.results)
-    out = Path(args.out) if args.out else Path(args.results) / "figures"
-    check_writable(out, out, "--out")
+    out = _folder(args)
 
     from dlmexp.figures import style
     from dlmexp.figures.plot import encode, write

@@ -21,6 +21,7 @@ from dlmexp.figures.own import OWN, check_ids
 from dlmexp.figures.panels import Figure, check_methods
 from dlmexp.figures.registry import find
 from dlmexp.figures.style import Page
+from dlmexp.records.files import write_atomically
 from dlmexp.records.results import Results
 from dlmexp.records.table import Term, parse_where, select_setting
 
@@ -247,9 +248,8 @@ def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
 def write(folder: Path, name: str, contents: dict[str, bytes], table: pd.DataFrame, text: str) -> list[Path]:
     """The files of a figure; numbers with 6 digits, so that they are the same on all machines."""
     csv = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
-    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for suffix, content in {**contents, "csv": csv, "md": text.encode()}.items():
         paths.append(folder / f"{name}.{suffix}")
-        paths[-1].write_bytes(content)
+        write_atomically(paths[-1], content)
     return paths
