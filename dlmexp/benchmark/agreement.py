@@ -212,9 +212,10 @@ def _is_joint_square(record: "Record") -> bool:
 
 def _has_rule(record: "Record") -> bool:
     """Whether it is a fit of a deterministic objective with a stopping rule."""
-    from dlmexp.running.iterations import is_drawn
+    from dlmexp.estimators import ESTIMATORS
 
-    return record.cell.has_stopping_rule and not is_drawn(record.cell)
+    drawn = record.cell.minibatch is not None or ESTIMATORS[record.cell.estimator].sampled
+    return record.cell.has_stopping_rule and not drawn
 
 
 def _by_rule(record: "Record") -> bool:

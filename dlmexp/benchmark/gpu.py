@@ -1,5 +1,5 @@
 """Speed on a GPU: training steps with as many batches in flight as a run has, compared with GPyTorch and with the limit
-that matrix products set; the cells of a figure from command to records; and the paper itself."""
+that matrix products set; and the cells of a figure from command to records."""
 
 import argparse
 import subprocess
@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import perf_counter
 
 from dlmexp.benchmark.measure import Measurement, give_back_memory, print_all, print_device, synchronise
@@ -15,7 +14,7 @@ from dlmexp.benchmark.shapes import SHAPES, Shape
 from dlmexp.benchmark.watts import watts_of
 from dlmexp.errors import UserError
 
-PARTS = ("shapes", "block", "paper")
+PARTS = ("shapes", "block")
 MIN_SPEEDUP = 5.0  # over GPyTorch with batch_shape
 BLOCK_SECONDS = 12.0
 STEPS = 20  # to time one GPyTorch model of the block
@@ -29,13 +28,8 @@ NO_GPU = "there is no CUDA device here; `dlmexp benchmark core` measures trainin
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints what it measures; exit code 1 if an aim is not met."""
     parser = argparse.ArgumentParser(prog="dlmexp benchmark gpu", description=__doc__)
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(PARTS)} (default: shapes and block)"
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"what to measure: {', '.join(PARTS)} (default: both)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for each shape (default: 5)")
-    parser.add_argument("--minutes", type=float, default=5.0, help="bound of the part `paper` (default: 5)")
-    parser.add_argument("--cold", action="store_true", help="the paper with an empty cache of compiled kernels")
-    parser.add_argument("--results", type=Path, help="a new folder in which the results of the paper are kept")
     parser.add_argument(
         "--dataset", default="ringnorm", help="dataset of the block, e.g. ringnorm_drawn (default: ringnorm)"
     )
@@ -43,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for part in args.parts:
         if part not in PARTS:
             parser.error(f"unknown part '{part}': {', '.join(PARTS)}")
-    if not args.minutes > 0:
-        parser.error(f"--minutes {args.minutes:g}: give a number above 0")
     import torch
 
     if not torch.cuda.is_available():
@@ -55,12 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         met &= shapes(device, args.seconds)
     if "block" in parts:
         met &= print_all(block(args.dataset, device))
-    if "paper" in parts:
-        from dlmexp.benchmark.whole_paper import AIM_SECONDS, run_paper
-
-        ran = run_paper(device, args.minutes, args.cold, args.results)
-        print("\n".join(ran.lines()), flush=True)
-        met &= ran.whole <= AIM_SECONDS
     return 0 if met else 1
 
 

@@ -7,8 +7,6 @@ SUITES = {
     "core": "time of a training step compared with GPyTorch, uPS compared with bMC, memory of a step",
     "engine": "time of a sweep compared with GPyTorch, overhead besides training, planning, status",
     "gpu": "effect of batching on a GPU: training steps, and the cells of a figure",
-    "estimate": "how true the estimate of a run is: what it says before, compared with what it takes",
-    "experiments": "what every experiment would take on this machine, as a table",
     "agreement": "differences between results of the same cells: batch sizes, CPU and GPU, float32 and "
     "float64, or two results folders",
     "data": "time to parse and load full-size files",

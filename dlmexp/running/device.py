@@ -1,4 +1,4 @@
-"""The device that a run trains on: which one, its number type, and its free memory. Loads torch only where needed."""
+"""The device that a run trains on: which one, its number type, and free memory. Loads torch where needed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dlmexp.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+
 
 @dataclass(frozen=True)
 class Target:
@@ -23,9 +25,6 @@ class Target:
 
 def select_target(device: str, dtype: str) -> Target:
     """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
-    # As many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch waits for can be
-    # queued behind the steps of another one. CUDA reads it when it is first used.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     import torch
 
     from dlmexp.plan.checks import check_device
@@ -35,7 +34,24 @@ def select_target(device: str, dtype: str) -> Target:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
+    if device == "cuda":
+        _start_cuda()
     return Target(torch.device(device), getattr(torch, dtype))
+
+
+def _start_cuda() -> None:
+    """Start CUDA with as many queues to the GPU as it can have, one for each stream: with the default of 8, what a
+    batch waits for can be queued behind the steps of another. CUDA reads the number when it starts; the environment
+    is as before then."""
+    import torch
+
+    if torch.cuda.is_initialized() or QUEUES in os.environ:
+        return
+    os.environ[QUEUES] = "32"
+    try:
+        torch.zeros(1, device="cuda")
+    finally:
+        del os.environ[QUEUES]
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -51,20 +67,6 @@ def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
         return "cpu", None
     target = select_target(cfg.device, cfg.dtype)
     return target.device.type, free_memory(target)
-
-
-def check_workers(workers: int, device: str) -> None:
-    """On GPUs one process for each is enough: raises a sentence for more."""
-    if device != "cuda" or workers == 1:
-        return
-    import torch
-
-    if workers > (count := torch.cuda.device_count()):
-        here = "there is one GPU" if count == 1 else f"there are {count} GPUs"
-        raise UserError(
-            f"workers={workers}: {here} here, and a single process fills a GPU with several batches at once; further "
-            f"ones take turns with it and make it slower: workers={count} at most"
-        )
 
 
 def free_memory(target: Target) -> float | None:

@@ -113,9 +113,9 @@ def jumping_clock() -> None:
 def other_machine(name: str) -> None:
     """Process ids are those of another machine, whose host has the same name."""
     from dlmexp.records import owner
-    from dlmexp.running import presence
+    from dlmexp.running import leases
 
-    owner.machine = presence.machine = lambda: name  # pyright: ignore[reportAttributeAccessIssue]
+    owner.machine = leases.machine = lambda: name  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def limited_memory(more: int) -> None:
@@ -157,7 +157,7 @@ def child(cfg: Any, order: dict, said: int, log: int) -> int:
 
 def serve(words: list[str]) -> None:
     import dlmexp.running.engine
-    import dlmexp.running.presence
+    import dlmexp.running.leases
     import dlmexp.running.progress
     import dlmexp.running.run
     import dlmexp.running.summary
