@@ -128,7 +128,7 @@ class Leases:
         wanted, path = keys.union(needed), self.folder / f"{_name(keys)}{LEASE}"
         with guarded(self.folder, self.about):
             for other, process in read_leases(self.folder).items():
-                if other in self._held or not process.keys & wanted:
+                if not process.keys & wanted:
                     continue
                 if not is_stale(other, process, self._now()):
                     return process

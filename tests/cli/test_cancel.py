@@ -6,11 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from dlmexp.cluster.scheduler import ClusterInfo, SlurmState
 
 from dlmexp.cli import main
 from dlmexp.cluster import cancelling, queue
 from dlmexp.cluster.jobs import SUBMITTED, write_submission
-from dlmexp.cluster.scheduler import ClusterInfo, SlurmState
 from dlmexp.records.owner import machine
 
 STATES = {

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from dlmexp.running.presence import Presence
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from dlmexp.records.manifest import Manifest, check_same_data, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import removal
-from dlmexp.running.presence import Presence
 from tests.support import made_up
 
 BANANA = [made_up.cell("banana", seed=seed) for seed in range(4)]

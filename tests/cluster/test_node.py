@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from dlmexp.cluster import node, scheduler
 from dlmexp.cluster.node import ProcessContext
 from dlmexp.cluster.scheduler import SchedulerUnavailable, SlurmState
+
+from dlmexp.cluster import node, scheduler
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from dlmexp.cluster.queue import unfinished_jobs
+from dlmexp.cluster.scheduler import ClusterInfo, SchedulerUnavailable, SlurmState
+from dlmexp.running.presence import ActiveProcess
 
 from dlmexp.cluster import queue as module
 from dlmexp.cluster.jobs import (
@@ -15,9 +18,6 @@ from dlmexp.cluster.jobs import (
     write_outcome,
     write_submission,
 )
-from dlmexp.cluster.queue import unfinished_jobs
-from dlmexp.cluster.scheduler import ClusterInfo, SchedulerUnavailable, SlurmState
-from dlmexp.running.presence import ActiveProcess
 
 
 def submitted(root: Path, job: str, *keys: str, cluster: str = "here") -> SubmittedJob:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from dlmexp.cluster.scheduler import (
     ClusterInfo,
     SchedulerUnavailable,
@@ -14,6 +13,7 @@ from dlmexp.cluster.scheduler import (
     job_states,
     rename_jobs,
 )
+
 from dlmexp.records.provenance import own_job
 
 Answers = Callable[..., None]

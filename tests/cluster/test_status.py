@@ -5,14 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from dlmexp.cluster.status_tables import print_tables, watch
+from dlmexp.running.presence import BatchProgress, Presence, RunProgress
 
 from dlmexp.cluster import status_tables
 from dlmexp.cluster.status import print_json, read_status
-from dlmexp.cluster.status_tables import print_tables, watch
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
-from dlmexp.running.presence import BatchProgress, Presence, RunProgress
 from tests.support import made_up
 
 CELLS = [made_up.cell("banana", seed=seed) for seed in range(6)]

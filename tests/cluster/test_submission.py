@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dlmexp.cluster.scheduler import SlurmState
 
 from dlmexp.cluster import submission as module
-from dlmexp.cluster.scheduler import SlurmState
 from dlmexp.cluster.submission import PATIENCE, SETUP, THREADS, Block, Submission, job_names, settings, wait
 
 PENDING, RUNNING, ENDED = SlurmState("PENDING", reason="Resources"), SlurmState("RUNNING", "node1"), SlurmState("ENDED")

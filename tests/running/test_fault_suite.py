@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dlmexp.running.leftovers import leftovers
 
 from dlmexp.cli import main
 from dlmexp.records.files import write_atomically
 from dlmexp.running import leftovers as module
-from dlmexp.running.leftovers import leftovers
 from tests.support.fault_suite import KINDS, Suite, fault_server, files, quick_folder
 
 pytestmark = pytest.mark.processes

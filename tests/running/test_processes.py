@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from dlmexp.running.threads import GIVEN
 
 from dlmexp.cli import main
 from dlmexp.plan.batches import Plan
@@ -10,7 +11,6 @@ from dlmexp.plan.compose import compose
 from dlmexp.running import processes
 from dlmexp.running.processes import ExtraProcesses, processes_that_pay
 from dlmexp.running.run import execute
-from dlmexp.running.threads import GIVEN
 
 
 class Recorded:

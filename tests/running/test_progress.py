@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from dlmexp.running.presence import BatchProgress, RunProgress
 from msgspec.structs import replace
 from rich.console import Console
 
 from dlmexp.running import progress as module
-from dlmexp.running.presence import BatchProgress, RunProgress
 from dlmexp.running.progress import LiveProgress, PlainProgress, described, progress_display
 from tests.support.banana import PLAIN, record
 
