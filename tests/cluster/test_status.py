@@ -5,14 +5,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from dlmexp.cluster.status_tables import print_tables, watch
-from dlmexp.running.presence import BatchProgress, Presence, RunProgress
 
-from dlmexp.cluster import status_tables
-from dlmexp.cluster.status import print_json, read_status
+from dlmexp.cli import main, status_tables
+from dlmexp.cli.status_tables import print_tables, watch
+from dlmexp.cluster.status import read_status
 from dlmexp.records.collect import collect_pack
 from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
+from dlmexp.running.leases import BatchProgress, Leases, RunProgress
 from tests.support import made_up
 
 CELLS = [made_up.cell("banana", seed=seed) for seed in range(6)]
@@ -27,8 +27,8 @@ def root(tmp_path):
     for cell in CELLS[:2]:
         store.write(made_up.fit(cell, nll=0.5))
     store.write(made_up.failed(CELLS[2], "no reason"))
-    with Presence(tmp_path) as mine:
-        mine.announce([CELLS[3].key])
+    with Leases(tmp_path, print) as mine:
+        mine.take([CELLS[3].key])
         yield tmp_path
 
 
@@ -68,8 +68,8 @@ def test_records_in_packs_are_counted(root):
 
 
 def test_a_done_cell_that_is_run_again_counts_as_done(root):
-    with Presence(root) as mine:
-        mine.announce([CELLS[0].key])
+    with Leases(root, print) as mine:
+        mine.take([CELLS[0].key])
         assert read_status(root).experiments[0].done == 2
 
 
@@ -84,7 +84,7 @@ def test_files_in_quarantine_are_counted_without_their_reasons(root: Path, capsy
 
 
 def test_names_in_the_json_are_stable(root: Path, capsys: pytest.CaptureFixture[str]):
-    print_json(read_status(root))
+    assert main(["status", "--json", "--results", str(root)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
     assert list(found["experiments"][0]) == [
@@ -100,9 +100,10 @@ TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH
 
 def _note(root: Path, told: RunProgress, pid: int) -> Path:
     """The presence file of a process on another node, as it writes it."""
-    about = {"host": "node7", "pid": pid, "job": "12_1", "keys": {CELLS[4].key: 1}, "machine": "another"}
+    about = {"host": "node7", "pid": pid, "job": "12_1", "machine": "another", "name": f"node7-{pid}"}
     path = root / "running" / f"node7-{pid}.json"
     path.write_bytes(msgspec.json.encode({**about, "progress": told}))
+    path.with_suffix(".lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
     return path
 
 
@@ -115,7 +116,7 @@ def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFi
         "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, "
         "at most 4 min left\n"
     ) in said
-    print_json(read_status(root))
+    assert main(["status", "--json", "--results", str(root)]) == 0
     (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if one["who"].startswith("node7")]
     assert other["batches"] == [{**msgspec.to_builtins(BATCH), "most_seconds_left": 260.0}]
 

@@ -10,7 +10,6 @@ from dlmexp.cli import main
 from dlmexp.models.file import decoded
 from dlmexp.records.keeping import selected_keys
 from dlmexp.records.results import read_results
-from dlmexp.running import keeping
 from tests.support.processes import comparable
 
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]
@@ -108,19 +107,3 @@ def test_two_processes_leave_the_selected_models(launcher, here, tiny):
     code, said = launcher.run(here, "run", *tiny, "batch_cells=2", "workers=2")
     assert code == 0, said
     assert _kept(here / "results") == _selected(here / "results")
-
-
-@pytest.mark.parametrize("keep", ["selected", "all"])
-def test_much_is_announced(here, tiny, capsys, monkeypatch, keep):
-    monkeypatch.setattr(keeping, "MUCH", 1e4)
-    assert main(["run", *tiny, "plan=true", f"keep={keep}"]) == 0
-    said = capsys.readouterr().out
-    assert f"keep={keep}: 18 models of 0.0 GB are written to results" in said
-    assert ("stay once beta is selected" in said) == (keep == "selected")
-    assert main(["run", *tiny, "plan=true", "keep=none"]) == 0
-    assert "models" not in capsys.readouterr().out
-
-
-def test_little_is_not_announced(here, tiny, capsys):
-    assert main(["run", *tiny, "plan=true"]) == 0
-    assert "models" not in capsys.readouterr().out

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from dlmexp.plan.cell import Candidates
 from dlmexp.records.store import Store
 from dlmexp.running.summary import summary
-from tests.support.banana import PLAIN, record
+from tests.support.cells import PLAIN
+from tests.support.cells import scored as record
 
 CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
 
@@ -56,6 +57,7 @@ def test_all_done(tmp_path, capsys):
         (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
         (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
         (["done", "", "", ""], "n = 100: 3 of 4 candidates (betas x seeds) have no record yet"),
+        (["failed"] * 4, "0 of 4 cells done, 4 failed"),
     ],
 )
 def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
@@ -63,12 +65,6 @@ def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
     assert code == 1
     assert words in said
     assert ("retry_failed=true" in said) == ("failed" in states)
-
-
-def test_nothing_but_failures(tmp_path, capsys):
-    code, said = _said(tmp_path, capsys, ["failed"] * 4)
-    assert code == 1
-    assert "0 of 4 cells done, 4 failed" in said
 
 
 def test_samplers_are_told_apart(tmp_path, capsys):
