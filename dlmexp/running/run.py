@@ -89,22 +89,23 @@ def _execute(cfg: RunConfig, restart_arguments: Sequence[str], choose_workers: b
     with results_folder(store.root):
         for message in sweep.missing:
             print(f"left out: {message}", flush=True)
+        written_to: object = store.root
         try:
             remove_leftovers(store.root)
             for name, (spec, data) in sweep.datasets.items():
                 check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
             write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
             training = job()
-            stopped = training.train(restart_arguments)
+            if (stopped := training.train(restart_arguments)) is not None:
+                return stopped
+            written_to = "standard output"
+            code = summary(sweep.candidates, store)
         except BrokenPipeError:
             raise
         except OSError as error:
-            where = error.filename or store.root
+            where = error.filename or written_to
             print(f"dlmexp: can't read or write '{where}': {error.strerror}; {SAFE}", file=sys.stderr)
             return 1
-        if stopped is not None:
-            return stopped
-        code = summary(sweep.candidates, store)
         return max(code, training.other_codes(code))
 
 

@@ -17,7 +17,6 @@ from dlmexp.figures import style
 from dlmexp.records.pack import PATTERN
 from dlmexp.records.results import load
 from dlmexp.records.settings import experiment_of
-from dlmexp.running import iterations
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 from tests.support.protocol_table import betas as grid
@@ -56,11 +55,6 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
     records = read(os.path.relpath(PAPER)).records
     assert len(records) == 155_060
     assert [key for key, record in records.items() if key != record.cell.key] == []
-
-
-def test_the_expected_iterations_are_made_of_the_records() -> None:
-    """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
-    assert iterations.as_text(read(os.path.relpath(PAPER)).records.values()) == iterations.FILE.read_text()
 
 
 def test_claims_and_figures_have_the_same_means() -> None:

@@ -1,4 +1,4 @@
-"""`dlmexp run -m` without a cluster: what is refused before anything starts, jobs on this machine, jobs as on a node."""
+"""`dlmexp run -m` without a cluster: what is refused, jobs on this machine, and a job as it is called on a node."""
 
 import importlib
 import json
@@ -109,7 +109,9 @@ def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(he
         time.sleep(0.2)
     time.sleep(1)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    threads = [re.search(r"\0OMP_NUM_THREADS=(\d+)", Path(f"/proc/{pid}/environ").read_text()) for pid in children]
+    threads = [
+        re.search(r"(?:^|\0)OMP_NUM_THREADS=(\d+)", Path(f"/proc/{pid}/environ").read_text()) for pid in children
+    ]
     process.terminate()
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert [found[1] for found in threads if found] == [str(max(1, cores() // 2))] * 2

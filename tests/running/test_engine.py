@@ -389,14 +389,17 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
             writer.do(lambda i=i: done.append(i))
         writer.wait()
         assert done == list(range(20))
-    with pytest.raises(OSError, match="full"), Writer(beside) as writer:
-        writer.do(fails)
-        writer.do(lambda: done.append(99))
-        raise Stop(15)  # "everything is saved" would be a lie
-    with pytest.raises(KeyError), Writer(beside) as writer:
-        if beside:
-            writer.do(fails)
-        raise KeyError("another error goes first")
+
+    def run(jobs, error):
+        with Writer(beside) as writer:
+            for job in jobs:
+                writer.do(job)
+            raise error
+
+    with pytest.raises(OSError, match="full"):  # "everything is saved" would be a lie
+        run([fails, lambda: done.append(99)], Stop(15))
+    with pytest.raises(KeyError):  # another error goes first
+        run([fails] if beside else [], KeyError("another"))
     assert 99 not in done
 
 
