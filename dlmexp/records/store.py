@@ -51,11 +51,11 @@ class Store:
         record = msgspec.structs.replace(record, format=FORMAT, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            write_atomically(self.model_path(record), model)
+            write_atomically(self.model_path(record), model, durable=False)
         if arrays:
             packed = pack_arrays(arrays)
             record.arrays = hashlib.sha256(packed).hexdigest()
-            write_atomically(self._arrays_path(record), packed)
+            write_atomically(self._arrays_path(record), packed, durable=False)
         write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")

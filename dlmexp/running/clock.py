@@ -17,12 +17,13 @@ from dlmexp.records.schema import Record
 
 Batch = tuple[Cell, ...]
 Kind = tuple[Any, ...]
-SHORT_RUN = 6e10  # work of a run without a bound: some 20 seconds on a slow machine if nothing converges ...
+# Work of a run without a bound: some 20 seconds on a slow machine, a minute on an H200, if nothing converges ...
+SHORT_RUN = {"cpu": 6e10, "cuda": 2e14}
 STEP_WORK = 1e7  # ... where this much would be done in the time of a step that is none
 ELEMENTWISE = {"joint": 90, "fixed": 60}  # work that is linear in M x rows, as additional columns
 FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a step of a joint one
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell
-TRIAL_SHARE = 0.05  # of the bound, that timing may take
+TRIAL_SHARE = 0.02  # of the bound, that timing may take: the run is shorter
 TRIAL_SECONDS, MOST_SECONDS = 0.2, 5.0  # for each kind, and for all
 MOST_THREADS_GAIN = 1.2  # twice the threads must be so many times as fast: a machine that gets busy later makes it less
 MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
@@ -53,9 +54,9 @@ def batch_work(batch: Batch) -> float:
     return steps_at_most(batch) * step_work(batch[0], 1 if batch[0].kind == "gradient" else len(batch))
 
 
-def is_short(plan: Plan) -> bool:
-    """Whether a run takes some seconds, so that timing steps is not worth its time."""
-    return sum(map(batch_work, plan.batches)) < SHORT_RUN
+def is_short(plan: Plan, device: str = "cpu") -> bool:
+    """Whether a run takes so little time that timing steps is not worth it."""
+    return sum(map(batch_work, plan.batches)) < SHORT_RUN[device]
 
 
 class Bound(NamedTuple):

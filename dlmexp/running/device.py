@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,28 +32,26 @@ def select_target(device: str, dtype: str) -> Target:
     from dlmexp.plan.checks import check_device
 
     check_device(device)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    with _many_queues():
+        if device != "cpu" and torch.cuda.is_available():
+            torch.zeros(1, device="cuda")  # starts CUDA
+            device = "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
-    if device == "cuda":
-        _start_cuda()
-    return Target(torch.device(device), getattr(torch, dtype))
+    return Target(torch.device("cpu" if device == "auto" else device), getattr(torch, dtype))
 
 
-def _start_cuda() -> None:
-    """Start CUDA with as many queues to the GPU as it can have, one for each stream: with the default of 8, what a
-    batch waits for can be queued behind the steps of another. CUDA reads the number when it starts; the environment
-    is as before then."""
-    import torch
-
-    if torch.cuda.is_initialized() or QUEUES in os.environ:
-        return
-    os.environ[QUEUES] = "32"
+@contextmanager
+def _many_queues() -> Iterator[None]:
+    """Within the context CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default
+    of 8, what a batch waits for can be queued behind the steps of another. CUDA reads the number when it starts."""
+    before = os.environ.get(QUEUES)
+    os.environ.setdefault(QUEUES, "32")
     try:
-        torch.zeros(1, device="cuda")
+        yield
     finally:
-        del os.environ[QUEUES]
+        if before is None:
+            del os.environ[QUEUES]
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -77,17 +77,6 @@ class Writer:
             self._failure = error
 
 
-class Scaled(Protocol):
-    """What was done to the inputs and targets of a split."""
-
-    @property
-    def features(self) -> Normalisation: ...
-    @property
-    def y_mean(self) -> float: ...
-    @property
-    def y_std(self) -> float: ...
-
-
 class AboutSplit(NamedTuple):
     """What records and models say of their split."""
 
@@ -97,7 +86,7 @@ class AboutSplit(NamedTuple):
     trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
 
 
-def trained_model(cell: Cell, schema: Schema, split: Scaled, posterior: Posterior) -> TrainedModel:
+def trained_model(cell: Cell, schema: Schema, split: AboutSplit | Prepared, posterior: Posterior) -> TrainedModel:
     """What a finished cell leaves behind, as a model."""
     hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
     m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 MUCH = 1e9  # bytes of models from which on a run says what it will write
-TIMED_AT_ONCE = 3  # batches, to find out how long a step takes on a GPU beside others
+TIMED_AT_ONCE = 2  # batches, to find out how long a step takes on a GPU beside others
 SAFE = "what is finished is safe, the same command goes on from there"
 
 Batch = tuple[Cell, ...]
@@ -75,9 +75,8 @@ def _execute(cfg: RunConfig, restart_arguments: Sequence[str], choose_workers: b
     def job() -> Job:
         again = to_refit(sweep, store)
         plan = plan_sweep(sweep, store, device, free, again)
-        return Job(
-            sweep, plan, store, cfg.workers or (processes_that_pay(plan, device) if choose_workers else 1), again
-        )
+        workers = cfg.workers or (processes_that_pay(plan, device) if choose_workers else 1)
+        return Job(sweep, plan, store, device, workers, again)
 
     if cfg.plan:
         planned = job()
@@ -146,8 +145,9 @@ def to_refit(sweep: Sweep, store: Store) -> frozenset[str]:
 class Job:
     """The batches of a plan, to be trained with so many processes, of which this is one."""
 
-    def __init__(self, sweep: Sweep, plan: Plan, store: Store, workers: int, again: frozenset[str]):
+    def __init__(self, sweep: Sweep, plan: Plan, store: Store, device: str, workers: int, again: frozenset[str]):
         self.sweep, self.store, self.workers, self.again = sweep, store, workers, again
+        self.is_short = not plan.batches or is_short(plan, device)
         self.plan = plan if store.read_only else checkpoint.with_resumed(plan, store)
         self.splits = prepared_splits(sweep)
         self._extra: ExtraProcesses | None = None
@@ -168,7 +168,7 @@ class Job:
     def threads(self) -> Iterator[None]:
         """Compute with this process' share of the cores; alone, with as many threads as a trial recommends. Whoever
         sets their number has chosen."""
-        if not self.plan.batches or (self.store.read_only and is_short(self.plan)):
+        if not self.plan.batches or (self.store.read_only and self.is_short):
             yield  # without torch
             return
         import torch
@@ -177,7 +177,7 @@ class Job:
         if self.workers > 1:
             torch.set_num_threads(cores_each(self.workers))
         elif self.target.device.type == "cpu" and not any(os.environ.get(name) for name in THREADS_GIVEN):
-            torch.set_num_threads(1 if is_short(self.plan) else fastest_threads(before, self._seconds_with_threads))
+            torch.set_num_threads(1 if self.is_short else fastest_threads(before, self._seconds_with_threads))
         try:
             yield
         finally:
@@ -196,7 +196,7 @@ class Job:
             return
         what = f"{counted(self.plan.pending, 'cell')} in {counted(len(self.plan.batches), 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
-        if self.plan.batches and not is_short(self.plan):
+        if not self.is_short:
             most = bound(self.plan.batches, self.step_seconds, self.workers).seconds
             what += f": at most about {duration(most)} if no cell converges before its limit"
         yield what

@@ -1,5 +1,6 @@
 """The closing table of a run: what was selected, what failed, what is missing."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -33,7 +34,6 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits stopped at their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    console = wide_console()
     cells = {cell.key: cell for some in candidates for cell in some.cells}
     records = _records(cells, store)
     selections = _selections(candidates, records)
@@ -42,28 +42,26 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
         chosen = selected_table(selections, table(records.values()))
         lines = _lines(chosen)
         if 0 < lines.row_count <= MOST_LINES:
-            console.print(lines)
-            for line in _units(chosen, collect):
-                console.print(line, highlight=False, soft_wrap=True)
+            wide_console().print(lines)
+            _print(*_units(chosen, collect))
         elif lines.row_count:
-            many = f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table"
-            console.print(many, highlight=False, soft_wrap=True)
+            _print(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
     _print_incomplete(candidates, records)
-    if at_limit := _stopped_at_limit(candidates, records):
-        console.print(at_limit, highlight=False, soft_wrap=True)
     done = sum(record.done for record in records.values())
     failed, missing = len(records) - done, len(cells) - len(records)
-    console.print(
-        f"{done} of {counted(len(cells), 'cell')} done, {failed} failed"
-        + (f", {missing} without a record" if missing else "")
-        + f"; records in {store.records}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    counts = f"{done} of {counted(len(cells), 'cell')} done, {failed} failed"
+    counts += f", {missing} without a record" if missing else ""
+    _print(*filter(None, [_stopped_at_limit(candidates, records)]), f"{counts}; records in {store.records}")
     if failed:
         see = in_folder("dlmexp status --failed", store.root)
-        console.print(f"`{see}` lists them, retry_failed=true runs them again", highlight=False, soft_wrap=True)
+        _print(f"`{see}` lists them, retry_failed=true runs them again")
     return 1 if failed or missing else 0
+
+
+def _print(*lines: str) -> None:
+    console = wide_console()
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def print_incomplete(candidates: Sequence[Candidates], store: Store) -> None:
@@ -82,11 +80,9 @@ def _print_incomplete(candidates: Sequence[Candidates], records: Mapping[str, Re
         for name, all_keys in keys.items()
         if all_keys - records.keys()
     ]
-    console = wide_console()
-    for line in lines[:MOST_INCOMPLETE]:
-        console.print(line, highlight=False, soft_wrap=True)
+    _print(*lines[:MOST_INCOMPLETE])
     if (more := len(lines) - MOST_INCOMPLETE) > 0:
-        console.print(f"... and {counted(more, 'more incomplete grid')}", highlight=False)
+        _print(f"... and {counted(more, 'more incomplete grid')}")
 
 
 def _records(cells: Mapping[str, Cell], store: Store) -> dict[str, Record]:
@@ -117,19 +113,10 @@ def _lines(chosen: pd.DataFrame) -> Table:
     by += ["betas"] if grids else []
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
-        lines.add_row(
-            str(first["dataset"]),
-            str(first["n"]),
-            str(first["M"]),
-            str(first["method"]),
-            _estimator(first),
-            str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed",  # it has no coordinates
-            str(len(rows)),
-            *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
-            *(str(first["betas"]) for _ in grids),
-            _betas(rows),
-            *(_mean(rows[f"test_{metric}"]) for metric in shown),
-        )
+        q = first["parameterisation"] if first["form"] == "explicit" else "collapsed"  # which has no coordinates
+        cells = [*first[["dataset", "n", "M", "method"]], _estimator(first), q, len(rows)]
+        cells += ["" if pd.isna(first[name]) else first[name] for name in differing] + [first["betas"] for _ in grids]
+        lines.add_row(*map(str, cells), _betas(rows), *(_mean(rows[f"test_{metric}"]) for metric in shown))
     return lines
 
 
@@ -179,18 +166,14 @@ def _units(chosen: pd.DataFrame, collect: str) -> list[str]:
 def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> str:
     """How many fits were to converge and reached their limit of iterations first, by method; '' if none did. A fit that
     methods share, as ELBO and β-ELBO do, counts once: for the first of them."""
-    rule = {key for key, record in records.items() if record.done and record.cell.has_stopping_rule}
-    limit = {key for key in rule if records[key].result.converged is False}
+    method = {cell.key: some.method for some in reversed(candidates) for cell in some.cells}
+    rule = [key for key in method if key in records and records[key].done and records[key].cell.has_stopping_rule]
+    limit = [key for key in rule if records[key].result.converged is False]
     if not limit:
         return ""
-    first: dict[str, str] = {}
-    for some in candidates:
-        for cell in some.cells:
-            first.setdefault(cell.key, some.method)
-    methods: dict[str, set[str]] = {}
-    for key, method in first.items():
-        methods.setdefault(method, set()).add(key)
-    parts = [f"{name} {len(keys & limit)} of {len(keys & rule)}" for name, keys in methods.items() if keys & limit]
+    of, reached = Counter(method[key] for key in rule), Counter(method[key] for key in limit)
+    names = dict.fromkeys(some.method for some in candidates)
+    parts = [f"{name} {reached[name]} of {of[name]}" for name in names if reached[name]]
     return (
         f"{len(limit)} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged: "
         f"{', '.join(parts)}; training.max_iterations=N trains longer, as other cells"
