@@ -57,18 +57,6 @@ class BetaConfig:
     zero: bool = False  # beta = 0 beside the grid
     values: list[float] | None = None
 
-    @property
-    def rule(self) -> str:
-        """In words: 'n, n/2, ... >= 0.01', or the values, the largest first."""
-        if self.values is not None:
-            return ", ".join(f"{value:g}" for value in sorted(set(self.values), reverse=True))
-        zero = ", and 0" if self.zero else ""
-        start = "n" if self.first == 1 else f"n/{self.first:g}"
-        if self.coarse_above is not None:
-            steps = f"/{self.coarse_ratio:g} while > {self.coarse_above:g}, /{self.ratio:g} below"
-            return f"{start}, then {steps}, ... >= {self.smallest:g}{zero}"
-        return f"{start}, n/{self.first * self.ratio if self.ratio else 0:g}, ... >= {self.smallest:g}{zero}"
-
 
 @dataclass
 class MethodTrainingConfig:
@@ -167,6 +155,8 @@ class RunConfig:
     training: dict[str, TrainingConfig] = field(default_factory=dict)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     evaluate: str = "end"  # end | epoch | a number of iterations between evaluations on test
+    role: str | None = None  # of the cells, where they are not fits, learning curves or gradients: anatomy | ...
+    factors: list[str] = field(default_factory=list)  # settings that such an experiment varies: no change of protocol
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
     device: str = "auto"

@@ -12,7 +12,7 @@ import pandas as pd
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.results import Results as Records
-from dlmexp.records.table import selected_table
+from dlmexp.records.table import rows_for
 
 if TYPE_CHECKING:
     from dlmexp.models.predictor import Predictor
@@ -36,21 +36,27 @@ class Results:
     @property
     def folder(self) -> Path:
         """Where the records lie."""
-        return self._records.store.root
+        return self._records.root
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The tidy table: one row per dataset, n, seed, method, estimator, q, setting, role and the metric that selects
+        beta (`selected_by`). Group by `role` and `selected_by` too, or take `selected`."""
+        return self._records.table
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """Every record, one row each: the fields of its cell, metrics as `test_nll`, `validation_nll`, ..., and
-        `model`, whether its trained model is there."""
-        frame = self._records.frame.copy()
-        records = self._records.records
-        frame["model"] = [self._records.store.has_model(records[key]) for key in frame["key"]]
-        return frame
+        """Every cell, one row each: its fields, metrics as `test_nll`, `validation_nll`, ..., and `model`, whether its
+        trained model is there."""
+        frame = self._records.candidates.drop_duplicates("key").reset_index(drop=True)
+        return frame.assign(model=frame["key"].isin(self._records.store.keys_with_models()))
 
     @cached_property
     def selected(self) -> pd.DataFrame:
-        """One row per method, dataset, size and seed: the cell at the beta that validation selects."""
-        return selected_table(self._records.choices, self.cells)
+        """One row per method, dataset, size and seed: the fit at the beta that validation selects, by NLL (by MSE for
+        square-loss methods). Learning curves and the like are in `table`."""
+        table = self._records.table
+        return rows_for(table[(table["role"] == "fit") & (table["status"] == "done")], "nll").reset_index(drop=True)
 
     def curves(self, key: str) -> pd.DataFrame:
         """How one cell was trained.
@@ -65,8 +71,7 @@ class Results:
         Raises:
             UserError: No cell has this key, or several have.
         """
-        record = self._record(key)
-        arrays = self._records.arrays(record)
+        arrays = self._records.arrays(self._key(key))
         objective = arrays.get("objective", np.zeros(0))
         frame = pd.DataFrame({"objective": objective}, index=pd.RangeIndex(1, len(objective) + 1, name="iteration"))
         if "evaluated_at" in arrays:
@@ -98,20 +103,21 @@ class Results:
         if seeds not in (None, "all"):
             raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")
         terms = [f"{name}={value}" for name, value in {**({"key": key} if key else {}), **where}.items()]
-        records = chosen(self._records, terms, seeds == "all", "model:")
-        return TrainedModel([load_model(self._records, record) for record in records])
+        rows = chosen(self._records, terms, seeds == "all", "model:")
+        return TrainedModel([load_model(self._records, row) for row in rows.itertuples()])
 
-    def _record(self, key: str) -> Any:
-        found = [one for name, one in self._records.records.items() if name.startswith(key)]
-        if len(found) != 1:
+    def _key(self, start: str) -> str:
+        keys = self.cells["key"]
+        matching = keys[keys.str.startswith(start)]
+        if len(matching) != 1:
             raise UserError(
-                f"{len(found)} cells in '{self.folder}' have a key that begins with '{key}': give all of it"
+                f"{len(matching)} cells in '{self.folder}' have a key that begins with '{start}': give all of it"
             )
-        return found[0]
+        return str(matching.iloc[0])
 
     def __repr__(self) -> str:
-        done = sum(record.done for record in self._records.records.values())
-        return f"Results('{self.folder}': {counted(done, 'cell')} done, {len(self._records.records) - done} failed)"
+        done = int((self.cells["status"] == "done").sum())
+        return f"Results('{self.folder}': {counted(done, 'cell')} done, {len(self.cells) - done} failed)"
 
 
 class TrainedModel:

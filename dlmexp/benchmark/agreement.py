@@ -15,7 +15,7 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.records.results import Results
-    from dlmexp.records.schema import Record
+    from dlmexp.records.record import Record
 
 MIN_SHARE = 95.0  # per cent
 CLOSE = 1e-4  # nats

@@ -141,7 +141,7 @@ def status(args: argparse.Namespace) -> list[Measurement]:
     from dlmexp.plan.compose import compose
     from dlmexp.records.files import sealed
     from dlmexp.records.manifest import manifest, write_manifest
-    from dlmexp.records.schema import FORMAT, Made, Record, Result
+    from dlmexp.records.record import FORMAT, Made, Record, Result
     from dlmexp.running.sweep import prepare_sweep
 
     seeds = ",".join(map(str, range(81)))

@@ -46,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.pt")
     *key, out = words
     results = load(args.results)
-    (record,) = chosen(results, [*where, *(f"key={one}" for one in key)])
-    model = load_model(results, record)
+    (row,) = chosen(results, [*where, *(f"key={one}" for one in key)]).itertuples()
+    model = load_model(results, row)
 
     from dlmexp.models.export import export
 
     script = export(model, Path(out))
-    print(f"model {described(results, record)}")
+    print(f"model {described(results, row, model)}")
     importable = script.stem.isidentifier() and script.parent == Path()
     load_it = (
         f"from {script.stem} import load"

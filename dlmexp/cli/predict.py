@@ -75,12 +75,12 @@ def run(args: argparse.Namespace) -> int:
     if args.out != "-" and Path(args.out).exists() and Path(args.out).resolve() == Path(file).resolve():
         raise UserError(f"--out {args.out} is the file to predict on: name another one")
     results = load(args.results)
-    records = chosen(results, where, args.seeds == "all")
-    models = [load_model(results, record) for record in records]
+    rows = list(chosen(results, where, args.seeds == "all").itertuples())
+    models = [load_model(results, row) for row in rows]
     schema = models[0].schema
     names, pieces = open_rows(Path(file), schema)
-    for record in records:
-        print(f"model {described(results, record)}", file=sys.stderr)
+    for row, model in zip(rows, models, strict=True):
+        print(f"model {described(results, row, model)}", file=sys.stderr)
     if extra := extra_columns(names, schema):
         shown = ", ".join(extra[:8]) + (", ..." if len(extra) > 8 else "")
         print(f"ignored: {counted(len(extra), 'column')} that the model does not use ({shown})", file=sys.stderr)

@@ -81,11 +81,11 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
     from dlmexp.plan.compose import (
         check_table_is_used,
-        completed,
         compose,
         expand,
         launcher,
         with_default,
+        with_single_ones,
     )
 
     overrides = with_default(args.overrides)
@@ -95,7 +95,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
         return _through_hydra(flags, args.overrides)
     if args.cfg or args.info:
         compose(overrides)  # so that errors are ours, of one line, not Hydra's
-        return _through_hydra(flags, completed(overrides))
+        return _through_hydra(flags, with_single_ones(overrides))
     if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
         raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
     if args.multirun:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dlmexp.cluster.status import Status, read_status
 from dlmexp.console import counted, duration, speed, wide_console
-from dlmexp.records.pack import PATTERN
+from dlmexp.records.packed import PATTERN
 
 
 def print_tables(status: Status, failed: bool = False, missing: bool = False) -> None:

@@ -21,8 +21,8 @@ from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
 from dlmexp.records.manifest import read_manifests
 from dlmexp.records.owner import machine
-from dlmexp.records.schema import Record
-from dlmexp.records.store import Store
+from dlmexp.records.record import Record
+from dlmexp.records.store import FAILED, Store
 from dlmexp.running.leases import ActiveProcess, active_processes
 
 SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
@@ -210,15 +210,16 @@ def find_logs(root: Path, words: Sequence[str]) -> tuple[list[SubmittedJob], lis
     jobs = read_submissions(root)
     if len(words) == 1 and (chosen := [job for job in jobs if job.is_named(words[0])]):
         return chosen, []
-    cells = {key: text for one in read_manifests(root) for key, text in one.cells.items()}
+    asked = {key: group for one in read_manifests(root) for group in one.candidates for key in group.keys}
+    cells = {key: group.describe(key) for key, group in asked.items()}
     start = words[0] if len(words) == 1 and len(words[0]) >= 6 else "no key"
     keys = {key for key, text in cells.items() if key.startswith(start) or set(words) <= set(text.split(" "))}
     if not keys:
-        known = [*(job.id for job in jobs), *sorted({text.split(" ")[0] for text in cells.values()})]
-        asked = " ".join(words)
-        raise UserError(f"'{asked}' is neither a job nor a cell of {root}: {nearest(asked, known)}")
+        known = [*(job.id for job in jobs), *sorted({group.dataset for group in asked.values()})]
+        typed = " ".join(words)
+        raise UserError(f"'{typed}' is neither a job nor a cell of {root}: {nearest(typed, known)}")
     chosen = [job for job in jobs if job.keys & keys]
     store, alone = Store(root, read_only=True), sorted(keys.difference(*(job.keys for job in chosen)))
-    datasets = {key: cells[key].split(" ")[0] for key in alone}
-    records = (store.find(datasets[key], key) or store.read_failure(datasets[key], key) for key in alone)
+    places = ((asked[key].dataset, key) for key in alone)
+    records = (store.find(*place) or store.read(store.path(*place, FAILED)) for place in places)
     return chosen, [record for record in records if record is not None]

@@ -7,7 +7,7 @@ import msgspec
 
 from dlmexp.cluster.jobs import unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
-from dlmexp.records.store import Store
+from dlmexp.records.store import FAILED, Store
 from dlmexp.running.leases import active_processes
 
 
@@ -51,16 +51,16 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
     states |= dict.fromkeys(done, "done")
     experiments = []
-    for manifest in merged(read_manifests(root)):
-        experiment = Experiment(manifest.experiment)
-        for key, description in manifest.cells.items():
+    for name, asked in merged(read_manifests(root)).items():
+        experiment = Experiment(name)
+        for key, group in {key: each for each in asked for key in each.keys}.items():
             state = states.get(key, "missing")
             setattr(experiment, state, getattr(experiment, state) + 1)
             if state == "missing":
-                experiment.absent.append(description)
+                experiment.absent.append(group.describe(key))
             elif state == "failed" and failure_reasons:
-                failure = _failure(store, description.split(" ")[0], key)
-                experiment.failures.append({"key": key, "cell": description, **failure})
+                failure = _failure(store, group.dataset, key)
+                experiment.failures.append({"key": key, "cell": group.describe(key), **failure})
         experiments.append(experiment)
     running = []
     for process in processes:
@@ -83,12 +83,12 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
         ],
         len(list((root / "checkpoints").glob("*.npz"))),
         len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
-        len(store.packs.records),
+        len(store.packed),
     )  # fmt: skip
 
 
 def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:
-    record = store.read_failure(dataset, key)
+    record = store.read(store.path(dataset, key, FAILED))
     if record is None:
         return {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
     result, made = record.result, record.made

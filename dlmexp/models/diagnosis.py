@@ -4,6 +4,7 @@ betas that it was selected from, the course of its training."""
 import os
 import shlex
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,6 @@ from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
 from dlmexp.plan.shorthand import spelled_out
 from dlmexp.records.results import Results
-from dlmexp.records.schema import Record
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals
 BINS = 10  # of probabilities
@@ -30,7 +30,7 @@ class Diagnosis:
     """All in own units; `columns` are the predictions on the test rows (`Predictor.predict`), `targets` what was seen
     there, 0 and 1 for binary data."""
 
-    record: Record
+    row: Any  # of `results.candidates`
     title: str
     target: str
     features: tuple[str, ...]
@@ -44,17 +44,18 @@ class Diagnosis:
     line: dict[str, np.ndarray] | None  # of one feature: x, predictions, rows of training, inducing inputs
 
 
-def diagnose(results: Results, record: Record, root: str | os.PathLike[str] | None = None) -> Diagnosis:
+def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = None) -> Diagnosis:
     """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
-    spec, data = dataset_of(record, root)
-    cell, model = record.cell, load_model(results, record)
+    spec, data = dataset_of(row, root)
+    model = load_model(results, row)
+    cell = model.cell
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
     X, y = np.array(data.X[rows.test]), np.array(data.y[rows.test])
     predictor = Predictor([model])
     metric = "nll" if predictor.has_distribution else "mse"
-    objective = results.arrays(record).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0)
+    objective = results.arrays(row.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0)
     return Diagnosis(
-        record=record,
+        row=row,
         title=cell.describe(),
         target=model.schema.target,
         features=model.schema.features,
@@ -62,16 +63,16 @@ def diagnose(results: Results, record: Record, root: str | os.PathLike[str] | No
         columns=predictor.predict(X),
         targets=y,
         calibration=_calibration(predictor, X, y),
-        betas=_betas(results, record, metric),
+        betas=_betas(results, row.key, metric),
         metric=metric,
         objective=np.asarray(objective, dtype=np.float64),
         line=_line(predictor, data, training_rows(rows, cell.n)) if data.X.shape[1] == 1 else None,
     )
 
 
-def dataset_of(record: Record, root: str | os.PathLike[str] | None = None) -> tuple[DatasetConfig, Dataset]:
+def dataset_of(row: Any, root: str | os.PathLike[str] | None = None) -> tuple[DatasetConfig, Dataset]:
     """The data that a cell was trained on, found by the command of its run and checked to be the same."""
-    name, command = record.cell.dataset, record.made.command or ""
+    name, command = row.dataset, row.command or ""
     words = shlex.split(command)
     overrides = [word for word in words[words.index("run") + 1 :] if "=" in word] if "run" in words else []
     again = f"the test rows of '{name}' are needed, and its run ('{command}')"
@@ -84,7 +85,7 @@ def dataset_of(record: Record, root: str | os.PathLike[str] | None = None) -> tu
         data = load(found, data_root(root))
     except UserError as error:
         raise UserError(f"{again} read them from a file that can't be read here: {error}") from None
-    if data.checksum != record.cell.data:
+    if data.checksum != row.data:
         raise UserError(f"{again} read other data: the file has changed since")
     return found, data
 
@@ -115,17 +116,15 @@ def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> dict[str
     return {"promised": LEVELS, "observed": np.array(inside), "rows": np.full(len(LEVELS), len(y))}
 
 
-def _betas(results: Results, record: Record, metric: str) -> dict[str, np.ndarray]:
-    """Of the largest selection that the cell was a candidate of."""
-    several = [one for one in results.choices if any(r.key == record.key for r in one.records)]
-    largest = max(several, key=lambda one: len(one.records), default=None)
-    records = [r for r in largest.records if r.done and r.cell.beta is not None] if largest else []
-    found = {
-        "beta": np.array([r.cell.beta for r in records]),
-        "validation": np.array([r.result.validation.get(metric, np.nan) for r in records]),
-        "test": np.array([r.result.test.get(metric, np.nan) for r in records]),
-    }
-    return found if len(records) > 1 else {}
+def _betas(results: Results, key: str, metric: str) -> dict[str, np.ndarray]:
+    """Metrics by beta, in the largest selection that the cell was a candidate of."""
+    rows = results.candidates
+    groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
+    rows = rows[(rows["group"] == groups.iloc[-1]) & (rows["status"] == "done") & rows["beta"].notna()]
+    if len(rows) < 2:
+        return {}
+    names = {"beta": "beta", "validation": f"validation_{metric}", "test": f"test_{metric}"}
+    return {name: rows[column].to_numpy() for name, column in names.items() if column in rows}
 
 
 def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> dict[str, np.ndarray]:

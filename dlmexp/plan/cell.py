@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Annotated, Any
@@ -149,18 +148,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
         trained = f"{self.variant} {self.objective} {self.estimator_label}{q}{self.floor_label}{beta}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Cells that differ only in beta, the largest first: validation chooses among them for `method`. A single cell
-    where there is nothing to choose."""
-
-    method: str
-    betas: str  # the rule or list that they come from
-    cells: tuple[Cell, ...]
-    protocol: str = "paper"
-    selection: str = "reported"  # the metric that chooses: the reported one, or a certain one
 
 
 FIELDS = Cell.__struct_fields__

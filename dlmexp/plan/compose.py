@@ -1,7 +1,9 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
-from collections.abc import Sequence
-from functools import lru_cache
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any, cast, get_args
 
@@ -13,9 +15,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from dlmexp.catalogue import datasets, limits_given_up, read_settings
-from dlmexp.catalogue import training as training_of_protocol
-from dlmexp.config import DatasetConfig, RunConfig, register
+from dlmexp.catalogue import datasets, read_settings
+from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
@@ -35,29 +36,23 @@ def with_default(overrides: Sequence[str]) -> list[str]:
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
-def with_room(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the protocol's limit of iterations where the experiment's leaves no room for the decay. What
-    users or presets say about the limit holds."""
-    selected = {_key(one): one.partition("=")[2] for one in overrides}
-    if selected.get("preset", "null") != "null":
-        return list(overrides)
-    limits = limits_given_up(selected.get("experiment", ""), selected.get("protocol", "paper"))
-    limits = {f"training.{kind}.max_iterations": limit for kind, limit in limits.items()}
-    return [*(f"{name}={limit}" for name, limit in limits.items() if name not in selected), *overrides]
-
-
 def with_single_ones(overrides: Sequence[str]) -> list[str]:
     """The overrides, with what is typed for all methods or estimators (`training.regression.initial.noise=0.3`) typed
     for each of those too that the protocol treats apart, unless the user does."""
     typed = _values(overrides)
     found = []
-    for kind, training in training_of_protocol(typed.get("protocol", "paper")).items():
+    for kind, training in usual(typed.get("protocol", "paper"), None).training.items() if _for_all(typed) else ():
         for key, value in typed.items():
             for one in treated_apart(training, key.removeprefix(f"training.{kind}.")):
                 single = f"training.{kind}.{one}"
                 if not any(single == other or single.startswith(f"{other}.") for other in typed):
                     found.append(f"{single}={value}")
     return [*overrides, *found]
+
+
+def _for_all(typed: Iterable[str]) -> bool:
+    """Whether anything is typed that a protocol may have for single methods or estimators too."""
+    return any(re.fullmatch(r"training\.\w+\.(lr|collapsed|initial(\..*)?)", key) for key in typed)
 
 
 def _values(overrides: Sequence[str]) -> dict[str, str]:
@@ -74,11 +69,6 @@ def _values(overrides: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def completed(overrides: Sequence[str]) -> list[str]:
-    """The overrides as Hydra gets them: with all that follows from them."""
-    return with_room(with_single_ones(overrides))
-
-
 def compose(overrides: Sequence[str]) -> RunConfig:
     """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`); its plugins are imported.
 
@@ -90,13 +80,14 @@ def compose(overrides: Sequence[str]) -> RunConfig:
         if one.value() == {} and not one.is_add() and not one.is_force_add():
             raise UserError(f"{typed}: that changes nothing, since values are added; ~{_key(typed)}.NAME takes one out")
     check_added(overrides)
-    overrides = completed(overrides)
+    overrides = with_single_ones(overrides)
     composed = _composed(overrides)
     _keep_selected_estimators(composed, overrides)
     _check_table(composed)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
     check_types(cfg)
+    _make_room(cfg, overrides)
     import_plugins(cfg.plugins)
     if cfg.name == "custom" and len(cfg.dataset) == 1:
         (dataset,) = cfg.dataset.values()
@@ -104,7 +95,6 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             cfg.name = dataset.name
     if cfg.preset:
         cfg.name = f"{cfg.name}-{cfg.preset}"
-        cfg.protocol = cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
     typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
     own = [spelled_out(part) for part in cfg.parts]
     cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in own]
@@ -119,9 +109,27 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
     return [str(name) for value in values if isinstance(value, list) for name in value]
 
 
-def dataset_config(name: str) -> DatasetConfig:
-    """The config of one dataset as its file has it."""
-    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), datasets()[name])
+def _make_room(cfg: RunConfig, overrides: Sequence[str]) -> None:
+    """An experiment's limit of iterations gives way to the protocol's where it leaves no room for the protocol's decay:
+    the stopping rule would never apply. What users or presets say about the limit holds."""
+    typed = {_key(word) for word in overrides}
+    for kind, training in cfg.training.items():
+        if not training.has_room and not cfg.preset and f"training.{kind}.max_iterations" not in typed:
+            training.max_iterations = usual(cfg.protocol, None).training[kind].max_iterations
+
+
+@cache
+def usual(protocol: str, preset: str | None) -> RunConfig:
+    """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
+    words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
+    return cast(RunConfig, OmegaConf.to_object(_composed(words)))
+
+
+def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
+    """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
+    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
+    values = OmegaConf.to_container(known.dataset[name], resolve=True)
+    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)
     return cast(DatasetConfig, OmegaConf.to_object(merged))
 
 

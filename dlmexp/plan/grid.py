@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import product
+from typing import Any
 
 from msgspec.structs import replace
 from torch import Tensor
@@ -11,14 +12,16 @@ from torch import Tensor
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_sizes, split
+from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, resolve_sizes, split
 from dlmexp.errors import UserError
 from dlmexp.gp.hyperparameters import Parameter
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.cell import Cell
+from dlmexp.plan.compose import dataset_config, usual
 from dlmexp.plan.protocols import CLOSED_FORM, INITIAL, UNTRAINED, kind_of, trained
+from dlmexp.plan.setting import Candidates, Setting, role_of, setting
 
 LONGEST = 1000  # betas of a grid
 BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
@@ -54,10 +57,19 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
     return [*(values or [first]), *([0.0] if beta.zero else [])]
 
 
-def candidates(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
-    """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included."""
-    for n, seed in product(_sizes(cfg, dataset, _pool(dataset, data)), cfg.seeds):
-        yield from _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1])
+def candidates(cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
+    """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included.
+    `key` is the name of the dataset's file."""
+    pool = _pool(dataset, data)
+    file, plain = dataset_config(key, cfg.csv), usual(cfg.protocol, cfg.preset)
+    known: dict[tuple[Any, ...], Setting] = {}
+    for n, seed in product(_sizes(cfg, dataset, pool), cfg.seeds):
+        size = next((str(typed) for typed in cfg.sizes or dataset.sizes if resolve_size(typed, pool) == n), str(n))
+        for method, cells in _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1]):
+            which = cells[0].values(("estimator", "options", "parameterisation"))
+            asked = known.get(which) or known.setdefault(which, setting(cfg, plain, dataset, file, cells[0]))
+            role = "fit" if cells[0].kind == "fit" and cfg.measure == "gradient" else role_of(cfg)
+            yield Candidates(method, cells, asked, cfg.name, role, size, dataset.stands_for)
 
 
 def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
@@ -150,12 +162,12 @@ def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
     return replace(cell, form="collapsed", lr=training.lr, parameterisation="whitened", **CLOSED_FORM)
 
 
-def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[Candidates]:
+def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+    """Each method with its cells, the largest beta first."""
     likelihood, training = LIKELIHOODS[dataset.likelihood], _training(cfg, dataset)
     mean = {"mean": Parameter(0.0)} if dataset.mean == "constant" else {}
     parameters = {**kernel_named(dataset.kernel).parameters(D, dataset.ard), **likelihood.parameters, **mean}
     methods = {name: _as_trained(training, name, method) for name, method in cfg.method.items()}
-    about = {"protocol": cfg.protocol, "selection": cfg.selection}
     for parameterisation in _parameterisations(cfg, training):
         explicit = replace(plain, parameterisation=parameterisation)
         base = replace(explicit, initial=_initial(cfg, training, parameters, BASE))
@@ -165,16 +177,15 @@ def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Ite
         if cfg.measure == "gradient":
             base = replace(base, evaluate="end")
         if any(method.variant == "fixed" for method in methods.values()):
-            yield Candidates(BASE, "1", (base,), **about)
+            yield BASE, (base,)
         for name, method in methods.items():
             objective, by_method = OBJECTIVES[method.objective], training.by_method.get(name)
             values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
-            rule = (cfg.beta.rule if method.select else "1") if objective.has_beta else ""
             start = replace(explicit, initial=_initial(cfg, training, parameters, name))
             _check_floor(training, parameters, dataset.name, start)
             collapsed = cfg.collapsed if by_method is None or by_method.collapsed is None else by_method.collapsed
             for cell in _settings(cfg, method, base, start, collapsed):
-                yield Candidates(name, rule, tuple(replace(cell, beta=beta) for beta in values), **about)
+                yield name, tuple(replace(cell, beta=beta) for beta in values)
 
 
 def _parameterisations(cfg: RunConfig, training: TrainingConfig) -> list[str]:

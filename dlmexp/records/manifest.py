@@ -1,7 +1,7 @@
-"""What was asked for: the cells of every run, and which of them are candidates of one another.
+"""What was asked for, written before anything is trained: cells, and which of them are candidates of one another.
 
-Every run writes a manifest before it trains. `status` knows from it what is missing, and the selection of beta takes
-its candidates from it: which betas belong together is never concluded from the records that happen to be there.
+`status` knows from it what is missing, and the tidy table takes its groups of candidates and their settings from it.
+Neither is ever concluded from the records that happen to be there.
 """
 
 import hashlib
@@ -12,49 +12,66 @@ from pathlib import Path
 import msgspec
 
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.plan.cell import Candidates, Name
+from dlmexp.plan.cell import Name
+from dlmexp.plan.setting import Candidates, Setting
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import ABSENT, write_atomically
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """The candidates of one selection: keys of cells that differ only in beta, the largest beta first."""
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The candidates of one selection: cells that differ only in beta, the largest first."""
 
     method: str
-    betas: str  # the rule or list they come from, in words: 'n, n/2, ... >= 0.01'
+    dataset: Name
+    n: int
+    seed: int
+    size: str  # as it was typed: '5%', '100'
+    label: str  # estimator and q, for people: 'bmc-10 unwhitened'
+    experiment: str
+    role: str
+    setting: Setting
+    betas: tuple[float | None, ...]
     keys: tuple[str, ...]
-    protocol: str = "paper"  # manifests from before there were several have none
-    selection: str = "reported"  # the metric that chooses: the one that is reported, or this one
+    stands_for: str | None = None
+
+    def describe(self, key: str) -> str:
+        """One line for people about one of the candidates."""
+        beta = self.betas[self.keys.index(key)]
+        chosen = "" if beta is None else f" beta={beta:g}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes it the same as another one."""
+        return self.experiment, self.role, self.method, self.setting.protocol, self.setting.text, self.keys
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):
-    """What one run asked for: a line that describes each cell, by key; the candidates, each with its protocol; and
-    whose trained models are kept (`none | selected | all`)."""
+    """What one run asked for, and whose trained models are kept (`none | selected | all`)."""
 
     experiment: Name
-    cells: dict[str, str]
     candidates: list[Asked]
-    keep: str = "none"  # runs from before models were kept
+    keep: str = "none"
 
     @property
-    def protocols(self) -> dict[str, set[str]]:
-        """The keys that were asked for under each protocol."""
-        found: dict[str, set[str]] = {}
-        for one in self.candidates:
-            found.setdefault(one.protocol, set()).update(one.keys)
-        return found
+    def keys(self) -> set[str]:
+        return {key for asked in self.candidates for key in asked.keys}
 
 
 def manifest(experiment: str, candidates: Iterable[Candidates], keep: str = "none") -> Manifest:
     """The manifest of a planned run."""
-    candidates = list(candidates)
-    cells = {cell.key: cell.describe() for some in candidates for cell in some.cells}
-    asked = {
-        Asked(some.method, some.betas, tuple(cell.key for cell in some.cells), some.protocol, some.selection): None
-        for some in candidates
-    }
-    return Manifest(experiment, dict(sorted(cells.items())), list(asked), keep)
+    asked = {}
+    for some in candidates:
+        cell = some.cells[0]
+        q = "" if cell.parameterisation == "whitened" else f" {cell.parameterisation}"
+        one = Asked(
+            some.method, cell.dataset, cell.n, cell.seed, some.size, f"{cell.estimator_label}{q}{cell.floor_label}",
+            some.experiment, some.role, some.setting, tuple(c.beta for c in some.cells),
+            tuple(c.key for c in some.cells), some.stands_for,
+        )  # fmt: skip
+        asked.setdefault(one.identity, one)
+    return Manifest(experiment, list(asked.values()), keep)
 
 
 def write_manifest(root: Path, asked: Manifest) -> None:
@@ -71,44 +88,43 @@ def _name(text: bytes) -> str:
 
 def read_manifests(root: Path) -> list[Manifest]:
     """All manifests in a results folder; a file that is not what its name says is torn or foreign, and skipped."""
-    found = []
+    manifests = []
     for path in sorted(root.glob("*/cells/*.json")):
         try:
             text = content(path)
-            if _name(text) == path.name and (one := typed_json(text, Manifest)).experiment == path.parent.parent.name:
-                found.append(one)  # tables are written, and files removed, in the folder that it names
+            if _name(text) == path.name and (read := typed_json(text, Manifest)).experiment == path.parent.parent.name:
+                manifests.append(read)  # tables are written, and files removed, in the folder that it names
         except (Unreadable, *ABSENT):
             continue
-    return found
+    return manifests
 
 
-def merged(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """One manifest per experiment, without repeats."""
-    found: dict[str, Manifest] = {}
-    for one in manifests:
-        known = found.setdefault(one.experiment, Manifest(one.experiment, {}, []))
-        known.cells |= one.cells
-        known.candidates = list(dict.fromkeys([*known.candidates, *one.candidates]))
-    return list(found.values())
+def merged(manifests: Iterable[Manifest]) -> dict[str, list[Asked]]:
+    """What each experiment asked for, over all its runs, without repeats."""
+    together: dict[str, dict[tuple[object, ...], Asked]] = {}
+    for each in manifests:
+        together.setdefault(each.experiment, {}).update({asked.identity: asked for asked in each.candidates})
+    return {name: list(asked.values()) for name, asked in together.items()}
 
 
 def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) -> None:
     """Refuse to mix results of different contents under one dataset's name; `own`: it is a user's own table."""
     path = root / "data" / f"{dataset}.json"
-    if path.exists():
-        known = _known_checksum(path)
-        if known != checksum:
-            made = f"the results in {root} were made from data with checksum {known[:16]}, it is now {checksum[:16]}"
-            if own:
-                raise UserError(
-                    "there are results of another table, or of other rows or columns of it, under the name "
-                    f"'{dataset}' ({made}): name this one with csv.name=NAME"
-                )
-            raise UserError(
-                f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
-            )
-    else:
+    if not path.exists():
         write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())
+        return
+    known = _known_checksum(path)
+    if known == checksum:
+        return
+    made = f"the results in {root} were made from data with checksum {known[:16]}, it is now {checksum[:16]}"
+    if own:
+        raise UserError(
+            f"there are results of another table, or of other rows or columns of it, under the name '{dataset}' "
+            f"({made}): name this one with csv.name=NAME"
+        )
+    raise UserError(
+        f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
+    )
 
 
 def _known_checksum(path: Path) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.records.schema import Made
+from dlmexp.records.record import Made
 
 MACHINE_ONLY = (
     "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
@@ -25,7 +25,7 @@ COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, w
 
 
 @lru_cache(maxsize=1)
-def _constant(device: str, experiment: str, command: str) -> Made:
+def _constant(device: str, command: str) -> Made:
     """What stays the same for a process."""
     return Made(
         version=__version__,
@@ -36,16 +36,15 @@ def _constant(device: str, experiment: str, command: str) -> Made:
         numpy=_version("numpy"),
         device=device,
         host=socket.gethostname(),
-        experiment=experiment,
         command=command,
         job=own_job(),
     )
 
 
-def provenance(device: str, experiment: str) -> Made:
+def provenance(device: str) -> Made:
     """How a record that is written now came about."""
     command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
-    return replace(_constant(device, experiment, command), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    return replace(_constant(device, command), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 
 def own_job() -> str | None:

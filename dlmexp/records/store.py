@@ -1,6 +1,6 @@
 """Records on disk: one small JSON file per cell, arrays beside it, safe with many writers and damaged files.
 
-Readers of records (`read`, `all`, `arrays`) skip what is damaged and leave it alone. A run (`find`, `base`) moves it to
+Readers (`read`, `cells`, `arrays`) skip what is damaged and leave it alone. A run (`find`, `base`) moves it to
 `quarantine`, so that the cell is trained again; a store that is `read_only` (of a plan) counts it as missing.
 """
 
@@ -10,58 +10,65 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dlmexp.errors import Unreadable, UserError
+from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import content
 from dlmexp.records.files import ABSENT, pack_arrays, sealed, write_atomically
-from dlmexp.records.pack import MAX_RECORD, Packs, checked_arrays, hyperparameters, read_record
-from dlmexp.records.schema import FORMAT, Record, TooNew, encoded
+from dlmexp.records.packed import Packed, arrow_table, packs
+from dlmexp.records.record import MAX_RECORD, Record, TooNew, decoded, encoded, flat
 
 FAILED = ".failed.json"
 MODEL = ".model.npz"
+FIGURES = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")  # how names of drawn arrays begin
 log = logging.getLogger(__name__)
 
 
 class Store:
     """Records under `records/<dataset>/`: `<key>.json`, failures as `.failed.json`, arrays beside it as `.npz`, a
     trained model as `.model.npz`. The names of arrays and models have their checksum in it: of two writers of one cell,
-    neither changes what the other has written."""
+    neither changes what the other has written. Below them lie packed records, which are never changed."""
 
     def __init__(self, root: str | os.PathLike[str], read_only: bool = False):
         self.root, self.read_only = Path(root), read_only
         self.records = self.root / "records"
-        self._warned: set[Path] = set()
 
     @cached_property
-    def packs(self) -> Packs:
-        """The read-only layer of packed records."""
-        return Packs(self.root)
+    def packs(self) -> list[Packed]:
+        return list(packs(self.root))
+
+    @cached_property
+    def packed(self) -> set[str]:
+        """Keys of the done cells in packed records."""
+        return {key for pack in self.packs for key in pack.keys[0]}
 
     def path(self, dataset: str, key: str, suffix: str = ".json") -> Path:
         return self.records / dataset / f"{key}{suffix}"
 
     def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None, model: bytes | None = None) -> None:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
-        record = msgspec.structs.replace(record, format=FORMAT, arrays=None, model=None, sha256=None)
+        record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            write_atomically(self.model_path(record), model, durable=False)
+            write_atomically(self.model_path(record.cell.dataset, record.key, record.model), model, durable=False)
         if arrays:
-            packed = pack_arrays(arrays)
-            record.arrays = hashlib.sha256(packed).hexdigest()
-            write_atomically(self._arrays_path(record), packed, durable=False)
+            written = pack_arrays(arrays)
+            record.arrays = hashlib.sha256(written).hexdigest()
+            write_atomically(self._arrays_path(record.cell.dataset, record.key, record.arrays), written, durable=False)
         write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
 
     def keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells, from file names alone (20 000 of them in a moment)."""
+        """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""
         done, failed = set[str](), set[str]()
         for _, names in self._names():
             for name in names:
@@ -69,8 +76,9 @@ class Store:
                     failed.add(name.removesuffix(FAILED))
                 else:
                     done.add(name.removesuffix(".json"))
-        for key, record in self.packs.records.items():
-            (done if record.done else failed).add(key)
+        for pack in self.packs:
+            done |= pack.keys[0]
+            failed |= pack.keys[1]
         return done, failed - done
 
     def _names(self) -> Iterator[tuple[Path, list[str]]]:
@@ -88,7 +96,7 @@ class Store:
 
     def _read(self, path: Path) -> Record | None:
         try:
-            record = read_record(content(path, MAX_RECORD).removesuffix(b"\n"))
+            record = decoded(content(path, MAX_RECORD).removesuffix(b"\n"))
         except IsADirectoryError:
             raise Unreadable("it is a folder") from None
         except ABSENT:
@@ -98,7 +106,8 @@ class Store:
         return record
 
     def find(self, dataset: str, key: str) -> Record | None:
-        """The record of a done cell, or None: then it must be trained (again), and what was damaged is quarantined."""
+        """The folder's own record of a done cell; None where it must be trained (again), or is only in packed records.
+        What was damaged is quarantined."""
         path = self.path(dataset, key)
         try:
             record = self._read(path)
@@ -106,125 +115,131 @@ class Store:
             raise UserError(f"'{path}' can't be used: {why}, or give another folder with results=DIR") from None
         except Unreadable as why:
             self.quarantine(path, str(why))
-            record = None
-        if record is not None and record.part != "fits" and self._arrays_or_quarantine(record) is None:
-            record = None  # learning curves and gradients: the arrays are what the cell was run for
-        record = record or self.packs.records.get(key)
-        return record if record is not None and record.done else None
+            return None
+        if record is not None and (record.cell.kind != "fit" or record.cell.evaluate != "end"):
+            # Learning curves and gradients: the arrays are what the cell was run for.
+            return record if self._arrays_or_quarantine(record) is not None else None
+        return record
 
-    def read_failure(self, dataset: str, key: str) -> Record | None:
-        """The record of a failed cell, from the folder or from a pack; None if there is no sound one."""
-        return self.read(self.path(dataset, key, FAILED)) or self.packs.records.get(key)
+    def has(self, dataset: str, key: str) -> bool:
+        """Whether a cell is done, in the folder or in packed records."""
+        return key in self.packed or self.find(dataset, key) is not None
 
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """The hyperparameters of a done ELBO fit, for fixed variants to start from; None if it must be fitted again."""
         record = self.find(dataset, key)
         arrays = (self._arrays_or_quarantine(record) if record else None) or {}
-        return hyperparameters(arrays) if "Z" in arrays else None
+        drawn = (*FIGURES, "objective")
+        return {name: array for name, array in arrays.items() if not name.startswith(drawn)} if "Z" in arrays else None
 
-    def arrays(self, record: Record) -> dict[str, np.ndarray]:
-        """The arrays beside a record; none, with a warning, if they are not those that it was written with."""
+    def arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
+        """The arrays of a cell; `checksum` is that of its file, None for a cell in packed records. None at all, with a
+        warning, if they are not those that the record was written with."""
+        if checksum is None:
+            return next((pack.arrays[key] for pack in self.packs if key in pack.arrays), {})
         try:
-            return self._arrays(record)
+            return self._arrays(dataset, key, checksum)
         except Unreadable as why:
-            path = self._arrays_path(record)
-            if path not in self._warned:
-                self._warned.add(path)
-                log.warning("skipped %s: %s", path, why)
+            log.warning("skipped %s: %s", self._arrays_path(dataset, key, checksum), why)
             return {}
 
-    def _arrays(self, record: Record) -> dict[str, np.ndarray]:
-        if record.arrays is None:
-            return {}
+    def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
         try:
-            return checked_arrays(content(self._arrays_path(record)), record)
+            written = content(self._arrays_path(dataset, key, checksum))
         except ABSENT:
-            packed = self.packs.arrays(record)
-        if packed is None:
-            raise Unreadable("the arrays do not match the record: there are none")
-        return packed
+            raise Unreadable("the arrays do not match the record: there are none") from None
+        if hashlib.sha256(written).hexdigest() != checksum:
+            raise Unreadable("the arrays do not match the record")
+        return unpack_arrays(written, f"the arrays of {key}")
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
         """The arrays beside a record; None once they have been quarantined, and the record with them."""
+        if record.arrays is None:
+            return {}
         try:
-            return self._arrays(record)
+            return self._arrays(record.cell.dataset, record.key, record.arrays)
         except Unreadable as why:
-            for path in (self._arrays_path(record), self._record_path(record)):
-                self.quarantine(path, str(why))
+            path = self._arrays_path(record.cell.dataset, record.key, record.arrays)
+            for damaged in (path, self._record_path(record)):
+                self.quarantine(damaged, str(why))
             return None
 
-    def model_path(self, record: Record) -> Path:
-        """The file of the model that was written with a record."""
-        assert record.model is not None
-        return self.path(record.cell.dataset, record.key, f"-{record.model[:8]}{MODEL}")
+    def model_path(self, dataset: str, key: str, checksum: str) -> Path:
+        """The file of the model that was written with a record, whose `model` is its checksum."""
+        return self.path(dataset, key, f"-{checksum[:8]}{MODEL}")
 
-    def has_model(self, record: Record) -> bool:
-        """Whether the model of a done cell is there, going by the name of its file."""
-        return record.done and record.model is not None and self.model_path(record).is_file()
-
-    def has_sound_model(self, record: Record) -> bool:
-        """Whether the model of a done cell is there and is what was written; one that is not is quarantined."""
-        try:
-            return self.model(record) is not None
-        except Unreadable as why:
-            self.quarantine(self.model_path(record), str(why))
-            return False
-
-    def model(self, record: Record) -> bytes | None:
+    def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
         """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
-        if not record.done or record.model is None:
+        if checksum is None:
             return None
         try:
-            written = self.model_path(record).read_bytes()
+            written = self.model_path(dataset, key, checksum).read_bytes()
         except ABSENT:
             return None
-        if hashlib.sha256(written).hexdigest() != record.model:
+        if hashlib.sha256(written).hexdigest() != checksum:
             raise Unreadable("its checksum does not fit")
         return written
 
     def keys_with_models(self) -> dict[str, list[Path]]:
         """The model files in the folder by the key of their cell."""
-        found: dict[str, list[Path]] = {}
+        files: dict[str, list[Path]] = {}
         for path in sorted(self.records.glob(f"*/*{MODEL}")):
             if not path.name.startswith("."):
-                found.setdefault(path.name.rpartition("-")[0], []).append(path)
-        return found
+                files.setdefault(path.name.rpartition("-")[0], []).append(path)
+        return files
 
     def _record_path(self, record: Record) -> Path:
         return self.path(record.cell.dataset, record.key, ".json" if record.done else FAILED)
 
-    def _arrays_path(self, record: Record) -> Path:
-        assert record.arrays is not None
-        return self.path(record.cell.dataset, record.key, f"-{record.arrays[:8]}.npz")
+    def _arrays_path(self, dataset: str, key: str, checksum: str) -> Path:
+        return self.path(dataset, key, f"-{checksum[:8]}.npz")
 
-    def all(self) -> Iterator[Record]:
-        """Every sound record, done and failed, in a fixed order; a failed one only if the cell is not done.
-
-        A warning says how many files were skipped as damaged, and why the first of them was.
-        """
-        own: set[str] = set()
+    def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
+        """The folder's own sound records (of these `keys`), done and failed; a failed one only if the cell is not done.
+        A warning says how many files were skipped as damaged, and why the first of them was."""
         skipped: list[str] = []
         for folder, names in self._names():
             present = set(names)
             for name in sorted(names):
-                if name.endswith(FAILED) and name.replace(FAILED, ".json") in present:
+                key = name.removesuffix(FAILED).removesuffix(".json")
+                if (keys is not None and key not in keys) or (name.endswith(FAILED) and f"{key}.json" in present):
                     continue
                 try:
                     record = self._read(folder / name)
                 except Unreadable as why:
                     skipped.append(f"{folder / name}: {why}")
                     continue
-                if record is not None and not self._done_in_pack(record):
-                    own.add(record.key)
+                if record is not None and (record.done or key not in self.packed):
                     yield record
-        yield from (record for key, record in sorted(self.packs.records.items()) if key not in own)
-        skipped += self.packs.skipped
         if skipped:
-            log.warning("skipped %d files or lines that are no sound records, such as %s", len(skipped), skipped[0])
+            log.warning("skipped %d files that are no sound records, such as %s", len(skipped), skipped[0])
 
-    def _done_in_pack(self, record: Record) -> bool:
-        """Whether a failed cell is done in a pack."""
-        return not record.done and self.packs.records.get(record.key, record).done
+    def cells(self, keys: Collection[str] | None = None) -> pa.Table:
+        """Every sound record (of these `keys`) as a row of `record.flat`, those in packed records included. Where a
+        cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
+        they are not the same."""
+        tables = [arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])]
+        for pack in self.packs:
+            table = pack.cells()
+            if keys is not None:
+                table = table.filter(pc.is_in(table["key"], pa.array(sorted(keys), pa.string())))
+            known = pa.concat_tables(tables, promote_options="permissive")
+            twice = pc.is_in(table["key"], known["key"].combine_chunks())
+            if pc.any(twice).as_py():
+                self._compare(table.filter(twice), known, pack)
+                table = table.filter(pc.invert(twice))
+            tables.append(table)
+        return pa.concat_tables(tables, promote_options="permissive")
+
+    def _compare(self, packed: pa.Table, known: pa.Table, pack: Packed) -> None:
+        """Warn of cells whose results in a pack are not those that are taken."""
+        metrics = [name for name in packed.column_names if name.startswith(("test_", "validation_"))]
+        ours = known.select(["key", *(name for name in metrics if name in known.column_names)]).to_pandas()
+        both = packed.select(["key", *metrics]).to_pandas().merge(ours, on="key", suffixes=("", "_ours"))
+        pairs = [(both[name], both[f"{name}_ours"]) for name in metrics if f"{name}_ours" in both]
+        differing = sum(((a != b) & ~(a.isna() & b.isna())).astype(int) for a, b in pairs)
+        if (count := int((differing > 0).sum())) if pairs else 0:
+            log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)
 
     def quarantine(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts the files in `quarantine`."""

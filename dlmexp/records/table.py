@@ -1,78 +1,294 @@
-"""Records as tables: one row per record, and one row per selection."""
+"""The tidy table: one row per selected result, one column per fact. Made here, from records and what was asked for;
+figures, claims, the report, closing tables and Python users read it and nothing else.
 
-from collections.abc import Iterable
-from typing import Any
+`candidates` has a row for every cell that was asked for and has a record, `select` keeps of each group of candidates
+the one with the lowest validation metric. No refit follows a selection. `select_setting` keeps rows of one setting.
+"""
 
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from dlmexp.catalogue import methods
-from dlmexp.plan.cell import FIRST_OPTIONS, IDENTITY, LATER_FIELDS
-from dlmexp.records.schema import Record
-from dlmexp.records.selection import Choice
+from dlmexp.errors import UserError, nearest
+from dlmexp.plan.cell import FIRST_OPTIONS
+from dlmexp.records.manifest import Asked
 
-METRICS = ("nll", "mse", "error", "mre")
-# Beside them where a record has them: records from before they were measured have none.
-CALIBRATION = (
-    "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
-)  # fmt: skip
-# The columns that tell selections apart, estimator options under their own names.
-BY = [name for field in IDENTITY for name in (FIRST_OPTIONS if field == "options" else (field,))]
-
-
-def row(record: Record) -> dict[str, Any]:
-    """One record as one row: the cell's fields, the result's scalars, metrics as `test_nll`, `validation_mse`, ..."""
-    result, made = record.result, record.made
-    found: dict[str, Any] = {"key": record.key, "status": record.status, **dict(sorted(record.cell.flat().items()))}
-    for part, values in (("validation", result.validation), ("test", result.test)):
-        for metric in dict.fromkeys((*METRICS, *values)):
-            found[f"{part}_{metric}"] = values.get(metric)
-    for name in ("iterations", "converged", "seconds", "acceptance", "objective_value", "y_std", "reason", "bias"):
-        found[name] = getattr(result, name)
-    for name, value in result.hyperparameters.items():
-        found[f"hyper_{name}"] = value
-    for name in ("device", "host", "time", "version", "commit", "command"):
-        found[name] = getattr(made, name)
-    return found
+SETTING = ["protocol", "changes", "evaluate", "data", "split"]  # rows that differ in one of them never meet
+PAPER = "paper"  # the protocol that is meant where none is named
+IDENTITY = [
+    "dataset", "stands_for", "task", "n", "size", "seed", "method", "estimator", "samples", "parameterisation", "role",
+    "protocol", "changes",
+]  # fmt: skip
+SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
+TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
+COUNTS = ("n", "seed", "M")  # columns of whole numbers that every cell has
 
 
-def table(records: Iterable[Record]) -> pd.DataFrame:
-    """All records, every beta, one row each. A field that cells have had since a later version is a column only where
-    some record has another value than its default."""
-    records = list(records)
-    frame = pd.DataFrame([row(record) for record in records])
-    usual = [name for name, value in LATER_FIELDS.items() if all(getattr(r.cell, name) == value for r in records)]
-    frame = frame.drop(columns=usual, errors="ignore")
-    for column in frame.columns:
-        if column.startswith(("validation_", "test_")) or column in ("beta", "seconds", "acceptance"):
-            frame[column] = pd.to_numeric(frame[column])
-        elif frame[column].dtype == object and len({type(value) for value in frame[column].dropna()}) > 1:
-            frame[column] = frame[column].map(str, na_action="ignore")  # an option that is a word here, a number there
+class Frames:
+    """The tidy table and its candidates, from `Store.cells` and what was asked for. Each is made when asked for."""
+
+    def __init__(self, cells: pa.Table, asked: Sequence[Asked]):
+        self._asked = asked
+        self._records, self._groups = _records(cells), _groups(asked)
+        keys = pd.Index([key for group in asked for key in group.keys], dtype=object)
+        group = np.repeat(np.arange(len(asked)), [len(group.keys) for group in asked])
+        record = pd.Index(self._records["key"], dtype=object).get_indexer(keys)
+        pairs = pd.DataFrame({"asked": group, "group": self._groups["group"].to_numpy()[group], "record": record})
+        # A cell counts once in a group, however often the group was asked for.
+        self._pairs = pairs[record >= 0].drop_duplicates(["group", "record"]).reset_index(drop=True)
+
+    def _joined(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """What was asked for, beside the records."""
+        rows = self._records.take(pairs["record"]).drop(columns=["dataset", "n", "seed"]).reset_index(drop=True)
+        return pd.concat([self._groups.take(pairs["asked"]).reset_index(drop=True), rows], axis=1)
+
+    @cached_property
+    def _counts(self) -> pd.DataFrame:
+        """What selection looks at, one row per pair of a group and a record."""
+        about = self._groups.take(self._pairs["asked"])[["group", "role", "selection", "candidates"]]
+        names = [name for name in self._records if name.startswith("validation_")]
+        rows = self._records[["status", "beta", *names]].take(self._pairs["record"])
+        counts = pd.concat([about.reset_index(drop=True), rows.reset_index(drop=True)], axis=1)
+        counts["failed"] = _in_group(counts, counts["status"] != "done")
+        counts["missing"] = counts["candidates"] - _in_group(counts, counts["status"].notna())
+        return counts
+
+    @cached_property
+    def candidates(self) -> pd.DataFrame:
+        """Every cell that was asked for and has a record; a cell that belongs to two groups has two rows."""
+        return _ordered(self._joined(self._pairs).assign(**self._counts[["failed", "missing"]]))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Selected rows, by NLL and by MSE where candidates have both; groups that lack records or failed are rows
+        without metrics. Where there are no validation rows, as on airline, nothing is selected but a single candidate.
+        """
+        counts = self._counts
+        known = counts[[name for name in counts if name.startswith("validation_")]].notna()
+        validated = _in_group(counts, known.any(axis=1)) > 0
+        nll, mse = (
+            _in_group(counts, known[name]) > 0 if name in known else np.zeros(len(known), dtype=bool)
+            for name in ("validation_nll", "validation_mse")
+        )
+        undecided = (counts["missing"] > 0) | (counts["failed"] == counts["candidates"])
+        fits = (counts["role"] != "gradient") & (validated | (counts["candidates"] == 1) | undecided)
+        complete = fits & (counts["missing"] == 0)
+        by_mse = mse & ((counts["selection"] == "reported") | ~nll)  # a protocol may ask for NLL whatever is reported
+        by_nll = select(counts[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
+        chosen = pd.concat([by_nll, select(counts[complete & by_mse], "mse").assign(selected_by="mse")])
+        rest = counts[fits & ~counts["group"].isin(chosen["group"])].drop_duplicates("group")
+        rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
+        chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
+        about = chosen[["failed", "missing", "selected_by", "status"]].reset_index(drop=True)
+        table = self._joined(self._pairs.take(chosen.index)).assign(**about)
+        empty = table["status"] != "done"
+        table.loc[empty, [name for name in table if name.startswith(("test_", "validation_", "hyper_"))]] = np.nan
+        table.loc[empty, ["beta", "key"]] = [np.nan, None]
+        table["edge"] = _edges(table, self._asked)
+        return _ordered(table)
+
+
+def _records(cells: pa.Table) -> pd.DataFrame:
+    """Records as a frame: options of estimators as columns, initial values as one text."""
+    frame = cells.to_pandas()
+    for name in (*COUNTS,):
+        frame[name] = frame[name].astype("int64")
+    options = {text: json.loads(text) for text in frame["options"].unique()}
+    for name in dict.fromkeys([*FIRST_OPTIONS, *(name for some in options.values() for name in some)]):
+        frame[name] = frame["options"].map({text: some.get(name) for text, some in options.items()})
+    frame["samples"] = pd.to_numeric(frame["samples"]).astype("float64")
+    initial = {text: _listed(json.loads(text)) for text in frame["initial"].unique()}
+    frame["initial"] = frame["initial"].map(initial)
+    for name in TEST:
+        if name not in frame:
+            frame[name] = np.nan
+    return frame.drop(columns="options")
+
+
+def _listed(values: dict[str, float]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in sorted(values.items()))
+
+
+def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
+    """What was asked for, one row per group of candidates. Groups with the same cells, role and setting are one, which
+    names all their experiments: `group` is the number of the first of them."""
+    first: dict[tuple[object, ...], int] = {}
+    experiments: dict[int, dict[str, None]] = {}
+    for index, group in enumerate(asked):
+        number = first.setdefault(group.identity[1:], index)
+        experiments.setdefault(number, {})[group.experiment] = None
+    rows = []
+    for group in asked:
+        number = first[group.identity[1:]]
+        rows.append(
+            (
+                number, group.dataset, group.n, group.seed, group.size, group.method, group.role,
+                group.setting.protocol, group.setting.text, group.setting.selection,
+                ", ".join(experiments[number]),
+                group.stands_for, len(group.betas),
+            )
+        )  # fmt: skip
+    names = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection",
+             "experiment", "stands_for", "candidates"]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=names).astype({"n": "int64", "seed": "int64", "candidates": "int64"})
     return frame
 
 
-def selected_table(several: Iterable[Choice], cells: pd.DataFrame) -> pd.DataFrame:
-    """One row per selection for NLL: the selected record's row of `cells`, with `method`, `selected_by`, and how many
-    `candidates` there were, `failed` ones included. Where a method has selections from two beta grids, `betas` names
-    the grid; where there are other protocols than `paper`, `protocol` names the one."""
-    chosen: dict[str, list[dict[str, Any]]] = {name: [] for name in methods()}
-    grids: dict[tuple, set[str]] = {}
-    for one in several:
-        record = one.selected("nll") if one.cell.kind == "fit" else None
-        if record is not None:
-            grids.setdefault((one.method, one.cell.identity), set()).add(one.betas)
-            about = {"method": one.method, "selected_by": f"validation_{one.selected_by('nll')}"}
-            counts = {"candidates": len(one.records), "failed": one.failed}
-            found = {"key": record.key, **about, **counts, "betas": one.betas, "protocol": one.protocol}
-            chosen.setdefault(one.method, []).append(found)
-    rows = pd.DataFrame([line for lines in chosen.values() for line in lines])
-    if rows.empty:
-        return cells.iloc[:0]
-    if all(len(rules) == 1 for rules in grids.values()):
-        rows = rows.drop(columns="betas")
-    if set(rows["protocol"]) == {"paper"}:
-        rows = rows.drop(columns="protocol")
-    together = cells.merge(rows, on="key", how="inner")
-    ordered = [
-        together[together["method"] == name].sort_values([name for name in BY if name in together]) for name in chosen
-    ]
-    return pd.concat([some for some in ordered if len(some)], ignore_index=True)
+def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Of each `group`, the row with the lowest finite validation metric, the larger beta of equals. Groups without such
+    a row are left out. A single candidate needs no validation rows."""
+    name = f"validation_{metric}"
+    values = candidates[name] if name in candidates else pd.Series(np.nan, index=candidates.index)
+    alone = (candidates["candidates"] == 1) & values.isna() & (candidates["role"] != "gradient")
+    usable = (candidates["status"] == "done") & (np.isfinite(values) | alone)
+    ranked = pd.DataFrame({"group": candidates["group"], "value": values, "beta": -candidates["beta"].fillna(0.0)})
+    ranked = ranked[usable].sort_values(["group", "value", "beta"], kind="stable")
+    return candidates.loc[ranked.drop_duplicates("group").index]
+
+
+def _in_group(candidates: pd.DataFrame, which: pd.Series) -> np.ndarray:
+    """For each row, how many rows of its group are among `which`."""
+    group = candidates["group"].to_numpy(dtype="int64")
+    return np.bincount(group, which.to_numpy(dtype=float), minlength=1)[group].astype("int64")
+
+
+def _edges(selected: pd.DataFrame, asked: Sequence[Asked]) -> list[str]:
+    """Where each selected beta lies among its candidates: 'smallest', 'largest', or ''."""
+    edges = []
+    for group, beta in zip(selected["group"], selected["beta"], strict=True):
+        betas = asked[group].betas
+        ends = {betas[0]: "largest", betas[-1]: "smallest"} if len(betas) > 1 else {}
+        edges.append(ends.get(beta, ""))
+    return edges
+
+
+def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns in the order in which people look for them."""
+    first = [name for name in (*IDENTITY, *SELECTION, *TEST) if name in frame]
+    return frame[[*first, *(name for name in frame.columns if name not in first)]].reset_index(drop=True)
+
+
+def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Of each group, the row selected for a reported metric: by MSE for MSE, by NLL for all others; the only row where
+    there is one."""
+    wanted = "mse" if metric == "mse" else "nll"
+    ordered = table.iloc[np.argsort((table["selected_by"] != wanted).to_numpy(), kind="stable")]
+    return ordered.drop_duplicates("group").sort_index()
+
+
+class Term(NamedTuple):
+    """`name=value` of `--where`, as it was typed and without `training.` and the kind of data."""
+
+    typed: str
+    name: str
+    value: str
+
+
+class Selected(NamedTuple):
+    """Rows of one setting. `others` are the settings that were left out: options to type, and a number of cells."""
+
+    rows: pd.DataFrame
+    protocol: str | None
+    changes: str
+    others: list[tuple[str, int]]
+
+
+KINDS = ("regression", "binary", "count", "large")
+
+
+def parse_where(terms: Iterable[str], table: pd.DataFrame) -> tuple[Term, ...]:
+    """`training.lr=0.01`, `M=50` and the like; UserError for a name that no setting has, or a value that none has."""
+    parsed = []
+    changed = {_plain(name) for text in table["changes"].unique() for name in changes_of(text)}
+    valid = sorted({*table.columns, *changed} - {*IDENTITY, *SELECTION})
+    for typed in terms:
+        name, equals, value = typed.partition("=")
+        if not equals or not value:
+            raise UserError(f"--where {typed}: write setting=value, for instance training.lr=0.01")
+        term = Term(typed, _plain(name), value)
+        if term.name not in valid:
+            raise UserError(f"--where {typed}: there is no setting '{name}': {nearest(term.name, valid)}")
+        if not matching(table, [term]).any():
+            values = sorted({str(v) for v in _values(table, term.name)})[:12]
+            raise UserError(f"--where {typed}: no record has this value; there are {', '.join(values) or 'none'}")
+        parsed.append(term)
+    return tuple(parsed)
+
+
+def _plain(name: str) -> str:
+    parts = [part for part in name.split(".") if part not in ("training", *KINDS)]
+    return parts[-1] if parts[:1] in (["dataset"], ["estimator"]) else ".".join(parts)
+
+
+def changes_of(text: str) -> dict[str, str]:
+    """The names and values of a setting's text: lists are `[a,b]`, so that ', ' stands only between changes."""
+    return dict(part.partition("=")[::2] for part in text.split(", ") if part)
+
+
+def _values(table: pd.DataFrame, name: str) -> set[Any]:
+    changed = {v for text in table["changes"].unique() for n, v in changes_of(text).items() if _plain(n) == name}
+    return changed | ({*table[name].dropna().unique()} if name in table else set())
+
+
+def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
+    """Which rows belong to settings that have all these values: among their changes, or else in some row of theirs."""
+    keep = pd.Series(True, index=rows.index)
+    for term in where:
+        texts = {text: {_plain(n): v for n, v in changes_of(text).items()} for text in rows["changes"].unique()}
+        said = rows["changes"].map({text: term.name in named for text, named in texts.items()}).astype(bool)
+        fits = (
+            rows["changes"].map({t: same(named.get(term.name), term.value) for t, named in texts.items()}).astype(bool)
+        )
+        if term.name in rows:
+            has = rows[term.name].map({value: same(value, term.value) for value in rows[term.name].unique()})
+            has = has.where(rows[term.name].notna(), term.value in ("null", "none")).astype(bool)
+            fits |= ~said & has.groupby([rows[name] for name in [*SETTING, "dataset", "role"]], dropna=False).transform(
+                "any"
+            )
+        keep &= fits
+    return keep
+
+
+def same(value: object, text: str) -> bool:
+    """Whether a value is what somebody typed."""
+    try:
+        return float(str(value)) == float(text)
+    except ValueError:
+        return str(value).lower().replace(" ", "") == text.lower().replace(" ", "")
+
+
+def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()) -> Selected:
+    """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
+    values where there are such rows; else those with the fewest changes, then with the most cells."""
+    counts = rows.groupby(SETTING, sort=False, dropna=False)["group"].size()
+    fitting = rows[matching(rows, where)] if where else rows
+    if protocol is not None:
+        fitting = fitting[fitting["protocol"] == protocol]
+    elif PAPER in set(fitting["protocol"]):
+        fitting = fitting[fitting["protocol"] == PAPER]
+    if fitting.empty:
+        return Selected(fitting, None, "", [])
+    among = fitting.groupby(SETTING, sort=False, dropna=False)["group"].size()
+    if protocol is None:
+        most = among.groupby(level="protocol").sum().idxmax()
+        among = among[among.index.get_level_values("protocol") == most]
+    best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
+    keep = np.logical_and.reduce(
+        [(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)]
+    )
+    others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
+    return Selected(fitting[keep], best[0], best[1], others)
+
+
+def _options(setting: Any, best: tuple[str, ...]) -> str:
+    """What makes a command take a setting in place of `best`."""
+    protocol, changes, *rest = setting
+    words = [] if protocol == PAPER else [f"--protocol {protocol}"]
+    words += [f"--where {name}={value}" for name, value in changes_of(changes).items()]
+    words += [f"--where {name}={a}" for name, a, b in zip(SETTING[2:], rest, best[2:], strict=True) if a != b]
+    return " ".join(words)

@@ -19,7 +19,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.json_text import json_value, typed_value
 from dlmexp.records.files import write_atomically
-from dlmexp.records.schema import plain
+from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 
 Batch = tuple[Cell, ...]

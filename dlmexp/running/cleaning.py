@@ -40,9 +40,10 @@ class Removal:
 def removal(root: Path, experiment: str) -> Removal:
     """What deleting an experiment of a results folder would delete. `UserError` if there is no such experiment."""
     manifests, store = read_manifests(root), Store(root, read_only=True)
-    everywhere = [*manifests, *store.packs.manifests]
-    own = {key: text for one in manifests if one.experiment == experiment for key, text in one.cells.items()}
-    others = {key: text for one in everywhere if one.experiment != experiment for key, text in one.cells.items()}
+    own, others = dict[str, str](), dict[str, str]()  # datasets by key
+    for manifest in manifests:
+        known = own if manifest.experiment == experiment else others
+        known.update({key: group.dataset for group in manifest.candidates for key in group.keys})
     if not any(one.experiment == experiment for one in manifests):
         names = sorted({one.experiment for one in manifests})
         hint = nearest(experiment, names) if names else "there is none"
@@ -50,16 +51,16 @@ def removal(root: Path, experiment: str) -> Removal:
     keys = frozenset(own.keys() - others.keys())
     records = [path for path in store.records.glob("*/*") if path.name[:20] in keys and path.name[20:21] in (".", "-")]
     checkpoints = [one.path for one in checkpoint.find(store) if {cell.key for cell in one.cells} <= keys]
-    kept = {text.split(" ")[0] for text in others.values()}
+    kept = {*others.values()}
     kept |= {path.parent.name for path in store.records.glob("*/*.json") if path.name[:20] not in keys}
-    datasets = {own[key].split(" ")[0] for key in keys} - kept
+    datasets = {own[key] for key in keys} - kept
     checksums = [path for path in sorted((root / "data").glob("*.json")) if path.stem in datasets]
     asked = sorted((root / experiment / "cells").glob("*.json"))
     folders = [*sorted({path.parent for path in records}), root / experiment / "cells", root / experiment]
     return Removal(
         keys,
         len(own) - len(keys),
-        len(keys & store.packs.records.keys()),
+        len(keys & store.packed),
         (*sorted(records), *checkpoints, *checksums, *asked),
         tuple(folders),
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 
 Batch = tuple[Cell, ...]
 Kind = tuple[Any, ...]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dlmexp.console import counted, duration, speed
 from dlmexp.plan.cell import Cell
-from dlmexp.records.schema import Record
+from dlmexp.records.record import Record
 from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.signals import SIGPIPE, StopRequest

@@ -17,9 +17,8 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.provenance import provenance
-from dlmexp.records.schema import Record, Result
+from dlmexp.records.record import CALIBRATION, Record, Result
 from dlmexp.records.store import Store
-from dlmexp.records.table import CALIBRATION
 from dlmexp.running import checkpoint
 from dlmexp.running.programs import Hyperparameters, Splits
 from dlmexp.running.signals import Stop
@@ -102,7 +101,6 @@ class Recorder:
     prepared: Splits
     finished: Callable[[Record], None]
     device: str
-    experiment: str
     schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
     again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
     written: dict[str, bool] = field(default_factory=dict)  # by key: done?
@@ -115,7 +113,7 @@ class Recorder:
     def expect(self, batches: Iterable[Batch]) -> None:
         """These batches are to be trained. Some cells are planned though they are done: ELBO fits that were packed
         without hyperparameters, and those `again`."""
-        twice = self.again | self.store.packs.records.keys()
+        twice = self.again | self.store.packed
         self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
 
     def keys(self) -> tuple[set[str], set[str]]:
@@ -133,7 +131,9 @@ class Recorder:
         if cell.key not in self.again:
             return path.exists()
         record = self.store.read(path)
-        return record is not None and self.store.has_model(record)
+        if record is None or record.model is None:
+            return False
+        return self.store.model_path(cell.dataset, cell.key, record.model).is_file()
 
     def split(self, cell: Cell) -> Prepared:
         """The data to train a cell on. What its record says of them is noted: large ones take long to prepare again."""
@@ -203,7 +203,7 @@ class Recorder:
         arrays: dict[str, np.ndarray],
         posterior: Posterior | None = None,
     ) -> None:
-        made = provenance(self.device, self.experiment)
+        made = provenance(self.device)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
         self.writer.do(partial(self._store, record, arrays, posterior))
         self.written[cell.key] = record.done

@@ -138,8 +138,7 @@ def to_refit(sweep: Sweep, store: Store) -> frozenset[str]:
     """The done cells that `refit=true` trains again: those that should have a model and have none."""
     if not sweep.cfg.refit:
         return frozenset()
-    datasets = {cell.key: cell.dataset for cell in sweep.cells}
-    return frozenset(without_model(store, manifest("", sweep.candidates).candidates, datasets, sweep.cfg.keep))
+    return frozenset(without_model(store, manifest("", sweep.candidates).candidates, sweep.cfg.keep))
 
 
 class Job:
@@ -233,7 +232,7 @@ class Job:
         writer = Writer(beside=device.type == "cuda")
         schemas = {name: data.schema for name, (_, data) in self.sweep.datasets.items()}
         recorder = Recorder(
-            self.store, writer, self.splits, progress.finished, str(device), cfg.name,
+            self.store, writer, self.splits, progress.finished, str(device),
             None if cfg.keep == "none" else schemas, self.again,
         )  # fmt: skip
         try:
@@ -260,7 +259,7 @@ class Job:
     def _stopped(self, request: Stop, progress: "Progress") -> int:
         """Say what is left, and give the exit code."""
         pending = [cell for batch in self.plan.batches for cell in batch if cell.key not in self.again]
-        recorded = sum(self.store.find(cell.dataset, cell.key) is not None for cell in pending)
+        recorded = sum(self.store.has(cell.dataset, cell.key) for cell in pending)
         by_others = max(0, recorded - progress.done - progress.skipped_cells)
         left = counted(self.plan.pending - progress.settled - by_others, "cell")
         print(

@@ -1,7 +1,6 @@
 """The closing table of a run: what was selected, what failed, what is missing."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pandas as pd
 from rich.box import SIMPLE
@@ -9,12 +8,11 @@ from rich.table import Table
 
 from dlmexp.console import counted, wide_console
 from dlmexp.paths import in_folder
-from dlmexp.plan.cell import SHARED, Candidates, Cell
+from dlmexp.plan.cell import SHARED
+from dlmexp.plan.setting import Candidates
 from dlmexp.records.manifest import manifest
-from dlmexp.records.schema import Record
-from dlmexp.records.selection import Choice, choices
 from dlmexp.records.store import Store
-from dlmexp.records.table import METRICS, selected_table, table
+from dlmexp.records.table import TEST, Frames, rows_for
 
 MOST_LINES = 60  # of the closing table
 MOST_INCOMPLETE = 8  # messages about incomplete grids
@@ -34,96 +32,98 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits stopped at their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    cells = {cell.key: cell for some in candidates for cell in some.cells}
-    records = _records(cells, store)
-    selections = _selections(candidates, records)
+    console = wide_console()
+    frames, keys = _frames(candidates, store)
+    cells = frames.candidates.drop_duplicates("key")
+    chosen = rows_for(frames.table[frames.table["status"] == "done"], "nll")
     collect = in_folder("dlmexp collect", store.root)
-    if selections:
-        chosen = selected_table(selections, table(records.values()))
-        lines = _lines(chosen)
-        if 0 < lines.row_count <= MOST_LINES:
-            wide_console().print(lines)
-            _print(*_units(chosen, collect))
-        elif lines.row_count:
-            _print(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
-    _print_incomplete(candidates, records)
-    done = sum(record.done for record in records.values())
-    failed, missing = len(records) - done, len(cells) - len(records)
-    counts = f"{done} of {counted(len(cells), 'cell')} done, {failed} failed"
-    counts += f", {missing} without a record" if missing else ""
-    _print(*filter(None, [_stopped_at_limit(candidates, records)]), f"{counts}; records in {store.records}")
+    lines = _lines(chosen)
+    if 0 < lines.row_count <= MOST_LINES:
+        console.print(lines)
+        for line in _units(chosen, collect):
+            console.print(line, highlight=False, soft_wrap=True)
+    elif lines.row_count:
+        many = f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table"
+        console.print(many, highlight=False, soft_wrap=True)
+    _print_incomplete(candidates, set(cells["key"]))
+    if at_limit := _stopped_at_limit(cells):
+        console.print(at_limit, highlight=False, soft_wrap=True)
+    done = int((cells["status"] == "done").sum())
+    failed, missing = len(cells) - done, len(keys) - len(cells)
+    console.print(
+        f"{done} of {counted(len(keys), 'cell')} done, {failed} failed"
+        + (f", {missing} without a record" if missing else "")
+        + f"; records in {store.records}",
+        highlight=False,
+        soft_wrap=True,
+    )
     if failed:
         see = in_folder("dlmexp status --failed", store.root)
-        _print(f"`{see}` lists them, retry_failed=true runs them again")
+        console.print(f"`{see}` lists them, retry_failed=true runs them again", highlight=False, soft_wrap=True)
     return 1 if failed or missing else 0
 
 
-def _print(*lines: str) -> None:
-    console = wide_console()
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+def _frames(candidates: Sequence[Candidates], store: Store) -> tuple[Frames, set[str]]:
+    """The tidy table of a run, and the keys of its cells."""
+    asked = manifest("", candidates)
+    return Frames(store.cells(asked.keys), asked.candidates), asked.keys
 
 
 def print_incomplete(candidates: Sequence[Candidates], store: Store) -> None:
     """Print for each method, dataset and size how many of its cells have no record yet, if some have none."""
-    cells = {cell.key: cell for some in candidates for cell in some.cells}
-    _print_incomplete(candidates, _records(cells, store))
+    done, failed = store.keys()
+    _print_incomplete(candidates, done | failed)
 
 
-def _print_incomplete(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> None:
+def _print_incomplete(candidates: Sequence[Candidates], recorded: set[str]) -> None:
     keys: dict[str, set[str]] = {}
     for some in candidates:
         first = some.cells[0]
         keys.setdefault(f"{some.method} on {first.dataset}, n = {first.n}", set()).update(c.key for c in some.cells)
     lines = [
-        f"{name}: {len(all_keys - records.keys())} of {len(all_keys)} candidates (betas x seeds) have no record yet"
+        f"{name}: {len(all_keys - recorded)} of {len(all_keys)} candidates (betas x seeds) have no record yet"
         for name, all_keys in keys.items()
-        if all_keys - records.keys()
+        if all_keys - recorded
     ]
-    _print(*lines[:MOST_INCOMPLETE])
+    console = wide_console()
+    for line in lines[:MOST_INCOMPLETE]:
+        console.print(line, highlight=False, soft_wrap=True)
     if (more := len(lines) - MOST_INCOMPLETE) > 0:
-        _print(f"... and {counted(more, 'more incomplete grid')}")
-
-
-def _records(cells: Mapping[str, Cell], store: Store) -> dict[str, Record]:
-    """The sound records of these cells, done or failed."""
-    found = {key: record for key, cell in cells.items() if (record := store.find(cell.dataset, key)) is not None}
-    for key in cells.keys() & store.keys()[1] - found.keys():
-        if (record := store.read_failure(cells[key].dataset, key)) is not None:
-            found[key] = record
-    return found
-
-
-def _selections(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> list[Choice]:
-    """The selections of beta among fits of which at least one candidate has a record."""
-    return [one for one in choices(manifest("", candidates).candidates, records) if one.cell.kind == "fit"]
+        console.print(f"... and {counted(more, 'more incomplete grid')}", highlight=False)
 
 
 def _lines(chosen: pd.DataFrame) -> Table:
     """A table with mean and standard deviation over seeds of each test metric that some record has."""
     if chosen.empty:
         return Table()
-    grids = ("grid",) if "betas" in chosen else ()  # where a method has selections from two beta grids
     shown = _metrics(chosen)
     differing = _differing(chosen)
-    names = ("dataset", "n", "M", "method", "estimator", "q", "seeds", *differing, *grids, "beta")
+    names = ("dataset", "n", "M", "method", "estimator", "q", "seeds", *differing, "beta")
     names += tuple(f"test {metric}" for metric in shown)
     lines = Table(*names, box=SIMPLE, pad_edge=False)
     by = ["dataset", "n", "M", "method", "estimator", "samples", "sampler", "parameterisation", *differing]
-    by += ["betas"] if grids else []
     for _, rows in chosen.groupby(by, dropna=False):
         first = rows.iloc[0]
-        q = first["parameterisation"] if first["form"] == "explicit" else "collapsed"  # which has no coordinates
-        cells = [*first[["dataset", "n", "M", "method"]], _estimator(first), q, len(rows)]
-        cells += ["" if pd.isna(first[name]) else first[name] for name in differing] + [first["betas"] for _ in grids]
-        lines.add_row(*map(str, cells), _betas(rows), *(_mean(rows[f"test_{metric}"]) for metric in shown))
+        lines.add_row(
+            str(first["dataset"]),
+            str(first["n"]),
+            str(first["M"]),
+            str(first["method"]),
+            _estimator(first),
+            str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed",  # it has no coordinates
+            str(len(rows)),
+            *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
+            _betas(rows),
+            *(_mean(rows[f"test_{metric}"]) for metric in shown),
+        )
     return lines
 
 
 def _differing(chosen: pd.DataFrame) -> list[str]:
     """The settings in which rows of one method, dataset and size differ: parts of an experiment may have their own."""
     groups = chosen.groupby(["dataset", "n", "method", "estimator", "samples", "parameterisation"], dropna=False)
-    names = [name for name in SHARED if name in chosen and name not in ("dataset", "n", "M", "parameterisation")]
+    shown = ("dataset", "n", "M", "parameterisation")
+    names = [name for name in (*SHARED, "changes") if name in chosen and name not in shown]
     return [name for name in names if (groups[name].nunique(dropna=False) > 1).any()]
 
 
@@ -150,31 +150,32 @@ def _betas(rows: pd.DataFrame) -> str:
 
 def _metrics(chosen: pd.DataFrame) -> list[str]:
     """The test metrics that some row has."""
-    return [metric for metric in METRICS if chosen[f"test_{metric}"].notna().any()]
+    return [name.removeprefix("test_") for name in TEST if chosen[name].notna().any()]
 
 
 def _units(chosen: pd.DataFrame, collect: str) -> list[str]:
     """What the numbers of the table are, and of which data they are on a normalised scale. `collect`: the command that
     writes them with their scale."""
     what = "; ".join(UNITS[metric] for metric in _metrics(chosen))
-    by = " or ".join(str(name).replace("_", " ") for name in dict.fromkeys(chosen["selected_by"]))
+    by = " or ".join(f"validation {name}" for name in dict.fromkeys(chosen["selected_by"]))
     said = [f"mean±standard deviation over seeds; beta: selected by {by}, of each seed where they differ; {what}"]
     scaled = sorted(chosen.loc[chosen["task"] == "regression", "dataset"].unique())
     return said + ([NORMALISED.format(datasets=", ".join(scaled), collect=collect)] if scaled else [])
 
 
-def _stopped_at_limit(candidates: Sequence[Candidates], records: Mapping[str, Record]) -> str:
-    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did. A fit that
-    methods share, as ELBO and β-ELBO do, counts once: for the first of them."""
-    method = {cell.key: some.method for some in reversed(candidates) for cell in some.cells}
-    rule = [key for key in method if key in records and records[key].done and records[key].cell.has_stopping_rule]
-    limit = [key for key in rule if records[key].result.converged is False]
-    if not limit:
+def _stopped_at_limit(cells: pd.DataFrame) -> str:
+    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did. `cells`
+    has each once: a fit that methods share, as ELBO and β-ELBO do, counts for the first of them."""
+    rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
+    limit = rule["converged"].eq(False)
+    if not limit.any():
         return ""
-    of, reached = Counter(method[key] for key in rule), Counter(method[key] for key in limit)
-    names = dict.fromkeys(some.method for some in candidates)
-    parts = [f"{name} {reached[name]} of {of[name]}" for name in names if reached[name]]
+    parts = [
+        f"{name} {int(some.sum())} of {len(some)}"
+        for name, some in limit.groupby(rule["method"], sort=False)
+        if some.any()
+    ]
     return (
-        f"{len(limit)} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged: "
+        f"{int(limit.sum())} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged: "
         f"{', '.join(parts)}; training.max_iterations=N trains longer, as other cells"
     )

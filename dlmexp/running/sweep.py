@@ -16,9 +16,10 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.plan import compose, grid
 from dlmexp.plan.batches import Plan, cells_at_once, plan
-from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
+from dlmexp.plan.setting import Candidates
 from dlmexp.records.store import Store
 
 RESERVED = (
@@ -69,13 +70,13 @@ def prepare_sweep(cfg: RunConfig, loaded: Datasets | None = None) -> Sweep:
     sweep = Sweep(cfg, [], dict(loaded or {}), [], [])
     for part in parts:
         root = data_root(part.data_root)
-        for dataset in part.dataset.values():
+        for key, dataset in part.dataset.items():
             try:
-                _add(sweep, part, dataset)
+                _add(sweep, part, key, dataset)
             except DatasetMissing as error:
                 others = available_stand_ins(dataset.name, root) if cfg.stand_ins else []
                 for name in others:
-                    _add(sweep, part, dataset_config(name))
+                    _add(sweep, part, name, dataset_config(name))
                 used = f" ({' and '.join(others)} stands in)" if others else stand_in_advice(dataset.name, root)
                 sweep.missing.append(f"{error}{used}")
     sweep.missing, sweep.notes = list(dict.fromkeys(sweep.missing)), list(dict.fromkeys(sweep.notes))
@@ -88,8 +89,8 @@ class DatasetMissing(UserError):
     """A dataset that can't be loaded; others of the sweep may be."""
 
 
-def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
-    """Load a dataset, if the sweep has not got it, and add its cells."""
+def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> None:
+    """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file."""
     if dataset.name not in sweep.datasets:
         try:
             sweep.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
@@ -98,7 +99,7 @@ def _add(sweep: Sweep, part: RunConfig, dataset: DatasetConfig) -> None:
                 raise
             raise DatasetMissing(str(error)) from error
     data = sweep.datasets[dataset.name][1]
-    sweep.candidates += grid.candidates(part, dataset, data)
+    sweep.candidates += grid.candidates(part, key, dataset, data)
     sweep.notes += grid.notes(part, dataset, data)
 
 
@@ -123,7 +124,7 @@ def plan_sweep(
     the GPU's free bytes."""
     done, failed = store.keys()
     cells = {cell.key: cell for cell in sweep.cells}
-    done = {key for key in done & cells.keys() - set(again) if store.find(cells[key].dataset, key) is not None}
+    done = {key for key in done & cells.keys() - set(again) if store.has(cells[key].dataset, key)}
     # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:

@@ -1,13 +1,10 @@
-"""What a record is: one typed value per cell, with defaults for everything that was added later.
+"""A record: a cell and what came out of it. Read from JSON with every value checked; or flat, as a row of a table.
 
-Records are decoded into these types wherever they are read, and validated on the way. A field may be added here with a
-default, which then stands for all records without it. Fields that this version does not know are ignored, except in a
-cell: there an unknown field changes what the record is about.
+A field may be added here with a default, which then stands for all records without it. Fields that this version does
+not know are ignored, except in a cell: there an unknown field changes what the record is about.
 """
 
-import contextlib
 import json
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -15,18 +12,21 @@ import msgspec
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell, Count
+from dlmexp.plan.cell import FIELDS, Cell, Count
 from dlmexp.reading.json_text import json_value, typed_json, typed_value
+from dlmexp.records.files import is_sealed
 
-FORMAT = 2  # raised when a record must be read differently; `UPGRADES` says how the older ones are read
+FORMAT = 3  # raised when a record must be read differently
+MAX_RECORD = 16 << 20  # bytes
+MAX_NUMBER = 2**53  # as of Count
+MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
+METRICS = ("validation", "test", "trivial_validation", "trivial_test")  # what metrics are measured on
+CALIBRATION = (
+    "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
+)  # fmt: skip
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Moment = Annotated[str, msgspec.Meta(pattern=r"^[12]\d{3}(-\d\d){2}T\d\d(:\d\d){2}(Z|[+-]\d\d:\d\d)$")]
-MAX_NUMBER = 2**53  # as of Count
-MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
-COLUMNS = frozenset(
-    (*FIELDS, "key", "status", "method", "selected_by", "candidates", "failed", "betas", "protocol")
-)  # of tables; options have columns beside them
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -35,16 +35,16 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     validation: dict[str, float] = {}
     test: dict[str, float] = {}
     trivial: dict[str, dict[str, float]] = {}  # by part: the metrics of a predictor that knows only training targets
+    hyperparameters: dict[str, float] = {}
     iterations: Count | None = None
     converged: bool | None = None
     stopped: str | None = None
     seconds: float | None = None
-    alone: bool | None = None  # no other batch of the process shared the device; None: of a version that did not say
+    alone: bool | None = None  # no other batch of the process shared the device
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
     y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets
     y_std: float | None = None
-    hyperparameters: dict[str, float] = {}
     reason: str | None = None  # of a failure
     note: str | None = None  # what a reader of the result must know
     draws: Count | None = None  # gradients: how many, and their bias against two estimates G of the true one
@@ -65,7 +65,6 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     numpy: str | None = None
     device: str | None = None
     host: str | None = None
-    experiment: str | None = None
     command: str | None = None
     job: str | None = None  # of a cluster's scheduler
     time: Moment | None = None
@@ -89,21 +88,22 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     def done(self) -> bool:
         return self.status == "done"
 
-    @property
-    def part(self) -> str:
-        """`fits` evaluated at their end, `curves` (fits with learning curves), or `gradients`."""
-        if self.cell.kind == "gradient":
-            return "gradients"
-        return "fits" if self.cell.evaluate == "end" else "curves"
-
 
 class TooNew(Unreadable):
     """A record in a format that only a newer dlmexp can read."""
 
 
+SCALARS = tuple(
+    name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters")
+)
+PROVENANCE = Made.__struct_fields__
+RESERVED = frozenset((*FIELDS, *SCALARS, *PROVENANCE, "key", "status", "method", "role", "protocol", "changes"))
+
+
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    return json.dumps(msgspec.to_builtins(record, enc_hook=plain), separators=(",", ":")).encode()
+    values = {**msgspec.to_builtins(record, enc_hook=plain), "format": FORMAT}
+    return json.dumps(values, separators=(",", ":")).encode()
 
 
 def plain(value: Any) -> Any:
@@ -114,30 +114,31 @@ def plain(value: Any) -> Any:
 
 
 def decoded(text: bytes) -> Record:
-    """The record of a JSON text of any known format; one of the present format takes half the time of others."""
-    with contextlib.suppress(Unreadable, ValueError):  # what is wrong with it is said below
-        record = typed_json(text, Record)
-        if record.format == FORMAT:
-            _check(record)
-            return record
-    return upgraded(json_value(text))
-
-
-def upgraded(values: Any) -> Record:
-    """The record of a decoded JSON object of any known format."""
-    version = values.get("format", 1) if isinstance(values, dict) else None
-    if not isinstance(version, int):
-        raise Unreadable("it is not a record")
-    if version > FORMAT:
-        raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads up to {FORMAT}): upgrade dlmexp")
+    """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not sound."""
+    if len(text) > MAX_RECORD:
+        raise Unreadable(f"it has {len(text)} bytes, more than {MAX_RECORD}")
     try:
-        for step in range(version, FORMAT):
-            values = UPGRADES[step](values)
+        record = typed_json(text, Record)
+    except Unreadable:  # standard JSON has no NaN; or it is no record at all
+        values = json_value(text)
+        version = values.get("format", 0) if isinstance(values, dict) else None
+        if not isinstance(version, int):
+            raise Unreadable("it is not a record") from None
+        check_format(version)
         record = typed_value(values, Record)
-        _check(record)
-        return record
-    except (Unreadable, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Unreadable(f"it does not fit the schema of a record: {error}") from None
+    check_format(record.format)
+    _check(record)
+    if record.sha256 is None or not is_sealed(text, record.sha256):
+        raise Unreadable("its checksum does not fit")
+    return record
+
+
+def check_format(version: int) -> None:
+    """`TooNew` for a format of a newer dlmexp, `Unreadable` for one that is no longer read."""
+    if version > FORMAT:
+        raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads {FORMAT}): upgrade dlmexp")
+    if version < FORMAT:
+        raise Unreadable(f"it has format {version}, and this dlmexp reads {FORMAT}")
 
 
 def _check(record: Record) -> None:
@@ -145,9 +146,12 @@ def _check(record: Record) -> None:
     if len(record.cell.dataset.encode()) > MAX_NAME:
         raise Unreadable(f"the name of its dataset has more than {MAX_NAME} bytes")
     if record.made.time is not None:
-        datetime.fromisoformat(record.made.time)
+        try:
+            datetime.fromisoformat(record.made.time)
+        except ValueError as error:
+            raise Unreadable(str(error)) from None
     for name, value in record.cell.options.items():
-        if name in COLUMNS:
+        if name in RESERVED:
             raise Unreadable(f"an option of its estimator is called '{name}'")
         if isinstance(value, int) and abs(value) > MAX_NUMBER:
             raise Unreadable(f"its option '{name}' is beyond {MAX_NUMBER}")
@@ -155,12 +159,17 @@ def _check(record: Record) -> None:
         raise Unreadable(f"a number of samples is {record.cell.options['samples']!r}")
 
 
-def _options_as_mapping(values: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 had a field for each option of an estimator."""
-    cell = values["cell"]
-    options = {name: cell[name] for name in FIRST_OPTIONS if cell.get(name) is not None}
-    rest = {name: value for name, value in cell.items() if name not in FIRST_OPTIONS}
-    return {**values, "format": 2, "cell": {**rest, "options": options}}
-
-
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _options_as_mapping}
+def flat(record: Record) -> dict[str, Any]:
+    """A record as a row: `key`, `status`, `model`, the cell's fields (`options` and `initial` as JSON), metrics as
+    `test_nll`, `validation_mse`, `trivial_test_nll`, hyperparameters as `hyper_noise`, the result's other values, and
+    how it was made."""
+    result, cell = record.result, record.cell
+    row: dict[str, Any] = {"key": record.key, "status": record.status, "model": record.model}
+    row |= {name: getattr(cell, name) for name in FIELDS}
+    row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
+    measured = (result.validation, result.test, result.trivial.get("validation", {}), result.trivial.get("test", {}))
+    for part, metrics in zip(METRICS, measured, strict=True):
+        row |= {f"{part}_{name}": float(value) for name, value in metrics.items()}
+    row |= {f"hyper_{name}": float(value) for name, value in result.hyperparameters.items()}
+    row |= {name: getattr(result, name) for name in SCALARS}
+    return row | {name: getattr(record.made, name) for name in PROVENANCE}

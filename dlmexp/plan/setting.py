@@ -1,0 +1,95 @@
+"""The setting of a run, written down as data: its protocol, and every value that differs from the protocol."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+import msgspec
+
+from dlmexp.catalogue import entries
+from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.plan.cell import Cell
+from dlmexp.plan.protocols import kind_of
+
+MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "options")  # of a dataset's file
+GENERAL = ("selection", "collapsed", "dtype", "init", "beta")  # of a run
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A protocol, and the values that are different from it by the names that `dlmexp run` knows, in their order.
+    `selection` is the metric that selects beta: the reported one, or always NLL."""
+
+    protocol: str
+    changes: dict[str, Any] = {}
+    selection: str = "reported"
+
+    @property
+    def text(self) -> str:
+        """`training.lr=0.01, M=50`; '' for the values of the protocol itself. Equal texts are equal values."""
+        return ", ".join(f"{name}={shown(value)}" for name, value in self.changes.items())
+
+
+def shown(value: Any) -> str:
+    """A value as `dlmexp run` takes it: `null`, `0.01`, `[0.1,1]`."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(shown, value))}]"
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Cells that differ only in beta, the largest first: validation selects among them for `method`. With what they
+    were asked for as: a single cell where there is nothing to select."""
+
+    method: str
+    cells: tuple[Cell, ...]
+    setting: Setting
+    experiment: str
+    role: str  # fit | curve | gradient, or what the experiment says, such as anatomy
+    size: str  # the training size as it was typed: '5%', '100'
+    stands_for: str | None = None  # the paper's dataset that this one stands in for
+
+
+def role_of(cfg: RunConfig) -> str:
+    """What the cells of a run are for: what its experiment says; else draws of gradients, learning curves, or fits."""
+    return cfg.role or ("gradient" if cfg.measure == "gradient" else "fit" if cfg.evaluate == "end" else "curve")
+
+
+def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
+    """The setting that a cell is asked for under. `usual` is the config of the protocol (and preset) alone, `file` the
+    dataset as its own file has it. What `cfg.factors` names is a column of results, not a change."""
+    kind = kind_of(dataset.task, dataset.split)
+    given = {name: getattr(dataset, name) for name in MODEL} | ({} if cfg.M is None else {"M": cfg.M})
+    pairs = [
+        *_differing("training", asdict(cfg.training[kind]), asdict(usual.training[kind])),
+        *(pair for name in GENERAL for pair in _differing(name, getattr(cfg, name), getattr(usual, name))),
+        *(pair for name in MODEL for pair in _differing(name, given[name], getattr(file, name))),
+    ]
+    options = {name: value for name, value in cell.options.items() if name != "samples"}
+    known = entries("estimator").get(cell.estimator, {})
+    pairs += [(f"estimator.{cell.estimator}.{name}", v) for name, v in options.items() if v != known.get(name)]
+    if cell.parameterisation not in usual.training[kind].parameterisation:
+        pairs.append(("parameterisation", cell.parameterisation))
+    ignored = {"training.parameterisation", *cfg.factors}
+    return Setting(_label(cfg), {name: value for name, value in pairs if name not in ignored}, cfg.selection)
+
+
+def _label(cfg: RunConfig) -> str:
+    """The protocol's name; a preset's run has one of its own, so that it is never taken for the protocol's."""
+    if not cfg.preset:
+        return cfg.protocol
+    return cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
+
+
+def _differing(name: str, value: Any, usual: Any) -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of what is different, down to single values."""
+    value, usual = (asdict(one) if is_dataclass(one) and not isinstance(one, type) else one for one in (value, usual))
+    if isinstance(value, dict):
+        for key in dict.fromkeys([*value, *(usual or {})]):
+            yield from _differing(f"{name}.{key}", value.get(key), (usual or {}).get(key))
+    elif value != usual:
+        yield name, value
