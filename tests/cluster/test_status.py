@@ -5,17 +5,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dlmexp.cli import main, status_tables
 from dlmexp.cli.status_tables import print_tables, watch
 from dlmexp.cluster.status import read_status
-from dlmexp.records.collect import collect_pack
-from dlmexp.records.manifest import Manifest, write_manifest
+from dlmexp.records.collect import collect_packed
+from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running.leases import BatchProgress, Leases, RunProgress
-from tests.support import made_up
+from tests.support.cells import PLAIN, candidates, scored
 
-CELLS = [made_up.cell("banana", seed=seed) for seed in range(6)]
+CELLS = [replace(PLAIN, seed=seed) for seed in range(6)]
 
 
 @pytest.fixture
@@ -23,10 +24,10 @@ def root(tmp_path):
     """Two done, one failed, one running, two missing."""
     store = Store(tmp_path)
     for name, cells in {"one": CELLS, "two": CELLS[:2]}.items():
-        write_manifest(tmp_path, Manifest(name, {cell.key: cell.describe() for cell in cells}, []))
+        write_manifest(tmp_path, manifest(name, [candidates("fixed_log_dlm", [cell]) for cell in cells]))
     for cell in CELLS[:2]:
-        store.write(made_up.fit(cell, nll=0.5))
-    store.write(made_up.failed(CELLS[2], "no reason"))
+        store.write(scored(cell, nll=0.5))
+    store.write(scored(CELLS[2], "failed"))
     with Leases(tmp_path, print) as mine:
         mine.take([CELLS[3].key])
         yield tmp_path
@@ -37,7 +38,8 @@ def test_counts(root):
     one, two = found.experiments
     assert (one.name, one.done, one.running, one.failed, one.missing) == ("one", 2, 1, 1, 2)
     assert (two.name, two.done, two.missing) == ("two", 2, 0)
-    assert sorted(one.absent) == [cell.describe() for cell in CELLS[4:]]
+    assert len(one.absent) == 2
+    assert all(f"seed={cell.seed}" in text for cell, text in zip(CELLS[4:], sorted(one.absent), strict=True))
     assert [process["cells"] for process in found.running] == [1]
     assert found.quarantined == 0
 
@@ -45,9 +47,8 @@ def test_counts(root):
 def test_reasons_are_read_when_asked_for(root):
     assert read_status(root).experiments[0].failures == []
     (failure,) = read_status(root, failure_reasons=True).experiments[0].failures
-    assert failure["cell"] == CELLS[2].describe()
-    assert failure["reason"] == "no reason (iteration 17)"
-    assert failure["where"] == "nowhere"
+    assert "seed=2" in failure["cell"]
+    assert (failure["reason"], failure["where"]) == ("no reason (iteration 3)", "h")
 
 
 def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
@@ -63,8 +64,8 @@ def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
 
 def test_records_in_packs_are_counted(root):
     assert read_status(root).packed == 0
-    collect_pack(str(root), str(root / "records.tar.xz"), light=True)
-    assert read_status(root).packed == 3
+    collect_packed(str(root), str(root / "records.parquet"))
+    assert read_status(root).packed == 2
 
 
 def test_a_done_cell_that_is_run_again_counts_as_done(root):
@@ -131,7 +132,7 @@ def test_what_is_not_known_yet_is_left_out(root: Path, capsys: pytest.CaptureFix
 
 
 def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
-    write_manifest(tmp_path, Manifest("one", {CELLS[4].key: CELLS[4].describe()}, []))
+    write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
     (tmp_path / "running").mkdir()
     path, slept = _note(tmp_path, TOLD, 7), []
 

@@ -18,6 +18,7 @@ from dlmexp.running.curves import running_curves
 from dlmexp.running.signals import Stop
 from tests.support.cells import PLAIN
 from tests.support.engines import Sweep
+from tests.support.processes import arrays_of
 
 CELLS = tuple(replace(PLAIN, seed=seed) for seed in range(3))
 ARRAYS = {"values/m": np.linspace(0, 1, 40), "iteration": np.array(7)}
@@ -98,7 +99,7 @@ def test_the_curve_so_far_is_the_beginning_of_the_whole_one(stopped, tmp_path):
     whole = Sweep(tmp_path, WORDS)
     for record in whole.run().values():
         mine = found[found["key"] == record.key]
-        arrays = whole.store.arrays(record)
+        arrays = arrays_of(whole.store, record)
         assert list(mine["iteration"]) == list(range((saved.notes.iteration or 0) + 1))
         np.testing.assert_allclose(mine["objective_value"][1:], arrays["objective"][: len(mine) - 1], rtol=1e-6)
         measured = mine.dropna(subset=["test_nll"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.plan.batches import Plan
-from dlmexp.records.schema import Result
+from dlmexp.records.record import Result
 from dlmexp.running import clock as module
 from dlmexp.running.clock import Clock, batch_work, bound, fastest_threads, is_short, step_work
 from tests.support.cells import PLAIN, scored

@@ -10,8 +10,8 @@ import torch
 import dlmexp.running.engine as module
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.records.collect import collect_pack
-from dlmexp.records.schema import Result
+from dlmexp.records.collect import collect_packed
+from dlmexp.records.record import Result
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint, trainer
 from dlmexp.running.engine import Capacity
@@ -22,6 +22,7 @@ from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
 from dlmexp.running.trainer import Trainer
 from tests.support.engines import Sweep
+from tests.support.processes import arrays_of
 
 pytestmark = pytest.mark.slow
 OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
@@ -33,8 +34,8 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
     assert records.keys() == {cell.key for cell in sweep.cells}
     for cell in sweep.cells:
         record = records[cell.key]
-        result, arrays = record.result, sweep.store.arrays(record)
-        assert (record.status, record.made.experiment) == ("done", "test")
+        result, arrays = record.result, arrays_of(sweep.store, record)
+        assert record.status == "done"
         assert set(result.validation) == set(result.test) == {"nll", "error", "brier", "ece"}
         assert set(result.trivial) == {"validation", "test"}
         p, y, count = (arrays[f"reliability_{name}"].astype(float) for name in ("p", "y", "rows"))
@@ -99,7 +100,7 @@ def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_pa
     failed = found.pop(victim.key)
     assert failed.status == "failed"
     assert failed.result == Result(reason="the objective or its gradient is not finite", iterations=10)
-    assert np.isfinite(sweep.store.arrays(failed)["Z"]).all()
+    assert np.isfinite(arrays_of(sweep.store, failed)["Z"]).all()
     assert any("failed:" in line and "beta=10" in line for line in sweep.progress.lines)
     for key, record in found.items():
         assert record.result.iterations == clean[key].result.iterations
@@ -131,11 +132,11 @@ def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("evaluate", ["end", "5"])
-def test_fits_of_a_light_pack_are_made_again_where_fixed_variants_need_them(tmp_path, tiny, evaluate):
+def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tiny, evaluate):
     words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]", f"evaluate={evaluate}", "beta=list"]
-    Sweep(tmp_path / "first", [*words, "beta.values=[1]"]).run()
+    assert execute(compose([*words, "beta.values=[1]", f"results={tmp_path / 'first'}"])) == 0
     (tmp_path / "second").mkdir()
-    collect_pack(str(tmp_path / "first"), str(tmp_path / "second" / "records.tar.xz"), light=True)
+    collect_packed(str(tmp_path / "first"), str(tmp_path / "second" / "records.parquet"))
     second = prepare_sweep(compose([*words, "beta.values=[1,10]"]))
     sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"])
     chosen = plan_sweep(second, sweep.store, "cpu", None)
@@ -262,7 +263,7 @@ def test_learning_curves_and_epochs(tmp_path):
     words += ["training.large.minibatch=50", "training.large.epochs=3", "evaluate=epoch", "beta=[1,0.1]"]
     sweep = Sweep(tmp_path, [*words, "method=[beta_elbo,joint_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu"])
     for record in sweep.run().values():
-        arrays, n = sweep.store.arrays(record), record.cell.n
+        arrays, n = arrays_of(sweep.store, record), record.cell.n
         assert (record.result.iterations, record.result.stopped) == (3 * (n // 50), "epochs")
         assert arrays["epochs"].tolist() == [0, 1, 2, 3]
         assert arrays["evaluated_at"].tolist() == [e * (n // 50) for e in range(4)]
@@ -422,7 +423,7 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
         words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={tmp_path / str(most)}"]
         assert execute(compose(words)) == 0
         store = Store(tmp_path / str(most))
-        results[most] = {record.key: (record, store.arrays(record)) for record in store.all()}
+        results[most] = {record.key: (record, arrays_of(store, record)) for record in store.own()}
     assert results[1].keys() == results[12].keys()
     assert not all(record.result.alone for record, _ in results[12].values())
     for key, (alone, arrays) in results[1].items():

@@ -39,7 +39,7 @@ class Sweep:
             self.prepared.append(cell.seed)
             return prepare(found.datasets[cell.dataset][1], found.datasets[cell.dataset][0], cell.seed, cell.n)
 
-        recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu", "test")
+        recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu")
         self.engine = Engine(select_target("cpu", "float64"), recorder, self.progress, self.stop, self.leases, 1e9)
 
     def plan(self, retry_failed=False):
@@ -52,4 +52,4 @@ class Sweep:
 
     def run(self, **how):
         self.train(self.plan(**how).batches)
-        return {record.key: record for record in self.store.all()}
+        return {record.key: record for record in self.store.own()}
