@@ -12,7 +12,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="remove an experiment, or what killed processes left behind",
         description="With the name of an experiment: removes what only that experiment asked for (records, models, "
         "checkpoints), after asking. Cells that another experiment of the folder asked for too stay, and so do packs "
-        "and figures. With --leftovers: removes the unfinished files and the presence files of processes that were "
+        "and figures. With --leftovers: removes the unfinished files and the leases of processes that were "
         "killed or whose host is gone, and arrays that no record belongs to; records and checkpoints stay. A run "
         "removes by itself what dead processes of its own machine left.",
     )
