@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -92,7 +93,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
     if args.shell_completion:
         return _through_hydra(arguments, [])
     if args.hydra_help:
-        return _through_hydra(flags, args.overrides)
+        return _through_hydra(flags, [])
     if args.cfg or args.info:
         compose(overrides)  # so that errors are ours, of one line, not Hydra's
         return _through_hydra(flags, with_single_ones(overrides))
@@ -130,8 +131,7 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
         with contextlib.redirect_stderr(stderr):
             return parser.parse_intermixed_args(list(arguments))
     except SystemExit:
-        reason = stderr.getvalue().strip().rpartition("error: ")[2]
-        raise UserError(f"can't read 'run {' '.join(arguments)}' ({reason}): see 'dlmexp run --help'") from None
+        raise _unread(arguments, stderr.getvalue()) from None
 
 
 _HYDRA_FLAGS = {
@@ -144,7 +144,8 @@ def _no_task(cfg: object) -> None:
 
 
 def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
-    """Calls Hydra with its own flags and with overrides, in the order that it expects."""
+    """Calls Hydra with its own flags and with overrides, in the order that it expects. A failure of one that only
+    prints something is a UserError."""
     import hydra
 
     from dlmexp.config import register
@@ -154,11 +155,21 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
     completing = any(flag.startswith(("-sc", "--shell-completion")) for flag in flags)
     if completing and "COMP_LINE" in os.environ:
         os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
-    before, sys.argv = sys.argv, ["dlmexp", *flags, *overrides]
+    before, sys.argv = sys.argv, ["dlmexp", *overrides, *flags]
+    stderr = io.StringIO()
     try:
-        hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(_no_task)()
+        with contextlib.redirect_stderr(stderr):
+            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(_no_task)()
     except SystemExit as stop:
+        if stop.code:
+            raise _unread([*flags, *overrides], stderr.getvalue()) from None
         return stop.code if isinstance(stop.code, int) else 1
     finally:
         sys.argv = before
     return 0
+
+
+def _unread(arguments: Sequence[str], stderr: str) -> UserError:
+    """Arguments that Hydra ends at, with what it said last: after `error:`, or the name of an exception."""
+    reason = " ".join(re.split(r"(?m)^.*(?:error|Error|Exception): ", stderr)[-1].split())
+    return UserError(f"can't read 'run {' '.join(arguments)}' ({reason}): see 'dlmexp run --help'")

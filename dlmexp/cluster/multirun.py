@@ -52,8 +52,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     for cfg in configs:
         found = prepare_sweep(cfg)
         said |= dict.fromkeys([*what_was_read(found), *found.notes])
-        data |= {name: (one.checksum, spec.loader == "table") for name, (spec, one) in found.datasets.items()}
-        checked.append(replace(found, datasets={}))  # the jobs load the data themselves
+        data |= {one.name: (one.checksum, spec.loader == "table") for spec, one in found.datasets.values()}
+        checked.append(replace(found, datasets={}, loaded={}))  # the jobs load the data themselves
     for line in said:
         print(line, flush=True)
     root = Path(configs[0].results)

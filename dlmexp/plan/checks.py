@@ -170,7 +170,7 @@ def _registered(cfg: RunConfig) -> None:
     for dataset in cfg.dataset.values():
         if "." not in dataset.kernel:
             _one_of("kernel", dataset.kernel, KERNELS.names())
-        kernel_named(dataset.kernel)
+        kernel_named(dataset.kernel, typed=True)
         _one_of("likelihood", dataset.likelihood, LIKELIHOODS.names())
         likelihood = LIKELIHOODS[dataset.likelihood]
         if likelihood.task != dataset.task:

@@ -105,6 +105,13 @@ def _pool(dataset: DatasetConfig, data: Dataset) -> int:
     return len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
 
 
+def split_name(dataset: DatasetConfig, data: Dataset) -> str:
+    """The field `split` of cells: kind, limit of test rows, version, and the arrangement of a user's own table."""
+    cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
+    arranged = "" if data.arrangement is None else data.arrangement.label
+    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}"
+
+
 def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
     return cfg.training[kind_of(dataset.task, dataset.split)]
 
@@ -112,11 +119,9 @@ def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
 def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: int) -> Cell:
     """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
     training = _training(cfg, dataset)
-    cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
-    arranged = "" if data.arrangement is None else data.arrangement.label
     settings = trained(training, n)
     cell = Cell(
-        kind="fit", dataset=dataset.name, data=data.checksum, split=f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}",
+        kind="fit", dataset=dataset.name, data=data.checksum, split=split_name(dataset, data),
         task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
         M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
         form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,

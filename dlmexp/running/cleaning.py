@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.errors import UserError, nearest
 from dlmexp.records.files import writer_of
 from dlmexp.records.manifest import read_manifests
@@ -61,7 +62,7 @@ def removal(root: Path, experiment: str) -> Removal:
         keys,
         len(own) - len(keys),
         len(keys & store.packed),
-        (*sorted(records), *checkpoints, *checksums, *asked),
+        tuple(within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *asked)),
         tuple(folders),
     )
 
@@ -73,7 +74,7 @@ def remove_leftovers(root: Path, everywhere: bool = False) -> list[Path]:
     removed = remove_stale(root, everywhere)
     for path in leftovers(root, everywhere):
         with contextlib.suppress(OSError):
-            path.unlink()
+            within(root, path).unlink()
             removed.append(path)
     return sorted(removed)
 

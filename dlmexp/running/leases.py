@@ -20,6 +20,7 @@ from typing import Annotated
 
 import msgspec
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -91,7 +92,7 @@ class Leases:
     fails, for whatever reason, `failed` is called with the error, in that thread."""
 
     def __init__(self, root: Path, failed: Callable[[BaseException], None]):
-        self.folder = root / "running"
+        self.folder = within(root, root / "running")
         name = f"{socket.gethostname()}-{owner()}-{uuid.uuid4().hex[:12]}"
         self.about = ActiveProcess(
             host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job(), name=name
@@ -225,7 +226,7 @@ def read_leases(folder: Path) -> dict[Path, ActiveProcess]:
 @contextlib.contextmanager
 def guarded(folder: Path, who: ActiveProcess | None = None) -> Iterator[None]:
     """Within the context, no other process takes or removes leases in the folder."""
-    path = folder / GUARD
+    path = within(folder.parent, folder / GUARD)
     who = who or ActiveProcess(host=socket.gethostname(), pid=os.getpid(), machine=machine())
     about = msgspec.json.encode(who)
     while not _create(path, about):

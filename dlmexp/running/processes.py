@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dlmexp
+from dlmexp.atomic import within
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
@@ -86,7 +87,8 @@ class ExtraProcesses:
         try:
             for i, log in enumerate(self.logs, start=1):
                 own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
-                with open(log, "wb") as file:
+                log.unlink(missing_ok=True)
+                with open(within(log.parents[1], log), "xb") as file:
                     self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
         except BaseException as error:
             self._end(terminate=True)

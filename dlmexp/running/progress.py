@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from dlmexp.console import counted, duration, speed
+from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
 from dlmexp.running.clock import Clock
@@ -240,6 +240,6 @@ class LiveProgress(Progress):
 
 def progress_display(total: int, batches: int, clock: Clock | None = None, stop: StopRequest | None = None) -> Progress:
     """A live display if standard output is a terminal that can show one, else plain lines."""
-    if sys.stdout.isatty() and not (console := Console()).is_dumb_terminal:
+    if sys.stdout.isatty() and not (console := wide_console()).is_dumb_terminal:
         return LiveProgress(total, batches, clock, stop, console=console)
     return Progress(total, batches, clock, stop)

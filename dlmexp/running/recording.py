@@ -233,7 +233,7 @@ def gives_hyperparameters(cell: Cell) -> bool:
 
 
 def _split_of(cell: Cell) -> tuple:
-    return cell.dataset, cell.task, cell.seed, cell.n
+    return cell.dataset, cell.split, cell.task, cell.seed, cell.n
 
 
 def _not_finite(finished: Finished) -> str:

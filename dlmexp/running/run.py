@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted, duration
 from dlmexp.errors import UserError
@@ -37,7 +38,7 @@ from dlmexp.running.processes import (
 )
 from dlmexp.running.signals import SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.summary import print_incomplete, summary
-from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 
 if TYPE_CHECKING:
     from dlmexp.running.progress import Progress
@@ -91,8 +92,8 @@ def _execute(cfg: RunConfig, restart_arguments: Sequence[str], choose_workers: b
         written_to: object = store.root
         try:
             remove_leftovers(store.root)
-            for name, (spec, data) in sweep.datasets.items():
-                check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
+            for spec, data in sweep.datasets.values():
+                check_same_data(store.root, data.name, data.checksum, own=spec.loader == "table")
             write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
             training = job()
             if (stopped := training.train(restart_arguments)) is not None:
@@ -123,6 +124,8 @@ def results_folder(root: Path) -> Iterator[None]:
         raise UserError(
             f"results={root}: can't write there ({os.strerror(error.errno or 0)}); choose another folder"
         ) from None
+    for name in RESERVED:
+        within(root, root / name)
     if not belongs_to_group:
         yield
         return
@@ -199,7 +202,7 @@ class Job:
             most = bound(self.plan.batches, self.step_seconds, self.workers).seconds
             what += f": at most about {duration(most)} if no cell converges before its limit"
         yield what
-        features = {name: data.X.shape[1] for name, (_, data) in self.sweep.datasets.items()}
+        features = {data.name: data.X.shape[1] for _, data in self.sweep.datasets.values()}
         fits = [cell for batch in self.plan.batches for cell in batch if cell.kind == "fit"]
         size = sum(encoded_size(cell.M, features[cell.dataset]) for cell in fits)
         if size > MUCH and (keep := self.sweep.cfg.keep) != "none":
@@ -230,7 +233,7 @@ class Job:
             progress.say(line)
         self._extra = ExtraProcesses(self.workers - 1, restart_arguments, self.store.root, gpus)
         writer = Writer(beside=device.type == "cuda")
-        schemas = {name: data.schema for name, (_, data) in self.sweep.datasets.items()}
+        schemas = {data.name: data.schema for _, data in self.sweep.datasets.values()}
         recorder = Recorder(
             self.store, writer, self.splits, progress.finished, str(device),
             None if cfg.keep == "none" else schemas, self.again,

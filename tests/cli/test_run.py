@@ -183,6 +183,23 @@ def test_shell_completion(line, expected, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["-sc", "-sc install", "-sc query=bash", "-sc nonsense", "--info nonsense"])
+def test_flags_of_hydra_that_lack_something(words, capfd, here, monkeypatch):
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    assert main(["run", *words.split()]) == 2
+    said = capfd.readouterr()
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["--hydra-help seeds=3", "--hydra-help dataset=nowhere", "--info"])
+def test_flags_of_hydra_that_print_something(words, capfd, here):
+    assert main(["run", *words.split()]) == 0
+    said = capfd.readouterr()
+    assert said.out
+    assert not said.err
+
+
 @pytest.mark.processes
 def test_installing_shell_completion(capfd, here):
     assert main(["run", "-sc", "install=bash"]) == 0

@@ -11,17 +11,15 @@ from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.compose import compose
 from dlmexp.plan.shorthand import spelled_out
-from dlmexp.records.store import Store
 from dlmexp.running import processes
 from dlmexp.running import run as module
-from dlmexp.running import sweep as sweeps
 from dlmexp.running.device import select_target
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.processes import check_workers, processes_that_pay
 from dlmexp.running.progress import Progress
 from dlmexp.running.run import execute
 from dlmexp.running.signals import BUDGET_SPENT, STOP_SIGNALS, Stop, StopRequest
-from dlmexp.running.sweep import plan_sweep, prepare_sweep, prepared_splits, stand_in_advice
+from dlmexp.running.sweep import prepare_sweep
 
 pytestmark = pytest.mark.slow
 
@@ -157,48 +155,6 @@ def test_a_gpu_has_one_process(monkeypatch):
     for device in ("cuda", "cuda:1"):
         with pytest.raises(UserError, match=device):
             select_target(device, "float64")
-
-
-def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny, data_root):
-    words = [word for word in tiny if not word.startswith("dataset=")]
-    found = prepare_sweep(compose([*words, "dataset=[ringnorm_drawn,ringnorm]", f"data_root={tmp_path}"]))
-    assert len(found.cells) == 18
-    (sentence,) = found.missing
-    assert "ringnorm_drawn can stand in" in sentence
-    assert "sarcos_test" in stand_in_advice("sarcos", data_root)
-    words = ["dataset=sarcos", f"data_root={data_root}", "stand_ins=true", "method=[elbo]", "seeds=[0]"]
-    assert {cell.dataset for cell in prepare_sweep(compose(words)).cells} == {"sarcos_test"}
-    with pytest.raises(UserError, match="nothing can be run"):
-        prepare_sweep(compose(["dataset=pol", f"data_root={tmp_path}"]))
-
-
-@pytest.mark.parametrize("name", ["records", "data", "a/b", "..", ""])
-def test_names_that_would_get_in_the_way(tiny, name):
-    with pytest.raises(UserError, match="name="):
-        prepare_sweep(compose([*tiny, f"name='{name}'"]))
-
-
-def test_unsound_records_count_as_missing(here, tiny):
-    assert execute(compose([*tiny, "method=[elbo]"])) == 0
-    sweep = prepare_sweep(compose([*tiny, "method=[elbo]"]))
-    path = next((here / "results" / "records").glob("*/*.json"))
-    path.write_text("{")
-    assert plan_sweep(sweep, Store("results", read_only=True), "cpu", None).pending == 1
-    assert path.exists()
-    assert plan_sweep(sweep, Store("results"), "cpu", None).pending == 1
-    assert not path.exists()
-
-
-def test_splits_are_cached_by_the_size_of_their_own_dataset(tiny, monkeypatch):
-    """A large dataset beside it does not make a small one slow."""
-    words = [word for word in tiny if not word.startswith("dataset=")]
-    words += ["dataset=[ringnorm_drawn,airline_like]", "dataset.airline_like.options.rows=420"]
-    found = prepare_sweep(compose(words))
-    sizes = {name: data.X.nbytes for name, (_, data) in found.datasets.items()}
-    monkeypatch.setattr(sweeps, "CACHED_BYTES", sum(sizes.values()) / 2)
-    split = prepared_splits(found)
-    cached = {cell.dataset: split(cell) is split(cell) for cell in found.cells}
-    assert cached == {name: size < sum(sizes.values()) / 2 for name, size in sizes.items()}
 
 
 def test_what_is_read_of_an_own_table_is_said(tmp_path):

@@ -1,6 +1,5 @@
 """A small job with an engine of its own, in this process."""
 
-from dlmexp.data.splits import prepare
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
@@ -10,7 +9,7 @@ from dlmexp.running.leases import Leases
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, Writer
 from dlmexp.running.signals import StopRequest
-from dlmexp.running.sweep import prepare_sweep
+from dlmexp.running.sweep import prepare_sweep, prepared_splits
 
 
 class Watched(Progress):
@@ -35,9 +34,11 @@ class Sweep:
         self.leases = Leases(self.store.root, self.stop.fail)
         (self.store.root / "running").mkdir(parents=True, exist_ok=True)
 
+        plain = prepared_splits(found)
+
         def split(cell):
             self.prepared.append(cell.seed)
-            return prepare(found.datasets[cell.dataset][1], found.datasets[cell.dataset][0], cell.seed, cell.n)
+            return plain(cell)
 
         recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu")
         self.engine = Engine(select_target("cpu", "float64"), recorder, self.progress, self.stop, self.leases, 1e9)

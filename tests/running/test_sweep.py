@@ -1,0 +1,127 @@
+"""From a composed config to a sweep: what is refused, left out, and counted as done."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlmexp import catalogue
+from dlmexp.data.spec import as_spec
+from dlmexp.data.splits import split
+from dlmexp.errors import UserError
+from dlmexp.plan.compose import compose, parts
+from dlmexp.records.store import Store
+from dlmexp.running import sweep as module
+from dlmexp.running.run import execute
+from dlmexp.running.sweep import plan_sweep, prepare_sweep, prepared_splits, stand_in_advice
+
+
+def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
+    words = [word for word in tiny if not word.startswith("dataset=")]
+    found = prepare_sweep(compose([*words, "dataset=[ringnorm_drawn,ringnorm]", f"data_root={tmp_path}"]))
+    assert len(found.cells) == 18
+    (sentence,) = found.missing
+    assert "dataset 'ringnorm' is missing" in sentence
+    assert "ringnorm_drawn can stand in: dataset=ringnorm_drawn" in sentence
+
+
+def test_how_to_run_a_stand_in_is_said(data_root, tmp_path):
+    assert stand_in_advice("sarcos", data_root) == " (sarcos_test can stand in: stand_ins=true)"
+    assert stand_in_advice("sarcos", tmp_path) == "", "its files are missing too"
+    assert stand_in_advice("banana", data_root) == ""
+
+
+def test_stand_ins_run_on_request_under_their_own_names(data_root):
+    words = ["experiment=reg-log", "dataset=sarcos", "seeds=[0]", "sizes=[50]", f"data_root={data_root}"]
+    with pytest.raises(UserError, match="stand_ins=true"):
+        prepare_sweep(compose(words))
+    found = prepare_sweep(compose([*words, "stand_ins=true"]))
+    assert {cell.dataset for cell in found.cells} == {"sarcos_test"}
+    assert found.missing[0].endswith("(sarcos_test stands in)")
+
+
+def test_nothing_can_be_run(tmp_path):
+    with pytest.raises(UserError, match="nothing can be run: dataset 'banana' is missing"):
+        prepare_sweep(compose(["dataset=banana", f"data_root={tmp_path}"]))
+
+
+@pytest.mark.parametrize("name", ["records", "data", "a/b", "..", ""])
+def test_names_that_would_get_in_the_way(tiny, name):
+    with pytest.raises(UserError, match="name="):
+        prepare_sweep(compose([*tiny, f"name='{name}'"]))
+
+
+def test_no_dataset():
+    with pytest.raises(UserError, match=r"dataset=\[\]: the grid is empty"):
+        prepare_sweep(compose(["dataset=[]"]))
+
+
+@pytest.mark.slow
+def test_unsound_records_count_as_missing(here, tiny):
+    cfg = compose(tiny)
+    assert execute(cfg) == 0
+    store, found = Store("results"), prepare_sweep(cfg)
+    assert plan_sweep(found, store, "cpu", None).pending == 0
+    victim = store.path("ringnorm_drawn", found.cells[0].key)
+    victim.write_text(victim.read_text().replace('"error"', '"eror"'))
+    assert plan_sweep(found, store, "cpu", None).pending == 1
+
+
+def test_splits_are_cached_by_the_size_of_their_own_dataset(tiny, monkeypatch):
+    """A large dataset beside it does not make a small one slow."""
+    words = [word for word in tiny if not word.startswith("dataset=")]
+    words += ["dataset=[ringnorm_drawn,airline_like]", "dataset.airline_like.options.rows=420"]
+    found = prepare_sweep(compose(words))
+    sizes = {data.name: data.X.nbytes for _, data in found.datasets.values()}
+    monkeypatch.setattr(module, "CACHED_BYTES", sum(sizes.values()) / 2)
+    split = prepared_splits(found)
+    cells = {cell.dataset: cell for cell in found.cells}
+    assert {name: split(cell) is split(cell) for name, cell in cells.items()} == {
+        name: size < sum(sizes.values()) / 2 for name, size in sizes.items()
+    }
+    assert len(set(sizes.values())) == 2
+
+
+def _parts(*parts: list[str]) -> str:
+    return f"parts=[{','.join(str(part) for part in parts)}]"
+
+
+def test_parts_of_one_dataset_have_their_own_splits():
+    """Two limits of test rows, or two kinds of split, under one name: each cell gets the split of its key."""
+    drawn = ["dataset=ringnorm_drawn", "method=[elbo]", "seeds=[0]", "sizes=[20]", "M=5"]
+    own = [f"dataset.ringnorm_drawn.{word}" for word in ("test_cap=50", "test_cap=200", "split=regression")]
+    found = prepare_sweep(compose([_parts(*([*drawn, word] for word in own))]))
+    prepared = prepared_splits(found)
+    rows = {cell.split: len(prepared(cell).y_test) for cell in found.cells}
+    (data,) = found.loaded.values()
+    quarter = len(split(len(data.y), "regression", 0).test)
+    assert rows == {"counts-50-v1": 50, "counts-200-v1": 200, "regression-v1": quarter}
+
+
+def test_two_tables_under_one_name_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    own = []
+    for name in ("first", "second"):
+        np.savetxt(tmp_path / f"{name}.csv", rng.normal(size=(60, 3)), delimiter=",", header="a,b,y", comments="")
+        words = [
+            "dataset=csv",
+            f"csv.path={tmp_path / name}.csv",
+            "csv.target=y",
+            "csv.task=regression",
+            "csv.name=both",
+        ]
+        own.append([*words, "method=[elbo]", "seeds=[0]", "sizes=[20]", "M=5"])
+    with pytest.raises(UserError, match="'both'"):
+        prepare_sweep(compose([_parts(*own)]))
+    own[1][4] = "csv.name=other"
+    assert {cell.dataset for cell in prepare_sweep(compose([_parts(*own)])).cells} == {"both", "other"}
+
+
+@pytest.mark.parametrize("experiment", sorted(name for name, one in catalogue.experiments().items() if "parts" in one))
+def test_no_experiment_of_ours_has_two_contents_or_splits_under_one_name(experiment):
+    """So no published record was made with the split of another part."""
+    made = {}
+    for part in parts(compose([f"experiment={experiment}"])):
+        for dataset in part.dataset.values():
+            made.setdefault(dataset.name, set()).add(repr(replace(as_spec(dataset), M=None, sizes=())))
+    assert {name: len(several) for name, several in made.items()} == dict.fromkeys(made, 1)
