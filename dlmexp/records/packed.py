@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
+from dlmexp.reading.json_text import typed_json
 from dlmexp.records.files import write_atomically
 from dlmexp.records.manifest import Asked
 from dlmexp.records.provenance import portable_command
@@ -29,6 +30,7 @@ PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records
 ARRAY = "array_"  # how the names of columns of lists begin
 MAX_ROWS = 5_000_000
+MAX_ASKED = 1 << 28  # bytes of what was asked for
 MAX_BYTES = 8 << 30  # of a file's columns before compression
 KINDS = {"FloatType": pa.float64(), "IntType": pa.int64(), "BoolType": pa.bool_(), "DictType": pa.string()}
 
@@ -103,9 +105,9 @@ class Packed:
     def asked(self) -> list[Asked]:
         """What was asked for; a candidate without a row has '' for its key."""
         try:
-            text = zlib.decompress(base64.b64decode((self._file.metadata.metadata or {})[b"asked"]))
-            groups = msgspec.json.decode(text, type=list[Asked])
-        except (KeyError, ValueError, zlib.error, msgspec.DecodeError) as error:
+            packed = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
+            groups = typed_json(zlib.decompressobj().decompress(packed, MAX_ASKED), list[Asked])
+        except (KeyError, ValueError, zlib.error, Unreadable) as error:
             raise self._error(error) from None
         column = self._status["asked"].combine_chunks()
         index = column.flatten().to_numpy()

@@ -97,7 +97,7 @@ SCALARS = tuple(
     name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters")
 )
 PROVENANCE = Made.__struct_fields__
-RESERVED = frozenset((*FIELDS, *SCALARS, *PROVENANCE, "key", "status", "method", "role", "protocol", "changes"))
+RESERVED = frozenset((*FIELDS, "key", "status", "method", "role", "protocol", "changes"))  # no names of options
 
 
 def encoded(record: Record) -> bytes:

@@ -5,7 +5,6 @@ figures, claims, the report, closing tables and Python users read it and nothing
 the one with the lowest validation metric. No refit follows a selection. `select_setting` keeps rows of one setting.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from dlmexp.errors import UserError, nearest
 from dlmexp.plan.cell import FIRST_OPTIONS
+from dlmexp.reading.json_text import json_value
 from dlmexp.records.manifest import Asked
 
 SETTING = ["protocol", "changes", "evaluate", "data", "split"]  # rows that differ in one of them never meet
@@ -98,11 +98,14 @@ def _records(cells: pa.Table) -> pd.DataFrame:
     frame = cells.to_pandas()
     for name in (*COUNTS,):
         frame[name] = frame[name].astype("int64")
-    options = {text: json.loads(text) for text in frame["options"].unique()}
-    for name in dict.fromkeys([*FIRST_OPTIONS, *(name for some in options.values() for name in some)]):
+    options = {text: json_value(text.encode()) for text in frame["options"].unique()}
+    known = {*frame.columns} - {*FIRST_OPTIONS}
+    for name in dict.fromkeys(
+        [*FIRST_OPTIONS, *(name for some in options.values() for name in some if name not in known)]
+    ):
         frame[name] = frame["options"].map({text: some.get(name) for text, some in options.items()})
     frame["samples"] = pd.to_numeric(frame["samples"]).astype("float64")
-    initial = {text: _listed(json.loads(text)) for text in frame["initial"].unique()}
+    initial = {text: _listed(json_value(text.encode())) for text in frame["initial"].unique()}
     frame["initial"] = frame["initial"].map(initial)
     for name in TEST:
         if name not in frame:

@@ -61,7 +61,7 @@ def removal(root: Path, experiment: str) -> Removal:
     return Removal(
         keys,
         len(own) - len(keys),
-        len(keys & store.packed),
+        len(keys & {key for pack in store.packs for some in pack.keys for key in some}),
         tuple(within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *asked)),
         tuple(folders),
     )

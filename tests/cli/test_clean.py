@@ -7,20 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.cli import asking, main
-from dlmexp.records.collect import collect_pack
-from dlmexp.records.manifest import Manifest, check_same_data, write_manifest
+from dlmexp.records.collect import collect_packed
+from dlmexp.records.manifest import check_same_data
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import removal
 from dlmexp.running.leases import Leases
 from tests.support import made_up
+from tests.support.cells import ask
 
 BANANA = [made_up.cell("banana", seed=seed) for seed in range(4)]
 THYROID = [made_up.cell("thyroid", seed=seed) for seed in range(2)]
 
 
 def _ask(root, name, cells):
-    write_manifest(root, Manifest(name, {cell.key: cell.describe() for cell in cells}, []))
+    ask(root, name, cells)
 
 
 @pytest.fixture
@@ -82,11 +83,11 @@ def test_exactly_the_cells_of_no_other_experiment_go(tmp_path_factory, first, se
 
 
 def test_records_in_packs_stay(root, capsys):
-    collect_pack(str(root), str(root / "records.tar.xz"), light=True)
-    pack = (root / "records.tar.xz").read_bytes()
+    collect_packed(str(root), str(root / "records.parquet"))
+    pack = (root / "records.parquet").read_bytes()
     assert main(["clean", "one", "--results", str(root), "--yes"]) == 0
     assert "4 records in packs: they stay" in capsys.readouterr().out
-    assert (root / "records.tar.xz").read_bytes() == pack
+    assert (root / "records.parquet").read_bytes() == pack
 
 
 def test_an_experiment_in_training_is_refused(root, capsys):

@@ -4,9 +4,9 @@ import pytest
 
 from dlmexp.cli import main
 from dlmexp.cluster.jobs import write_submission
-from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
 from tests.support import made_up
+from tests.support.cells import ask
 
 CELLS = [made_up.cell("banana", seed=seed) for seed in range(4)]
 
@@ -16,7 +16,7 @@ def here(tmp_path, monkeypatch):
     """Tasks 12_0 and 12_1 with a log each, 13 that has not started; the last cell was trained without a job."""
     monkeypatch.chdir(tmp_path)
     store = Store("results")
-    write_manifest(store.root, Manifest("mine", {cell.key: cell.describe() for cell in CELLS}, []))
+    ask(store.root, "mine", CELLS)
     for job, cell in zip(("12_0", "12_1", "13"), CELLS, strict=False):
         folder = store.root / "multirun" / "now" / "jobs" / job
         write_submission(folder, job, "here", [f"seeds=[{cell.seed}]"], [cell.key])

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from dlmexp.cli import main
-from dlmexp.records.manifest import Manifest, write_manifest
 from dlmexp.records.store import Store
+from tests.support.cells import ask
 from tests.support.made_up import cell, failed, fit
 
 CELLS = [cell("banana", seed=seed) for seed in range(4)]
@@ -19,7 +19,7 @@ def here(tmp_path, monkeypatch):
     """Two done, one failed, one missing."""
     monkeypatch.chdir(tmp_path)
     store = Store("results")
-    write_manifest(store.root, Manifest("mine", {each.key: each.describe() for each in CELLS}, []))
+    ask(store.root, "mine", CELLS)
     for each in CELLS[:2]:
         store.write(fit(each, nll=0.5, error=0.1))
     store.write(failed(CELLS[2], "the objective is [red]NaN[/red]"))
@@ -40,7 +40,7 @@ def test_table(here, capsys):
 def test_lists(here, capsys):
     assert main(["status", "--failed", "--missing"]) == 0
     output = capsys.readouterr().out
-    assert "mine: banana n=100 seed=2 joint elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in output
+    assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in output
     assert "mine: missing banana n=100 seed=3 joint elbo exact beta=1" in output
 
 
@@ -65,9 +65,9 @@ def test_loads_neither_torch_nor_pandas(here):
 
 
 def test_records_in_packs(here, capsys):
-    main(["collect", "--pack", "other/records.tar.xz"])
+    main(["collect", "--pack", "other/records.parquet"])
     assert main(["status", "--results", "other"]) == 0
-    assert "packed in other/records*.tar.xz: 3 records" in capsys.readouterr().out
+    assert "3 records" in capsys.readouterr().out
 
 
 def test_a_foreign_file_among_the_manifests_is_ignored(here, capsys):

@@ -1,12 +1,14 @@
 """One cell with nothing special about it, and records with the scores that a test wants."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from msgspec.structs import replace
 
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.setting import Candidates, Setting
-from dlmexp.records.manifest import Asked, manifest
+from dlmexp.records.manifest import Asked, manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
 
 PLAIN = Cell(
@@ -39,3 +41,8 @@ def candidates(
 
 def asked(*several: Candidates) -> list[Asked]:
     return manifest("test", several).candidates
+
+
+def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:
+    """Write what a run of ELBO fits would have asked for."""
+    write_manifest(root, manifest(name, [candidates("elbo", [cell], experiment=name) for cell in cells]))
