@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dlmexp.figures.declared import anatomy, binary_vs_n, histogram, nll_vs_beta
 from matplotlib.testing.compare import compare_images
 from matplotlib.text import Text
 
 from dlmexp.errors import UserError
 from dlmexp.figures import style
+from dlmexp.figures.declared import anatomy, binary_vs_n, histogram, nll_vs_beta
 from dlmexp.figures.panels import Figure, Panel, at_betas, estimators, methods
 from dlmexp.figures.plot import Drawn, Request, draw, drawings, encode, save
 from dlmexp.figures.registry import FIGURES

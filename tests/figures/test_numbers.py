@@ -160,7 +160,7 @@ OTHER = {
 FIGURE_IDS = ("class-log", "class-err", "calibration-class")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(OTHER)),
     st.sets(st.sampled_from(METHODS), min_size=1),
