@@ -89,7 +89,7 @@ DECODERS = {
     "bz2": set(), "gzip": set(), "lzma": set(), "zlib": set(), "zipfile": set(), "urllib": set(), "http": set(),
     "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": {"records.pack"}, "scipy.io": set(),
     "socket": {"records.owner", "records.provenance",
-    "running.presence", "cluster.node"}, "ssl": set(),
+    "running.leases", "cluster.submission"}, "ssl": set(),
 }  # fmt: skip
 # Functions of the same kind. What our own processes print to one another is not from outside.
 CALLS = {"loads": set(), "load": {"catalogue", "plan.compose"}, "loadtxt": set(), "read_csv": set(),

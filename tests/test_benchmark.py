@@ -76,7 +76,7 @@ def test_agreement_counts_differences_of_the_same_cells():
         "objective": "elbo", "variant": "joint", "beta": [1.0, 0.3, 2.0], "converged": [True, True, None],
         "test_nll": [0.5, 0.4, None], "test_mse": None,
     })  # fmt: skip
-    other = one.assign(test_nll=[0.5, 0.45, None], key=["d", "e", "f"])
+    other = one.assign(test_nll=[0.5, 0.45, float("nan")], key=["d", "e", "f"])
     found = {line.name: line for line in agreement(one, other, one[:2], other.assign(beta=[1.0, 5.0, 2.0])[:2])}
     assert found["cells in both"].value == 2
     assert found["test NLL identical in every bit"].value == 50

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -91,13 +92,16 @@ def run(
     with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
         cfg = compose(words)
         check_table_is_used(words, [cfg])
-        before, os.environ[COMMAND] = os.environ.get(COMMAND), portable(["dlmexp", "run", *words])
+        before, interrupted = os.environ.get(COMMAND), signal.getsignal(signal.SIGINT)
+        os.environ[COMMAND] = portable(["dlmexp", "run", *words])
         try:
             code = execute(cfg, words)
         finally:
             os.environ.pop(COMMAND)
             if before is not None:
                 os.environ[COMMAND] = before
+            if signal.getsignal(signal.SIGINT) is not interrupted:  # a run that leaves is not interrupted again
+                signal.signal(signal.SIGINT, interrupted)
     if code >= STOPPED:
         raise KeyboardInterrupt
     if code == BUDGET_SPENT:

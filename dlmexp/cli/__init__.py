@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -96,6 +97,7 @@ def _main(argv: list[str]) -> int:
         print("dlmexp: there is not enough memory left for this command", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         print("dlmexp: interrupted", file=sys.stderr)
         return 130
 

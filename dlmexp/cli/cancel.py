@@ -21,20 +21,24 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli.asking import confirmed
-    from dlmexp.cluster.cancelling import cancellable
-    from dlmexp.cluster.scheduler import SchedulerUnavailable
+    from dlmexp.cluster.jobs import cancellable
+    from dlmexp.cluster.slurm import SchedulerUnavailable
+    from dlmexp.console import counted
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
 
     found = cancellable(results_folder(args), args.names)
-    for line in found.others:
-        print(f"not from here: {line}")
-    lines = found.describe()
-    if not lines:
+    for one in found.other_jobs:
+        print(f"not from here: job {one.job.id} of {one.job.user}: {one.description}")
+    for process in found.other_processes:
+        print(f"not from here: {process.description}: stop it on its own machine")
+    if not found.jobs and not found.processes:
         print(f"nothing to cancel in {args.results}")
         return 0
-    for line in lines:
-        print(line)
+    for one in found.jobs:
+        print(f"job {one.job.id}: {one.description}; {counted(len(one.unrecorded), 'cell')} to do")
+    for process in found.processes:
+        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
     if not confirmed("cancel them?", args.yes):
         print("nothing was cancelled")
         return 0

@@ -12,7 +12,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="remove an experiment, or what killed processes left behind",
         description="With the name of an experiment: removes what only that experiment asked for (records, models, "
         "checkpoints), after asking. Cells that another experiment of the folder asked for too stay, and so do packs "
-        "and figures. With --leftovers: removes the unfinished files and the presence files of processes that were "
+        "and figures. With --leftovers: removes the unfinished files and the leases of processes that were "
         "killed or whose host is gone, and arrays that no record belongs to; records and checkpoints stay. A run "
         "removes by itself what dead processes of its own machine left.",
     )
@@ -26,7 +26,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.console import counted
     from dlmexp.errors import UserError
-    from dlmexp.running.leftovers import remove_leftovers
+    from dlmexp.running.cleaning import remove_leftovers
 
     root = results_folder(args)
     if (args.experiment is None) == (not args.leftovers):
@@ -62,16 +62,16 @@ def _remove_experiment(root: Path, experiment: str, yes: bool) -> int:
 
 def _check_unused(root: Path, keys: frozenset[str]) -> None:
     """UserError if a process trains some of the cells, or a job in the queue will."""
-    from dlmexp.cluster.queue import unfinished_jobs
+    from dlmexp.cluster.jobs import unfinished_jobs
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
     from dlmexp.records.store import Store
-    from dlmexp.running.presence import active_processes
+    from dlmexp.running.leases import active_processes
 
     processes = active_processes(root)
     done, failed = Store(root, read_only=True).keys()
     jobs = [one for one in unfinished_jobs(root, done | failed, processes) if one.active and one.job.keys & keys]
-    users = [process.description for process in processes if process.keys.keys() & keys]
+    users = [process.description for process in processes if process.keys & keys]
     users += [f"job {one.job.id}" for one in jobs]
     if users:
         stop = in_folder("dlmexp cancel", root)

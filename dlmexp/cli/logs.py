@@ -22,8 +22,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cluster.jobs import SubmittedJob, read_submissions
-    from dlmexp.cluster.logs import find_logs
+    from dlmexp.cluster.jobs import SubmittedJob, find_logs, read_submissions
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
 
@@ -37,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         if not jobs:
             print(f"no job was submitted for {root}; runs on this machine print to the terminal, and keep no log")
         return 0
-    found = find_logs(root, args.words)
+    jobs, records = find_logs(root, args.words)
 
     def show(job: SubmittedJob) -> None:
         print(f"== job {job.id}: {job.overrides} ({job.log})")
@@ -47,16 +46,16 @@ def run(args: argparse.Namespace) -> int:
             lines = ["(no log: the job has not started, or never did)"]
         print("\n".join(lines[-args.lines :] if args.lines else lines))
 
-    for job in found.jobs:
+    for job in jobs:
         show(job)
-    for record in found.records:
+    for record in records:
         made, result = record.made, record.result
         how = "" if record.done else f": {result.reason} (iteration {result.iterations})"
         print(
             f"{record.cell.describe()}: {record.status} on {made.host} at {made.time}, by no job, so without a log{how}"
         )
         print(f"  {in_folder(made.command or '', root)}")
-    if not found.jobs and not found.records:
+    if not jobs and not records:
         status = in_folder("dlmexp status", root)
         print(f"these cells have neither a job nor a record yet; `{status}` shows what runs")
     return 0

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from dlmexp.errors import UserError
 
@@ -83,7 +83,6 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
     from dlmexp.plan.compose import (
         check_table_is_used,
         compose,
-        compose_under,
         expand,
         launcher,
         with_default,
@@ -106,12 +105,12 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
         expanded = expand(overrides)
         jobs = [compose(job) for job in expanded]
         check_table_is_used(args.overrides, jobs)
-        return multirun(jobs, launcher(expanded[0]), lambda task: _through_hydra(flags, overrides, task))
+        return multirun(jobs, expanded, launcher(expanded[0]))
     from dlmexp.running.run import execute
 
     cfg = compose(overrides)
     check_table_is_used(args.overrides, [cfg])
-    return execute(cfg, arguments, choose_workers=True, under=lambda name: compose_under(name, overrides))
+    return execute(cfg, arguments, choose_workers=True)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -144,7 +143,7 @@ def _no_task(cfg: object) -> None:
     """For flags of Hydra that only print something."""
 
 
-def _through_hydra(flags: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
+def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
     """Calls Hydra with its own flags and with overrides, in the order that it expects. A failure of one that only
     prints something is a UserError."""
     import hydra
@@ -159,10 +158,10 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str], task: Callabl
     before, sys.argv = sys.argv, ["dlmexp", *overrides, *flags]
     stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(stderr) if task is _no_task else contextlib.nullcontext():
-            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
+        with contextlib.redirect_stderr(stderr):
+            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(_no_task)()
     except SystemExit as stop:
-        if task is _no_task and stop.code:
+        if stop.code:
             raise _unread([*flags, *overrides], stderr.getvalue()) from None
         return stop.code if isinstance(stop.code, int) else 1
     finally:

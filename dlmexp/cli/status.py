@@ -30,8 +30,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cluster.status import print_json, read_status
-    from dlmexp.cluster.status_tables import print_tables, watch
+    from dlmexp.cli.status_tables import print_tables, watch
+    from dlmexp.cluster.status import read_status
     from dlmexp.errors import UserError
 
     folder = results_folder(args)
@@ -42,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     status = read_status(folder, failure_reasons=args.failed)
     if args.json:
-        print_json(status)
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(status), indent=1).decode())
     else:
         print_tables(status, args.failed, args.missing)
     return 0

@@ -1,161 +1,161 @@
-"""`dlmexp run -m`: several jobs, launched by Hydra on this machine or on a cluster."""
+"""`dlmexp run -m`: jobs on this machine, one after another or at once, or on a cluster. Hydra composes, we launch."""
 
-import multiprocessing
 import os
-import signal
+import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from shutil import which
+from typing import Any
 
-from dlmexp.cluster import scheduler
-from dlmexp.cluster.submission import Block, Submission, lost_cells, wait
-from dlmexp.cluster.task import LocalTask, SlurmTask, Task
+from dlmexp.cluster.slurm import SchedulerUnavailable
+from dlmexp.cluster.submission import Block, lost_cells, run_block, submit, wait
 from dlmexp.config import RunConfig
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.plan.setting import Candidates
 from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.provenance import COMMAND, portable
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
-from dlmexp.running.keeping import to_refit
 from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import show_plan
-from dlmexp.running.run import prepare_results_folder
-from dlmexp.running.signals import STOP_SIGNALS, STOPPED, StopRequest
+from dlmexp.running.processes import cores_each, run_command
+from dlmexp.running.run import results_folder, to_refit
+from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.summary import summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 
-SLURM_LAUNCHER = ".SlurmBlocks"  # how the class of our launcher ends
-PARALLEL = "DLMEXP_PARALLEL"  # how many jobs at once, for conf/hydra/launcher/local_parallel.yaml
+BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
+Jobs = Sequence[Sequence[str]]  # the overrides of each job
 
 
-def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task], int]) -> int:
-    """Run jobs through Hydra. All of them are checked, with their data, before the first one starts.
+def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
+    """Run jobs, of which all are checked, with their data, before the first one starts.
 
-    `configs` are those of the jobs in Hydra's order, `launcher` is the class that will launch them; `launch` passes a
-    task function to Hydra and returns the exit code. Ours depends on the records at the end, not on what Hydra reports.
+    `configs` and `jobs` are the configs of the jobs and their overrides, `launcher` the settings of `hydra.launcher`.
+    The exit code depends on the records at the end.
     """
-    on_cluster = launcher.endswith(SLURM_LAUNCHER)
-    if not configs[0].wait and not on_cluster:
+    kind = launcher["_target_"].rpartition(".")[2]
+    if kind not in (BASIC, PARALLEL, SLURM):
+        raise UserError(f"hydra/launcher={kind} can't be used here: choose local_parallel, slurm or slurm_gpu")
+    if not configs[0].wait and kind != SLURM:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
-    checked, checksums, said = [], set(), dict[str, None]()
+    if len({cfg.results for cfg in configs}) > 1:
+        raise UserError("results= is one folder for all jobs of a multirun")
+    jobs = [[one for one in job if not one.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
+    checked, data, said = [], dict[str, tuple[str, bool]](), dict[str, None]()
     for cfg in configs:
         found = prepare_sweep(cfg)
         said |= dict.fromkeys([*what_was_read(found), *found.notes])
+        data |= {one.name: (one.checksum, spec.loader == "table") for spec, one in found.datasets.values()}
         checked.append(replace(found, datasets={}, loaded={}))  # the jobs load the data themselves
-        for spec, data in found.datasets.values():
-            checksums.add((cfg.results, data.name, data.checksum, spec.loader == "table"))
     for line in said:
         print(line, flush=True)
+    root = Path(configs[0].results)
     if configs[0].plan:
         for found in checked:
-            store = Store(found.cfg.results, read_only=True)
+            store = Store(root, read_only=True)
             again = to_refit(found, store)
             show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg), again), found)
         return 0
-    if on_cluster and not scheduler.can_submit():
+    if kind == SLURM and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
     for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
         print(f"left out: {sentence}", flush=True)
-    for root in {cfg.results for cfg in configs}:
-        prepare_results_folder(Path(root))
-    for root, name, checksum, own in sorted(checksums):
-        check_same_data(Path(root), name, checksum, own)
-    for found in checked:
-        write_manifest(Path(found.cfg.results), manifest(found.cfg.name, found.candidates, found.cfg.keep))
-    with _environment(_variables_for_jobs(len(configs))):
-        return _launch_on_cluster(checked, launch) if on_cluster else _launch_here(checked, launch)
+    with results_folder(root), _environment():
+        for name, (checksum, own) in sorted(data.items()):
+            check_same_data(root, name, checksum, own)
+        for found in checked:
+            write_manifest(root, manifest(found.cfg.name, found.candidates, found.cfg.keep))
+        if kind == SLURM:
+            return _run_on_cluster(root, checked, jobs, launcher)
+        at_once = launcher["n_jobs"] if kind == PARALLEL else 1
+        return _run_here(root, checked, jobs, min(len(jobs), cores() if at_once < 1 else at_once))
 
 
-def _launch_here(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int:
-    """The launcher runs the jobs on this machine, and returns when they have ended."""
-    with tempfile.TemporaryDirectory(prefix="dlmexp-") as folder:
-        stop_file = Path(folder) / "stop"
-        with _stop_requests(stop_file) as stop:
-            code = launch(LocalTask(stop_file))
-    if stop.received is not None:
-        print("\nstopped: everything is saved; the same command goes on from here")
-        return STOPPED + stop.received
-    return code if code >= STOPPED else max(code, _summaries(checked))
-
-
-def _launch_on_cluster(checked: Sequence[Sweep], launch: Callable[[Task], int]) -> int:
-    """The launcher submits jobs, which do not depend on this process."""
-    blocks = []
-    for found in checked:
-        root, again = Path(found.cfg.results), to_refit(found, Store(found.cfg.results))
-        blocks.append(Block(root, found.cfg.name, tuple(found.cells), found.cfg.retry_failed, frozenset(again)))
-    submission = Submission(blocks)
+def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs, at_once: int) -> int:
+    """Run the jobs on this machine, so many at once, each with its share of the cores."""
     with StopRequest() as stop:
-        code = launch(SlurmTask(submission))
-        if submission.error:
-            raise UserError(submission.error)
+        code = _one_by_one(jobs, stop) if at_once == 1 else _side_by_side(jobs, at_once, stop)
+    if stop.received is not None or code >= STOPPED:
+        print("\nstopped: everything is saved; the same command goes on from here")
+        return STOPPED + stop.received if stop.received is not None else code
+    return max(code, _summary(root, checked))
+
+
+def _one_by_one(jobs: Jobs, stop: StopRequest) -> int:
+    """The largest exit code; a job that is stopped is the last one."""
+    code = 0
+    for overrides in jobs:
+        code = max(code, run_block(overrides)[0])
+        if stop.received is not None or code >= STOPPED:
+            break
+    return code
+
+
+def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
+    """The same with a process for each job. A request to stop is passed on: they save their state and leave."""
+    waiting, running, code = list(jobs), list[subprocess.Popen[bytes]](), 0
+    environment = {"OMP_NUM_THREADS": str(cores_each(at_once)), **os.environ, "TERM": "dumb"}  # they share a terminal
+    try:
+        while (waiting or running) and stop.received is None and code < STOPPED:
+            while waiting and len(running) < at_once:
+                running.append(subprocess.Popen(run_command(waiting.pop(0)), env=environment))
+            time.sleep(0.1)
+            code = max([code, *(one.returncode for one in running if one.poll())], key=abs)
+            running = [one for one in running if one.returncode is None]
+    finally:
+        for process in running:
+            process.terminate()
+        codes = [process.wait() for process in running]
+    return 1 if min([code, *codes]) < 0 else max([code, *codes])  # a process that was killed has a negative code
+
+
+def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
+    """Submit the jobs, which do not depend on this process, and wait for them."""
+    blocks, (done, failed) = [], Store(root).keys()
+    for found, overrides in zip(checked, jobs, strict=True):
+        keys = frozenset(cell.key for cell in found.cells)
+        skipped = done - to_refit(found, Store(root)) | (frozenset() if found.cfg.retry_failed else failed)
+        blocks.append(Block(overrides, found.cfg.name, keys, keys - skipped))
+    with StopRequest() as stop:
+        try:
+            submit(root, blocks, launcher)
+        except SchedulerUnavailable as error:
+            raise UserError(f"SLURM takes no job: {error}") from None
         if not checked[0].cfg.wait:
-            if not code:
-                status = in_folder("dlmexp status", checked[0].cfg.results)
-                print(f"`{status}` shows their progress; the same command without wait=false waits for them")
-            return code
-        wait(submission, stop)
+            status = in_folder("dlmexp status", root)
+            print(f"`{status}` shows their progress; the same command without wait=false waits for them")
+            return 0
+        wait(root, frozenset[str]().union(*(block.keys for block in blocks)), stop)
     if stop.received is not None:
         print("\nstopped: its jobs stay in the queue; the same command goes on from here")
         return STOPPED + stop.received
-    messages = lost_cells(blocks)
+    messages = lost_cells(root, {cell.key: cell.describe() for found in checked for cell in found.cells})
     for message in messages:
         print(message)
-    return max(code, _summaries(checked), 1 if messages else 0)
+    return max(_summary(root, checked), 1 if messages else 0)
 
 
-def _summaries(checked: Sequence[Sweep]) -> int:
-    """Print the summary of each results folder; 0 if all cells have a record of success."""
-    candidates: dict[str, list[Candidates]] = {}
-    for found in checked:
-        candidates.setdefault(found.cfg.results, []).extend(found.candidates)
-    for root in candidates:
-        drop_unselected(Store(root))
-    return max(summary(some, Store(root)) for root, some in candidates.items())
-
-
-def _variables_for_jobs(jobs: int) -> dict[str, str]:
-    return {
-        COMMAND: portable(["dlmexp", *sys.argv[1:]]),
-        PARALLEL: os.environ.get(PARALLEL, str(min(jobs, cores()))),
-    }
+def _summary(root: Path, checked: Sequence[Sweep]) -> int:
+    """Print the summary of all jobs; 0 if all cells have a record of success."""
+    drop_unselected(Store(root))
+    return summary([some for found in checked for some in found.candidates], Store(root))
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Environment variables for the processes of jobs; restored on exit."""
+def _environment() -> Iterator[None]:
+    """Environment variables for the processes of jobs; restored on exit. They know what was typed, and import nothing
+    from the current folder that was not asked for."""
     before = dict(os.environ)
-    os.environ.update(values)
+    os.environ |= {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
     try:
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def _stop_requests(stop_file: Path) -> Iterator[StopRequest]:
-    """A `StopRequest` that also creates the stop file and asks the child processes to save their work and exit."""
-    with StopRequest() as stop:
-        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-
-        def forward(number: int, frame: FrameType | None) -> None:
-            handler = handlers[number]
-            if callable(handler):
-                handler(number, frame)
-            stop_file.touch()
-            for child in multiprocessing.active_children():
-                if child.pid is not None:
-                    os.kill(child.pid, signal.SIGTERM)  # after a second SIGINT they would not save their work
-
-        for number in STOP_SIGNALS:
-            signal.signal(number, forward)
-        yield stop  # which restores the handlers of before

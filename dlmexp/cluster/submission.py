@@ -1,23 +1,33 @@
-"""Submitting the blocks of a multirun to SLURM, waiting for the jobs, and reporting cells without a record."""
+"""Blocks of a multirun as SLURM jobs: submitted by submitit, run on a node, and waited for."""
 
+import contextlib
 import os
 import re
+import signal
+import socket
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlmexp.cluster import scheduler
-from dlmexp.cluster.jobs import write_submission
-from dlmexp.cluster.queue import unfinished_jobs
+import msgspec
+
+from dlmexp.cluster import slurm
+from dlmexp.cluster.jobs import OUTCOME, JobStatus, Outcome, unfinished_jobs, write_submission
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.compose import compose
+from dlmexp.records.files import write_atomically
+from dlmexp.records.provenance import own_job
 from dlmexp.records.store import Store
-from dlmexp.running.presence import active_processes
-from dlmexp.running.signals import StopRequest
+from dlmexp.running.leases import active_processes
+from dlmexp.running.run import execute
+from dlmexp.running.signals import BUDGET_SPENT, STOPPED, StopRequest
 
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
@@ -31,108 +41,129 @@ PATIENCE = 3  # queries in a row in which no job is left that can start, until n
 
 @dataclass(frozen=True)
 class Block:
-    """The cells of one job of a multirun, and the results folder for their records."""
+    """A job of a multirun: its overrides, its experiment, and the keys of its cells."""
 
-    root: Path
+    overrides: Sequence[str]
     experiment: str
-    cells: tuple[Cell, ...]
-    retry_failed: bool
-    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
-
-    def cells_to_run(self) -> set[str]:
-        """Keys of the cells that still have to be trained."""
-        done, failed = Store(self.root).keys()
-        return {cell.key for cell in self.cells} - (done - self.again) - (set() if self.retry_failed else failed)
+    keys: frozenset[str]
+    to_run: frozenset[str]  # those of `keys` that still have to be trained
 
 
-@dataclass
-class Submission:
-    """The blocks of a multirun in the order of Hydra's jobs, and what the launcher did with them."""
+@dataclass(frozen=True)
+class BlockOnNode:
+    """What a job calls on its node. It gives its process what the submitting one had: our environment variables, the
+    current folder, and where modules are imported from. A site can configure that SLURM does not pass these on."""
 
-    blocks: list[Block]
-    job_ids: list[str] = field(default_factory=list)  # submitted now, or found in the queue
-    error: str | None = None
+    overrides: list[str]
+    variables: dict[str, str]
+    folder: str
+    search_path: list[str]
 
-    @property
-    def experiment(self) -> str:
-        """The name of the experiment, or of several with + between them."""
-        return "+".join(dict.fromkeys(block.experiment for block in self.blocks))
+    @classmethod
+    def of(cls, overrides: Sequence[str]) -> "BlockOnNode":
+        """A block, with the context of this process."""
+        variables = {name: value for name, value in os.environ.items() if name.startswith("DLMEXP_")}
+        return cls(list(overrides), variables, os.getcwd(), [os.path.abspath(entry) for entry in sys.path])
+
+    def __call__(self) -> int:
+        """Train the block, and write how that ended for `status`."""
+        os.environ.update(self.variables)
+        os.chdir(self.folder)
+        sys.path[:] = [*self.search_path, *(entry for entry in sys.path if entry not in self.search_path)]
+        job_id = own_job() or ""
+        path = Path(os.environ["SUBMITIT_FOLDER"].replace("%j", job_id)) / OUTCOME
+        path.unlink(missing_ok=True)  # that of its process before a requeue
+        code, reason = run_block(self.overrides)
+        if code >= STOPPED and returns_to_queue(job_id, code - STOPPED):
+            signal.raise_signal(signal.SIGUSR2)  # submitit's handler counts time-outs, requeues, and exits
+        with contextlib.suppress(OSError):  # that the disk is full must not be an error of its own here
+            write_atomically(path, msgspec.json.encode(Outcome(socket.gethostname(), code, reason)))
+        return code
+
+    def checkpoint(self) -> Any:
+        """What submitit puts into the queue again: the same block."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
 
 
-def submit(submission: Submission, launcher: Any, job_overrides: Sequence[Sequence[str]], first: int) -> None:
-    """Submit those of Hydra's jobs whose cells are neither recorded nor in the queue.
-
-    `launcher` is pickled and called on the node; `first` is the index of the first of these jobs in the multirun.
-    Errors are kept in the submission, since Hydra would print them with a stack trace.
-    """
-    blocks = submission.blocks[first : first + len(job_overrides)]
+def run_block(overrides: Sequence[str]) -> tuple[int, str]:
+    """Train a block in this process: the exit code, and the reason of one that is not 0 or 1."""
     try:
-        if len(blocks) != len(job_overrides):
-            raise UserError("a setting is swept over twice: name each key once")
-        _submit(submission, blocks, launcher, job_overrides, first)
-    except (UserError, scheduler.SchedulerUnavailable) as error:
-        submission.error = str(error)
+        code = execute(compose(overrides), overrides)
+        if code >= STOPPED:
+            return code, "stopped by a signal"
+        return code, "its budget is spent" if code == BUDGET_SPENT else ""
+    except UserError as error:
+        print(f"dlmexp: {error}", file=sys.stderr, flush=True)
+        return 2, str(error)
+    except Exception as error:  # the other blocks go on
+        traceback.print_exc()
+        return 1, f"{type(error).__name__}: {error}"
 
 
-def _submit(
-    submission: Submission, blocks: list[Block], launcher: Any, job_overrides: Sequence[Sequence[str]], first: int
-) -> None:
-    import submitit
-    from hydra.core.singleton import Singleton
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
+def returns_to_queue(job_id: str, received: int) -> bool:
+    """Whether a job is to be requeued after a signal. SIGUSR2 announces the time limit (or a preemption). SIGTERM is
+    ambiguous: a job that was cancelled or requeued is not RUNNING any more, while one in the grace time before its
+    preemption is, and is not requeued if it exits."""
+    if received != signal.SIGTERM:
+        return received == signal.SIGUSR2
+    try:
+        return slurm.job_states([job_id])[job_id].name == "RUNNING"
+    except slurm.SchedulerUnavailable:
+        return False
 
-    selected, queued = _blocks_to_submit(blocks)
-    submission.job_ids += queued
-    if queued:
+
+def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> None:
+    """Submit the blocks with cells that are neither recorded nor in the queue, with the settings of the launcher.
+    `UserError` if SLURM refuses."""
+    active = [status for status in _statuses(root) if status.active]
+    in_queue = frozenset[str]().union(*(status.job.keys for status in active))
+    if queued := [one.job.id for one in active if any(one.job.keys & block.to_run for block in blocks)]:
         print(f"already in the queue: job {', '.join(queued)}")
+    selected = [i for i, block in enumerate(blocks) if block.to_run - in_queue]
     if others := len(blocks) - len(selected):
         print(f"no new job for {others} of {counted(len(blocks), 'block')}")
-    cluster = scheduler.cluster_info()
-    params = settings(launcher.params, submission.experiment)
-    executor, names = _executor(submitit, params), job_names(launcher.params["name"], blocks, job_overrides)
-    for start in range(0, len(selected), cluster.max_array_size):
-        array = selected[start : start + cluster.max_array_size]
-        arguments = [
-            (list(job_overrides[i]), "hydra.sweep.dir", first + i, f"job_id_for_{first + i}", Singleton.get_state())
-            for i in array
-        ]
-        try:
-            jobs = executor.map_array(launcher, *zip(*arguments, strict=True))
-        except (FailedJobError, FailedSubmissionError) as error:
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            rest = "; what is in the queue stays there, the same command submits the rest" if submission.job_ids else ""
-            raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}{rest}") from None
+    cluster, most = slurm.cluster_info()
+    executor = _executor(settings(params, "+".join(dict.fromkeys(block.experiment for block in blocks))))
+    names = job_names(params["name"], blocks)
+    for array in (selected[start : start + most] for start in range(0, len(selected), most)):
+        jobs = _submit_array(executor, [blocks[i].overrides for i in array], queued or array[0] != selected[0])
         for i, job in zip(array, jobs, strict=True):
-            keys = (cell.key for cell in blocks[i].cells)
-            write_submission(job.paths.folder, job.job_id, cluster.name, job_overrides[i], keys)
-            submission.job_ids.append(job.job_id)
-        scheduler.rename_jobs({job.job_id: names[i] for i, job in zip(array, jobs, strict=True)})
-        number = jobs[0].job_id.partition("_")[0]
-        folder = jobs[0].paths.folder.parent
+            write_submission(job.paths.folder, job.job_id, cluster, blocks[i].overrides, blocks[i].keys)
+        # The tasks of an array have a name in common, and keep it where SLURM does not allow another.
+        renamed = [f"update JobId={job.job_id} JobName={names[i]}\n" for i, job in zip(array, jobs, strict=True)]
+        with contextlib.suppress(slurm.SchedulerUnavailable):
+            slurm.ask("scontrol", lines="".join(renamed))
+        number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
 
 
-def _blocks_to_submit(blocks: Sequence[Block]) -> tuple[list[int], list[str]]:
-    """Indices of the blocks that need a job; and ids of jobs in the queue that run some of the cells."""
-    active: dict[str, frozenset[str]] = {}
-    for root in {block.root for block in blocks}:
-        done, _ = Store(root).keys()
-        active |= {s.job.id: s.job.keys for s in unfinished_jobs(root, done, active_processes(root)) if s.active}
-    in_queue = frozenset[str]().union(*active.values())
-    to_run = [block.cells_to_run() for block in blocks]
-    selected = [i for i, keys in enumerate(to_run) if keys - in_queue]
-    return selected, [job_id for job_id, keys in active.items() if any(keys & some for some in to_run)]
+def _submit_array(executor: Any, blocks: Sequence[Sequence[str]], some_queued: object) -> list[Any]:
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    try:
+        with executor.batch():
+            return [executor.submit(BlockOnNode.of(overrides)) for overrides in blocks]
+    except (FailedJobError, FailedSubmissionError) as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        rest = "; what is in the queue stays there, the same command submits the rest" if some_queued else ""
+        raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}{rest}") from None
 
 
-def job_names(prefix: str, blocks: Sequence[Block], job_overrides: Sequence[Sequence[str]]) -> list[str]:
+def _statuses(root: Path) -> list[JobStatus]:
+    done, failed = Store(root).keys()
+    return unfinished_jobs(root, done | failed, active_processes(root))
+
+
+def job_names(prefix: str, blocks: Sequence[Block]) -> list[str]:
     """`PREFIX-EXPERIMENT-BLOCK` for each block, named after the values in which it differs from the others."""
-    shared = set(job_overrides[0]).intersection(*job_overrides)
+    shared = set(blocks[0].overrides).intersection(*(block.overrides for block in blocks))
     names = []
-    for block, overrides in zip(blocks, job_overrides, strict=True):
-        differing = [one.partition("=") for one in overrides if one not in shared]
+    for block in blocks:
+        differing = [one.partition("=") for one in block.overrides if one not in shared]
         words = [re.sub(r"[^\w.+-]+", "+", value, flags=re.ASCII) for key, _, value in differing if key != "experiment"]
-        words = [word.strip("+") for word in words]
-        names.append("-".join([prefix, block.experiment, *filter(None, words)])[:MOST_LETTERS])
+        names.append("-".join([prefix, block.experiment, *filter(None, (w.strip("+") for w in words))])[:MOST_LETTERS])
     return names
 
 
@@ -144,83 +175,54 @@ def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     return {**params, "setup": lines, "name": f"{params['name']}-{experiment}", "signal_delay_s": delay}
 
 
-def _executor(submitit: Any, params: dict[str, Any]) -> Any:
+def _executor(params: dict[str, Any]) -> Any:
     """submitit's executor with the launcher's settings, passed on in the way of Hydra's own launcher."""
+    import submitit
     from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
-    params = dict(params)
-    folder, timeouts = params.pop("submitit_folder"), params.pop("max_num_timeout")
+    folder, timeouts, _ = (params.pop(name) for name in ("submitit_folder", "max_num_timeout", "_target_"))
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
     general = BaseQueueConf.__dataclass_fields__
     executor.update_parameters(**{k if k in general else f"slurm_{k}": v for k, v in params.items()})
     return executor
 
 
-def wait(submission: Submission, stop: StopRequest) -> None:
-    """Print progress until all jobs have ended, or until a request to stop. SLURM may be unavailable for a while.
-
-    Jobs that can't start are named with the reason; once no others are left, nothing is waited for.
-    """
-    active, pause, printed = set(submission.job_ids), POLL_SECONDS[0], ""
-    hopeless, queries = dict[str, str](), 0  # jobs that can't start; queries in which there were only such
-    while active and stop.received is None and queries < PATIENCE:
-        try:
-            states = scheduler.job_states(active)
-            active = {job_id for job_id in active if states[job_id].active}
-            line, stuck = _counts(submission, states)
-            for why in dict.fromkeys(stuck.values()):
-                new = [job_id for job_id in stuck if stuck[job_id] == why != hopeless.get(job_id)]
-                if new:
-                    more = f" (and {counted(len(new) - 1, 'other job')})" if len(new) > 1 else ""
-                    print(f"job {new[0]}{more} can't start ({states[new[0]].reason}): {why}", flush=True)
-            hopeless, queries = stuck, queries + 1 if active and active <= stuck.keys() else 0
-        except scheduler.SchedulerUnavailable as error:
-            line = f"SLURM does not answer ({error}); asking again"
-        line += f"; {_progress(submission.blocks)}"
+def wait(root: Path, keys: frozenset[str], stop: StopRequest) -> None:
+    """Print how many jobs with these cells are in which state until all have ended, or a request to stop. SLURM may be
+    unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
+    pause, printed, queries = POLL_SECONDS[0], "", 0
+    while stop.received is None:
+        known = [status for status in _statuses(root) if status.job.keys & keys]
+        jobs = [status for status in known if status.active or status.state is None]
+        stuck = [status for status in jobs if status.state is not None and status.state.never_starts]
+        counts = Counter(status.description for status in jobs)
+        states = "; ".join(f"{counted(number, 'job')} {what}" for what, number in counts.items()) or "no job is left"
+        line = f"{states}; {len(keys & Store(root).keys()[0])} of {counted(len(keys), 'cell')} done"
         if line != printed:
             print(line, flush=True)
             printed = line
+        queries = queries + 1 if jobs and len(stuck) == len(jobs) else 0
+        if not jobs:
+            return
+        if queries >= PATIENCE:
+            cancel = in_folder("dlmexp cancel", root)
+            print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
+            return
         until = time.monotonic() + pause
-        while active and stop.received is None and time.monotonic() < until and queries < PATIENCE:
+        while stop.received is None and time.monotonic() < until:
             time.sleep(min(0.5, pause))
         pause = min(1.2 * pause, POLL_SECONDS[1])
-    if queries >= PATIENCE:
-        cancel = in_folder("dlmexp cancel", submission.blocks[0].root)
-        print(f"not waiting for {counted(len(active), 'job')} that can't start: `{cancel}` takes them back")
 
 
-def _counts(submission: Submission, states: Mapping[str, scheduler.SlurmState]) -> tuple[str, dict[str, str]]:
-    """How many jobs are in which state, as a line; and those that can't start, with the reason of each."""
-    active = [state for state in states.values() if state.active]
-    stuck = {job_id: state.never_starts for job_id, state in sorted(states.items()) if state.never_starts}
-    pending = sum(state.name == "PENDING" for state in active)
-    held = f" ({len(stuck)} can't start)" if stuck else ""
-    ended = len(submission.job_ids) - len(active)
-    return f"jobs: {pending} pending{held}, {len(active) - pending} running, {ended} ended", stuck
-
-
-def _progress(blocks: Iterable[Block]) -> str:
-    keys_by_root: dict[Path, set[str]] = {}
-    for block in blocks:
-        keys_by_root.setdefault(block.root, set()).update(cell.key for cell in block.cells)
-    done = sum(len(keys & Store(root).keys()[0]) for root, keys in keys_by_root.items())
-    return f"{done} of {counted(sum(map(len, keys_by_root.values())), 'cell')} done"
-
-
-def lost_cells(blocks: Sequence[Block]) -> list[str]:
-    """A message for every job that ended and left some of these cells without a record: cells, node, log."""
+def lost_cells(root: Path, cells: Mapping[str, str]) -> list[str]:
+    """A message for every job that ended and left some of these cells without a record: cells, node, log. `cells`:
+    their descriptions by key."""
     messages = []
-    for root in {block.root for block in blocks}:
-        cells = {cell.key: cell for block in blocks if block.root == root for cell in block.cells}
-        done, failed = Store(root).keys()
-        for status in unfinished_jobs(root, done | failed, active_processes(root)):
-            lost = [cell for key, cell in cells.items() if key in status.owned]
-            if not (lost and status.lost):
-                continue
+    for status in _statuses(root):
+        lost = [cells[key] for key in sorted(status.owned & cells.keys())]
+        if lost and status.lost:
             more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""
             node = f" on {status.node}" if status.node else ""
-            messages.append(
-                f"job {status.job.id}{node} {status.description}; no record of {lost[0].describe()}{more}; "
-                f"log: {status.job.log}"
-            )
+            what = f"job {status.job.id}{node} {status.description}; no record of {lost[0]}{more}"
+            messages.append(f"{what}; log: {status.job.log}")
     return messages

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cache, lru_cache
 from itertools import islice
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -101,11 +101,6 @@ def compose(overrides: Sequence[str]) -> RunConfig:
     return cfg
 
 
-def compose_under(protocol: str, overrides: Sequence[str]) -> RunConfig:
-    """The config of the same overrides under a protocol."""
-    return compose([*(one for one in overrides if _key(one) != "protocol"), f"protocol={protocol}"])
-
-
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
     values = [one.value() for one in parsed([one for one in overrides if _key(one) == "plugins"])]
@@ -173,15 +168,14 @@ def _check_table(composed: DictConfig) -> None:
             raise UserError(f"dataset=csv needs {missing}: csv.path=FILE {target} csv.task=TASK")
 
 
-def launcher(overrides: Sequence[str]) -> str:
-    """The class that will launch the jobs of a multirun, once all its settings are known to be sound."""
+def launcher(overrides: Sequence[str]) -> dict[str, Any]:
+    """The settings of `hydra.launcher`, resolved; `_target_` is the class that Hydra would launch jobs with."""
     composed = _composed(overrides, hydra_too=True)
     HydraConfig.instance().set_config(composed)
     try:
-        OmegaConf.to_container(composed.hydra.launcher, resolve=True)
+        return cast(dict[str, Any], OmegaConf.to_container(composed.hydra.launcher, resolve=True))
     except OmegaConfBaseException as error:
         raise UserError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
-    return composed.hydra.launcher._target_
 
 
 def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:

@@ -21,7 +21,7 @@ OTHER_WORDS = {  # what people type for a setting that has another name
     "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
 }  # fmt: skip
 KINDS_OF_VALUES = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
-LAUNCHER_EXTRAS = {"submitit_slurm": "slurm", "joblib": "parallel"}
+LAUNCHER_EXTRAS = {"submitit_slurm": "slurm"}
 
 
 @contextmanager

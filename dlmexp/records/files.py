@@ -26,13 +26,17 @@ def is_sealed(content: bytes, digest: str) -> bool:
     return hashlib.sha256(body).hexdigest() == digest
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`."""
+def write_atomically(path: Path, content: bytes, durable: bool = True) -> None:
+    """Under a temporary name in the same folder, flushed to disk, then renamed: never half a file under `path`. A file
+    that is not `durable` may be lost, or torn, where the power fails: another one has its checksum."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, owner()) as temporary, open(temporary, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
+    if not durable:
+        return
     with contextlib.suppress(OSError):  # some network disks refuse to sync a folder
         folder = os.open(path.parent, os.O_RDONLY)
         try:

@@ -59,17 +59,17 @@ class Store:
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            self._write(self.model_path(record.cell.dataset, record.key, record.model), model)
+            self._write(self.model_path(record.cell.dataset, record.key, record.model), model, durable=False)
         if arrays:
             written = pack_arrays(arrays)
             record.arrays = hashlib.sha256(written).hexdigest()
-            self._write(self._arrays_path(record.cell.dataset, record.key, record.arrays), written)
+            self._write(self._arrays_path(record.cell.dataset, record.key, record.arrays), written, durable=False)
         self._write(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
 
-    def _write(self, path: Path, content: bytes) -> None:
-        write_atomically(within(self.root, path), content)
+    def _write(self, path: Path, content: bytes, durable: bool = True) -> None:
+        write_atomically(within(self.root, path), content, durable)
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""

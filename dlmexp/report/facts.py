@@ -13,7 +13,19 @@ from dlmexp.labels import METRICS, estimator_label, method_label
 from dlmexp.records.results import Results
 
 MADE = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
-LINE = ["protocol", "changes", "dataset", "stands_for", "n", "method", "estimator", "samples", "parameterisation", "M"]
+LINE = [
+    "protocol",
+    "changes",
+    "dataset",
+    "stands_for",
+    "n",
+    "method",
+    "estimator",
+    "samples",
+    "parameterisation",
+    "M",
+    "role",
+]
 MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
 
 

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import stat
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,6 +96,8 @@ def read(store: Store, path: Path) -> Checkpoint | None:
 
 
 def _read(store: Store, path: Path) -> Checkpoint:
+    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would be to wait for ever
+        raise Unreadable("it is not a plain file")
     about = typed_value(json_value(read_npz(path, only="about").get("about", np.empty(0)).tobytes()), About)
     cells, notes = about.cells, about.notes
     if max([*notes.open, *notes.cells], default=0) >= len(cells) or path_of(store, cells) != path:

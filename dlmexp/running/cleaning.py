@@ -1,14 +1,21 @@
-"""Deleting an experiment: what only it asked for. What another experiment asked for too stays."""
+"""Deleting: an experiment (what only it asked for), and what processes left behind that were killed."""
 
 import contextlib
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlmexp.atomic import within
 from dlmexp.errors import UserError, nearest
+from dlmexp.records.files import writer_of
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.store import Store
+from dlmexp.records.owner import is_dead
+from dlmexp.records.store import FAILED, Store
 from dlmexp.running import checkpoint
+from dlmexp.running.leases import disk_time, is_fresh, remove_stale
+
+QUIET_SECONDS = 600.0  # a file that another machine has not changed for so long is not being written any more
 
 
 @dataclass(frozen=True)
@@ -58,3 +65,39 @@ def removal(root: Path, experiment: str) -> Removal:
         tuple(within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *asked)),
         tuple(folders),
     )
+
+
+def remove_leftovers(root: Path, everywhere: bool = False) -> list[Path]:
+    """Delete what dead processes of this machine left in a results folder: unfinished files under temporary names, and
+    their leases. With `everywhere`, also what those of other machines left, and arrays that no record belongs to.
+    Checkpoints stay: the next run goes on from them. Returns what is gone."""
+    removed = remove_stale(root, everywhere)
+    for path in leftovers(root, everywhere):
+        with contextlib.suppress(OSError):
+            within(root, path).unlink()
+            removed.append(path)
+    return sorted(removed)
+
+
+def leftovers(root: Path, everywhere: bool = False) -> list[Path]:
+    """The files that `remove_leftovers` deletes beside leases."""
+    now = disk_time(root) if everywhere else 0.0
+    return sorted([*_temporaries(root, everywhere, now), *(_arrays_alone(root, now) if everywhere else ())])
+
+
+def _temporaries(root: Path, everywhere: bool, now: float) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if name.startswith(".") and (writer := writer_of(path := Path(folder, name))) is not None:
+                dead = is_dead(writer)
+                if dead or (dead is None and everywhere and not is_fresh(path, now, QUIET_SECONDS)):
+                    yield path
+
+
+def _arrays_alone(root: Path, now: float) -> Iterator[Path]:
+    """Arrays whose cell has no record, done or failed. A run writes the arrays first, so only old ones are meant."""
+    for path in Store(root).records.glob("*/*.npz"):
+        key = path.name.partition("-")[0]
+        has_record = any(path.with_name(key + suffix).exists() for suffix in (".json", FAILED))
+        if not has_record and not is_fresh(path, now, QUIET_SECONDS):
+            yield path

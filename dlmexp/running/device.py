@@ -1,8 +1,10 @@
-"""The device that a run trains on: which one, its number type, and its free memory. Loads torch only where needed."""
+"""The device that a run trains on: which one, its number type, and free memory. Loads torch where needed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 @dataclass(frozen=True)
@@ -23,19 +27,31 @@ class Target:
 
 def select_target(device: str, dtype: str) -> Target:
     """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
-    # As many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch waits for can be
-    # queued behind the steps of another one. CUDA reads it when it is first used.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     import torch
 
     from dlmexp.plan.checks import check_device
 
     check_device(device)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    with _many_queues():
+        if device != "cpu" and torch.cuda.is_available():
+            torch.zeros(1, device="cuda")  # starts CUDA
+            device = "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
-    return Target(torch.device(device), getattr(torch, dtype))
+    return Target(torch.device("cpu" if device == "auto" else device), getattr(torch, dtype))
+
+
+@contextmanager
+def _many_queues() -> Iterator[None]:
+    """Within the context CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default
+    of 8, what a batch waits for can be queued behind the steps of another. CUDA reads the number when it starts."""
+    before = os.environ.get(QUEUES)
+    os.environ.setdefault(QUEUES, "32")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[QUEUES]
 
 
 def is_out_of_memory(error: Exception) -> bool:
@@ -51,20 +67,6 @@ def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
         return "cpu", None
     target = select_target(cfg.device, cfg.dtype)
     return target.device.type, free_memory(target)
-
-
-def check_workers(workers: int, device: str) -> None:
-    """On GPUs one process for each is enough: raises a sentence for more."""
-    if device != "cuda" or workers == 1:
-        return
-    import torch
-
-    if workers > (count := torch.cuda.device_count()):
-        here = "there is one GPU" if count == 1 else f"there are {count} GPUs"
-        raise UserError(
-            f"workers={workers}: {here} here, and a single process fills a GPU with several batches at once; further "
-            f"ones take turns with it and make it slower: workers={count} at most"
-        )
 
 
 def free_memory(target: Target) -> float | None:

@@ -11,8 +11,8 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import Cell
 from dlmexp.running.device import Target, free_memory
-from dlmexp.running.keeping import trained_model
 from dlmexp.running.programs import program, settings
+from dlmexp.running.recording import trained_model
 from dlmexp.training.train import Finished, Training, train
 
 

@@ -1,7 +1,7 @@
 """Extra processes of a run (`workers=`): the same command again, each training batches that no other process has.
 
-On a CPU they share the cores. On GPUs there is one process for each: a single one fills a GPU with several batches at
-once, and further ones would take turns with it."""
+On a CPU they share the cores. On GPUs there is one process for each: a single one fills a GPU with batches at once, and
+further ones would take turns with it."""
 
 import os
 import subprocess
@@ -9,22 +9,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import dlmexp
 from dlmexp.atomic import within
 from dlmexp.cores import cores
+from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
-from dlmexp.running.cost import is_short
-from dlmexp.running.threads import GIVEN
+from dlmexp.running.clock import is_short
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
-
-
+THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one of them has chosen
 MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory
+# The package is imported from where it was imported here; nothing is imported from the current folder (-P).
+COMMAND = "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
+
+
+def is_extra() -> bool:
+    """Whether this process was started by another one of the same run."""
+    return bool(os.environ.get(EXTRA_PROCESS))
 
 
 def processes_that_pay(plan: Plan, device: str, environment: Mapping[str, str] = os.environ) -> int:
     """One, but on a CPU one for every two batches and at most one per core: the threads of a process wait for one
     another in small steps. Whoever sets the number of threads has chosen how many cores this run takes."""
-    if device != "cpu" or is_short(plan) or any(environment.get(name) for name in GIVEN):
+    if device != "cpu" or is_short(plan) or any(environment.get(name) for name in THREADS_GIVEN):
         return 1
     return max(1, min(cores(), (len(plan.batches) + 1) // 2, MOST_PROCESSES))
 
@@ -34,39 +41,74 @@ def cores_each(workers: int) -> int:
     return max(1, cores() // workers)
 
 
-def visible_gpus(count: int) -> list[str]:
+def check_workers(workers: int, device: str) -> None:
+    """On GPUs one process for each is enough: raises `UserError` for more."""
+    if device != "cuda" or workers == 1:
+        return
+    import torch
+
+    if workers > (count := torch.cuda.device_count()):
+        here = "there is one GPU" if count == 1 else f"there are {count} GPUs"
+        raise UserError(
+            f"workers={workers}: {here} here, and a single process fills a GPU with batches at once; further ones take "
+            f"turns with it and make it slower: workers={count} at most"
+        )
+
+
+def visible_gpus() -> list[str]:
     """The visible GPUs as CUDA_VISIBLE_DEVICES names them."""
+    import torch
+
+    count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
+def run_command(arguments: Sequence[str]) -> list[str]:
+    """The command line of `dlmexp run` with these arguments in another process."""
+    return [sys.executable, "-P", "-c", COMMAND, str(Path(dlmexp.__file__).parents[1]), "run", *arguments]
+
+
 class ExtraProcesses:
     """`number` processes of `dlmexp run` with the given arguments, which run while the context is entered. Their output
-    goes to `running/process-2.log` and so on; this process is the first."""
+    goes to `running/process-2.log` and so on; this process is the first. `gpus`: as CUDA names the visible ones; the
+    i-th process trains on the i-th of them."""
 
     def __init__(self, number: int, arguments: Sequence[str], root: Path, gpus: Sequence[str] = ()):
-        """`gpus`: as CUDA names the visible ones; the i-th process trains on the i-th of them."""
         self.gpus = gpus
         self.arguments = [argument for argument in arguments if not argument.startswith("workers=")]
-        self.logs = [within(root, root / "running" / f"process-{i + 2}.log") for i in range(max(0, number))]
+        self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(max(0, number))]
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "ExtraProcesses":
         threads = str(cores_each(len(self.logs) + 1))
         environment = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
-        command = [sys.executable, "-m", "dlmexp", "run", *self.arguments, "workers=1"]
-        for i, log in enumerate(self.logs, start=1):
-            own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
-            log.unlink(missing_ok=True)
-            with open(log, "xb") as file:
-                self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
+        command = run_command([*self.arguments, "workers=1"])
+        try:
+            for i, log in enumerate(self.logs, start=1):
+                own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
+                log.unlink(missing_ok=True)
+                with open(within(log.parents[1], log), "xb") as file:
+                    self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
+        except BaseException as error:
+            self._end(terminate=True)
+            if isinstance(error, OSError) and error.filename == sys.executable:
+                raise UserError(f"can't start '{sys.executable}' for another process: {error.strerror}") from None
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the processes, which end when no batch is left or the budget is spent. After an exception (a signal,
         say) they are asked to save and leave."""
-        if kind is not None:
-            for process in self._processes:
-                process.terminate()
+        self._end(terminate=kind is not None)
+
+    def _end(self, terminate: bool) -> None:
+        for process in self._processes if terminate else ():
+            process.terminate()
         for process in self._processes:
             process.wait()
+
+    def ended_otherwise(self, code: int) -> dict[Path, int]:
+        """The exit codes of the processes that ended neither with 0 nor as this one with `code`, by their logs."""
+        codes = {log: process.returncode for log, process in zip(self.logs, self._processes, strict=False)}
+        return {log: found for log, found in codes.items() if found not in (0, code)}

@@ -1,69 +1,60 @@
-"""The program that trains a batch of cells, and its settings."""
+"""The program that trains a batch of cells, and its settings: the one place that builds them from cells."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from dlmexp.data.splits import Prepared
-from dlmexp.estimators import ESTIMATORS, Estimator
+from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.cell import FIELDS, Cell
+from dlmexp.running.clock import TRIAL_SECONDS, mean_seconds
 from dlmexp.running.device import Target
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
+from dlmexp.training.graph import stepper
 from dlmexp.training.joint import Joint
+from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import Model, Program
 from dlmexp.training.rows import Split
 from dlmexp.training.settings import Settings
+from dlmexp.training.state import State
 
 Hyperparameters = dict[str, np.ndarray]
+Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
+CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
+TRIAL_STEPS = 10_000  # that may be made in a trial, however few the batch would make
 
 
 def settings(cell: Cell, target: Target) -> Settings:
-    """How a cell is trained (docs/SPEC.md, section 6)."""
-    return Settings(
-        lr=cell.lr,
-        iterations=cell.iterations,
-        window=cell.window,
-        tolerance=cell.tolerance or 0.0,
-        evaluate_every=cell.evaluate_every,
-        check_every=20 if target.device.type == "cpu" else 50,
-        criterion=cell.criterion,
-        final_lr=cell.final_lr,
-        decay=cell.decay,
-        epsilon=cell.epsilon,
-        resolution=cell.resolution,
-    )
-
-
-def estimator(cell: Cell) -> Estimator:
-    """The estimator with the parameters that the cell names."""
-    return ESTIMATORS[cell.estimator](**cell.options)
+    """How a cell is trained (docs/SPEC.md, section 6): the fields of `Settings` that a cell has too."""
+    shared = {field.name: getattr(cell, field.name) for field in fields(Settings) if hasattr(cell, field.name)}
+    return Settings(**shared | {"tolerance": cell.tolerance or 0.0, "check_every": CHECK_EVERY[target.device.type]})
 
 
 def model(cell: Cell) -> Model:
-    """What the cells of a batch share: kernel, likelihood, form of q, objective and estimator."""
+    """What the cells of a batch share: the fields of `Model` that a cell has too, its names as what they stand for."""
+    shared = {field.name: getattr(cell, field.name) for field in fields(Model) if field.name in FIELDS}
     return Model(
-        kernel=kernel_named(cell.kernel),
-        likelihood=LIKELIHOODS[cell.likelihood],
-        learns_mean=cell.mean == "constant",
-        ard=cell.ard,
-        whitened=cell.parameterisation == "whitened",
-        M=cell.M,
-        objective=OBJECTIVES[cell.objective],
-        estimator=estimator(cell),
-        minibatch=cell.minibatch,
-        initial=cell.initial,
-        inducing=cell.inducing,
-        afresh=cell.minibatch_rows == "afresh",
-        noise_floor=cell.noise_floor,
+        **shared
+        | {
+            "kernel": kernel_named(cell.kernel),
+            "likelihood": LIKELIHOODS[cell.likelihood],
+            "objective": OBJECTIVES[cell.objective],
+            "estimator": ESTIMATORS[cell.estimator](**cell.options),
+            "learns_mean": cell.mean == "constant",
+            "whitened": cell.parameterisation == "whitened",
+            "afresh": cell.minibatch_rows == "afresh",
+        }
     )
 
 
@@ -83,12 +74,10 @@ def _capturable(kernel: str, likelihood: str, name: str, options: tuple[tuple[st
 
 
 def program(
-    cells: tuple[Cell, ...],
-    prepared: Callable[[Cell], Prepared],
-    base: Callable[[Cell], Hyperparameters],
-    target: Target,
+    cells: tuple[Cell, ...], prepared: Splits, base: Callable[[Cell], Hyperparameters] | None, target: Target
 ) -> Program:
-    """The program of a batch. `prepared` gives the data of a cell, `base` the hyperparameters of a fixed variant."""
+    """The program of a batch. `base` gives the hyperparameters that a fixed variant holds; None: their initial
+    values."""
     firsts = {cell.seed: cell for cell in reversed(cells)}
     seeds = sorted(firsts)
     data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target.device, target.dtype)
@@ -102,11 +91,52 @@ def program(
     betas = [1.0 if cell.beta is None else cell.beta for cell in cells]
     beta = torch.tensor(betas, dtype=PARAMETERS, device=target.device)
     shared = model(cells[0])
-    if cells[0].variant == "fixed":
-        assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one ELBO fit per seed"
-        held = _stack((base(firsts[seed]) for seed in seeds), len(seeds), target.device, PARAMETERS)
-        return Fixed(shared, split, beta, held)
-    return (Collapsed if cells[0].form == "collapsed" else Joint)(shared, split, beta)
+    if cells[0].variant != "fixed":
+        return (Collapsed if cells[0].form == "collapsed" else Joint)(shared, split, beta)
+    if base is None:
+        every = replace(split, repetition_of=list(range(len(seeds))))
+        start = Joint(shared, every, torch.ones(len(seeds), dtype=PARAMETERS, device=target.device))
+        return Fixed(shared, split, beta, start.hyperparameters(start.initial_hyperparameters()))
+    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one ELBO fit per seed"
+    held = _stack((base(firsts[seed]) for seed in seeds), len(seeds), target.device, PARAMETERS)
+    return Fixed(shared, split, beta, held)
+
+
+def step_seconds(
+    cells: tuple[Cell, ...], prepared: Splits, target: Target, at_once: int = 1, seconds: float = TRIAL_SECONDS
+) -> float:
+    """Mean seconds of a step of such a batch (objective, gradient, Adam, stopping rule; a replayed graph on a GPU) and
+    of its share of the evaluations on the way. `at_once`: as many copies of the batch train at the same time, and share
+    the time. Measured for so many `seconds`."""
+    how = settings(cells[0], target)
+    how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
+    on_gpu = target.device.type == "cuda"
+    streams = [torch.cuda.stream(torch.cuda.Stream(target.device)) if on_gpu else nullcontext() for _ in range(at_once)]
+    steps, evaluations = [], []
+    for stream in streams:
+        with stream:
+            made = program(cells, prepared, None, target)
+            state = State.fresh(made.initial(), how)
+            steps.append(stepper(made, state, how))
+            evaluations.append(partial(_evaluated, made, state))
+
+    def all_of(calls: Sequence[Callable[[], object]], times: int) -> None:
+        for _ in range(times):
+            for stream, call in zip(streams, calls, strict=True):
+                with stream:
+                    call()
+        if on_gpu:
+            torch.cuda.synchronize(target.device)
+
+    times = 10 if on_gpu else 1
+    found = mean_seconds(lambda: all_of(steps, times), seconds) / times
+    if how.evaluate_every:
+        found += mean_seconds(lambda: all_of(evaluations, 1), seconds) / how.evaluate_every
+    return found / at_once
+
+
+def _evaluated(made: Program, state: State) -> None:
+    evaluate(made, made.posterior(state.values, state.jitter), "test")
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:

@@ -1,24 +1,79 @@
-"""What became of a cell, as its record: written beside training, and known here before it is on the disk."""
+"""What becomes of a cell, on disk: its record, arrays and model, written beside training. All that a run asks of
+`dlmexp.records` while it trains is asked here."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation, Prepared
+from dlmexp.models.file import TrainedModel, encoded
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
+from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.provenance import provenance
 from dlmexp.records.record import CALIBRATION, Record, Result
 from dlmexp.records.store import Store
-from dlmexp.running.keeping import Keeper
-from dlmexp.running.programs import Hyperparameters
-from dlmexp.running.progress import Progress
-from dlmexp.running.writer import Writer
+from dlmexp.running import checkpoint
+from dlmexp.running.programs import Hyperparameters, Splits
+from dlmexp.running.signals import Stop
+from dlmexp.training.program import Posterior
 from dlmexp.training.train import Finished
 from dlmexp.training.trivial import trivial_metrics
+
+Batch = tuple[Cell, ...]
+Job = Callable[[], object]
+DROP_SECONDS = 30.0  # between looks for models that are not selected
+
+
+class Writer:
+    """Does jobs one after the other: at once, or with `beside` in a thread of its own.
+
+    What a job raises (a full disk, say) is raised again by the next call here; jobs after it are not done. Leaving the
+    context raises it also in place of `Stop`, which says that all is saved; another error goes first."""
+
+    def __init__(self, beside: bool):
+        self._pool = ThreadPoolExecutor(1, "writer") if beside else None
+        self._failure: BaseException | None = None
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+        if kind is None or issubclass(kind, Stop):
+            self._raise()
+
+    def do(self, job: Job) -> None:
+        """Do this after all that was given before."""
+        if self._pool is None:
+            job()
+        else:
+            self._raise()
+            self._pool.submit(self._done, job)
+
+    def wait(self) -> None:
+        """Until all that was given is done."""
+        if self._pool is not None:
+            self._pool.submit(int).result()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _done(self, job: Job) -> None:
+        try:
+            if self._failure is None:
+                job()
+        except BaseException as error:  # it belongs to the thread that trains
+            self._failure = error
 
 
 class AboutSplit(NamedTuple):
@@ -30,21 +85,55 @@ class AboutSplit(NamedTuple):
     trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
 
 
+def trained_model(cell: Cell, schema: Schema, split: AboutSplit | Prepared, posterior: Posterior) -> TrainedModel:
+    """What a finished cell leaves behind, as a model."""
+    hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
+    m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
+    return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
+
+
 @dataclass
 class Recorder:
-    """Writes one record per cell, and knows those that it has written."""
+    """Writes a record per cell, and knows those that are written or wait for the writer."""
 
     store: Store
     writer: Writer
-    prepared: Callable[[Cell], Prepared]
-    progress: Progress
+    prepared: Splits
+    finished: Callable[[Record], None]
     device: str
-    experiment: str
-    keeper: Keeper | None = None  # of trained models
-    written: dict[str, bool] = field(default_factory=dict)  # keys, some of which may still wait for the writer: done?
-    new_bases: bool = False  # a fit that others start from was written; whoever acts on it makes this False
+    schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
+    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
+    written: dict[str, bool] = field(default_factory=dict)  # by key: done?
+    base_fits: int = 0  # of these: fits that fixed variants start from
     _bases: dict[str, Hyperparameters] = field(default_factory=dict)  # of ELBO fits, written or not yet
     _splits: dict[tuple, AboutSplit] = field(default_factory=dict)
+    _dropped: float = field(default_factory=time.monotonic)
+    _refit: dict[str, Cell] = field(default_factory=dict)
+
+    def expect(self, batches: Iterable[Batch]) -> None:
+        """These batches are to be trained. Some cells are planned though they are done: ELBO fits that were packed
+        without hyperparameters, and those `again`."""
+        twice = self.again | self.store.packed
+        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
+
+    def keys(self) -> tuple[set[str], set[str]]:
+        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
+        model if that is what it is fitted again for."""
+        done, failed = self.store.keys()
+        for key, record_done in self.written.items():
+            (done if record_done else failed).add(key)
+        return done - {key for key, cell in self._refit.items() if not self._fitted_again(cell)}, failed
+
+    def _fitted_again(self, cell: Cell) -> bool:
+        if cell.key in self.written:
+            return True
+        path = self.store.path(cell.dataset, cell.key)
+        if cell.key not in self.again:
+            return path.exists()
+        record = self.store.read(path)
+        if record is None or record.model is None:
+            return False
+        return self.store.model_path(cell.dataset, cell.key, record.model).is_file()
 
     def split(self, cell: Cell) -> Prepared:
         """The data to train a cell on. What its record says of them is noted: large ones take long to prepare again."""
@@ -93,17 +182,17 @@ class Recorder:
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch
-        if objective.gives_hyperparameters and cell.beta == 1.0:
+        if gives_hyperparameters(cell):
             arrays |= finished.hyperparameters
             self._bases[cell.key] = finished.hyperparameters
-        model = None if self.keeper is None else self.keeper.model(cell, split, finished.posterior)
-        self._write(cell, "done", result, arrays, model)
+        self._write(cell, "done", result, arrays, finished.posterior)
 
     def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write what was measured of an estimator's gradient."""
         self._write(cell, "done", Result(**statistics), arrays)
 
     def failure(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
+        """Write that a cell failed, why, and its last good parameters."""
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
 
     def _write(
@@ -112,18 +201,39 @@ class Recorder:
         status: Literal["done", "failed"],
         result: Result,
         arrays: dict[str, np.ndarray],
-        model: bytes | None = None,
+        posterior: Posterior | None = None,
     ) -> None:
         made = provenance(self.device)
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
-        self.writer.do(partial(self.store.write, record, arrays, model))
+        self.writer.do(partial(self._store, record, arrays, posterior))
         self.written[cell.key] = record.done
-        self.new_bases |= OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
-        self.progress.finished(record)
+        self.base_fits += gives_hyperparameters(cell)
+        self.finished(record)
+
+    def _store(self, record: Record, arrays: dict[str, np.ndarray], posterior: Posterior | None) -> None:
+        cell, model = record.cell, None
+        if self.schemas is not None and posterior is not None:
+            model = encoded(trained_model(cell, self.schemas[cell.dataset], self._splits[_split_of(cell)], posterior))
+        self.store.write(record, arrays, model)
+
+    def drop_models(self, finally_: bool = False) -> None:
+        """Delete models that no run keeps, as far as that is known by now: every half minute, or `finally_`."""
+        if self.schemas is not None and (finally_ or time.monotonic() - self._dropped > DROP_SECONDS):
+            drop_unselected(self.store)
+            self._dropped = time.monotonic()
+
+    def discard(self, batch: Batch) -> None:
+        """Delete the checkpoint of a batch, once what was given before is written."""
+        self.writer.do(partial(checkpoint.discard, checkpoint.path_of(self.store, batch)))
+
+
+def gives_hyperparameters(cell: Cell) -> bool:
+    """Whether fixed variants start from this fit."""
+    return OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
 
 
 def _split_of(cell: Cell) -> tuple:
-    return cell.dataset, cell.task, cell.seed, cell.n
+    return cell.dataset, cell.split, cell.task, cell.seed, cell.n
 
 
 def _not_finite(finished: Finished) -> str:

@@ -75,29 +75,21 @@ def test_verdict(number: int, rows: Rows, expected: str) -> None:
     assert words(rows, number) == expected
 
 
-def test_airline_at_every_beta() -> None:
-    def rows(dlm: float) -> Rows:
-        found = []
-        for method, mean in (("beta_elbo", 0.5), ("joint_log_dlm", dlm), ("fixed_log_dlm", dlm)):
-            for beta in (0.1, 1.0, 10.0):
-                found += fits("airline", method, mean, sizes=(900,), role="curve", beta=beta)
-        return found
-
-    assert words(rows(0.3), 10) == "holds"
-    assert words(rows(0.7), 10) == "fails"
+@pytest.mark.parametrize(("dlm", "expected"), [(0.3, "holds"), (0.7, "fails")])
+def test_airline_at_every_beta(dlm: float, expected: str) -> None:
+    means = {"beta_elbo": 0.5, "joint_log_dlm": dlm, "fixed_log_dlm": dlm}
+    cases = [(method, mean, beta) for method, mean in means.items() for beta in (0.1, 1.0, 10.0)]
+    rows = [fits("airline", method, mean, sizes=(900,), role="curve", beta=beta) for method, mean, beta in cases]
+    assert words([row for some in rows for row in some], 10) == expected
 
 
-def test_best_beta_on_cadata() -> None:
-    def rows(small: float, large: float, joint: float) -> Rows:
-        found = []
-        for method in ("beta_elbo", "joint_log_dlm", "fixed_log_dlm"):
-            at_80 = joint if method == "joint_log_dlm" else large
-            found += fits("cadata", method, 0.5, sizes=(691,), size="5%", beta=small)
-            found += fits("cadata", method, 0.5, sizes=(11063,), size="80%", beta=at_80)
-        return found
-
-    assert words(rows(2.0, 1.5, 0.5), 6) == "holds"
-    assert words(rows(0.5, 0.5, 2.0), 6) == "fails"
+@pytest.mark.parametrize(("small", "large", "joint", "expected"), [(2, 1.5, 0.5, "holds"), (0.5, 0.5, 2, "fails")])
+def test_best_beta_on_cadata(small: float, large: float, joint: float, expected: str) -> None:
+    rows: Rows = []
+    for method, at_80 in (("beta_elbo", large), ("joint_log_dlm", joint), ("fixed_log_dlm", large)):
+        rows += fits("cadata", method, 0.5, sizes=(691,), size="5%", beta=float(small))
+        rows += fits("cadata", method, 0.5, sizes=(11063,), size="80%", beta=float(at_80))
+    assert words(rows, 6) == expected
 
 
 def test_counts_with_fewer_than_three_datasets_say_how_many_are_so() -> None:

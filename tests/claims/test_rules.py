@@ -7,21 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmexp.claims.rules import (
-    BETTER,
-    COMPARABLE,
-    DIFFERENT,
-    EQUAL,
-    NO_WORSE,
-    Rule,
-    State,
-    Verdict,
-    between,
-    by_share,
-    by_size,
-    combine,
-    states,
-)
+from dlmexp.claims import rules
+from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, NO_WORSE, Rule, State, Verdict, states
 from dlmexp.claims.statistics import compare
 
 S, C, B, W = State.SUPPORTED, State.CONTRADICTED, State.BETTER_WITHIN, State.WORSE_WITHIN
@@ -120,7 +107,7 @@ def test_error_rate_of_support_is_kept() -> None:
     ],
 )
 def test_a_dataset(told: list[State], strict: str, tolerant: str) -> None:
-    assert (by_size(told), by_size(told, tolerant=True)) == (strict, tolerant)
+    assert (rules.by_size(told), rules.by_size(told, tolerant=True)) == (strict, tolerant)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +126,14 @@ def test_a_dataset(told: list[State], strict: str, tolerant: str) -> None:
     ],
 )
 def test_parts(several: list[str], expected: str) -> None:
-    assert combine(map(Verdict, several)) == expected
+    assert rules.combine(map(Verdict, several)) == expected
 
 
 def test_parts_that_allow_a_loss_inside_the_margin() -> None:
-    assert combine([Verdict.HOLDS, Verdict.WORSE_WITHIN], tolerant=True) is Verdict.WORSE_WITHIN
+    assert rules.combine([Verdict.HOLDS, Verdict.WORSE_WITHIN], tolerant=True) is Verdict.WORSE_WITHIN
 
 
 def test_shares_and_limits() -> None:
-    assert [by_share(share, 0.8, 0.2, 5) for share in (0.8, 0.5, 0.2)] == ["holds", "mixed", "fails"]
-    assert [by_share(1.0, 0.8, 0.2, few) for few in (2, 0)] == ["undecidable", "not run"]
-    assert [between(value, 1, 3, 5) for value in (2.0, 3.1, float("nan"))] == ["holds", "fails", "fails"]
+    assert [rules.by_share(share, 0.8, 0.2, 5) for share in (0.8, 0.5, 0.2)] == ["holds", "mixed", "fails"]
+    assert [rules.by_share(1.0, 0.8, 0.2, few) for few in (2, 0)] == ["undecidable", "not run"]
+    assert [rules.between(value, 1, 3, 5) for value in (2.0, 3.1, float("nan"))] == ["holds", "fails", "fails"]

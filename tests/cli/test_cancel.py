@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dlmexp.cli import main
-from dlmexp.cluster import cancelling, queue
+from dlmexp.cluster import jobs as module
 from dlmexp.cluster.jobs import SUBMITTED, write_submission
-from dlmexp.cluster.scheduler import ClusterInfo, SlurmState
+from dlmexp.cluster.slurm import SlurmState
 from dlmexp.records.owner import machine
 
 STATES = {
@@ -23,7 +23,7 @@ STATES = {
 
 def _process(root: Path, pid: int, where: str) -> None:
     (root / "running").mkdir(exist_ok=True)
-    about = {"host": "h", "pid": pid, "keys": {"a": 1}, "machine": where}
+    about = {"host": "h", "pid": pid, "machine": where}
     (root / "running" / f"h-{pid}.json").write_text(json.dumps(about))
 
 
@@ -39,16 +39,16 @@ def cancelled(tmp_path, monkeypatch):
     foreign.write_text(json.dumps({**json.loads(foreign.read_text()), "user": "somebody-else"}))
     _process(root, os.getppid(), machine())
     _process(root, 777, "elsewhere")
-    monkeypatch.setattr(queue, "cluster_info", lambda: ClusterInfo("here", 1001))
-    monkeypatch.setattr(queue, "job_states", lambda jobs: {job: STATES[job] for job in jobs})
+    monkeypatch.setattr(module, "cluster_info", lambda: ("here", 1001))
+    monkeypatch.setattr(module, "job_states", lambda jobs: {job: STATES[job] for job in jobs})
     found: list[str] = []
-    monkeypatch.setattr(cancelling, "cancel_jobs", lambda jobs: found.extend(jobs))
+    monkeypatch.setattr(module, "ask", lambda *words: found.extend(words[2:]))
 
     def kill(pid: int, number: int) -> None:
         if number:
             found.append(f"{pid} {number:d}")
 
-    monkeypatch.setattr(cancelling.os, "kill", kill)
+    monkeypatch.setattr(module.os, "kill", kill)
     return found
 
 

@@ -12,7 +12,7 @@ from dlmexp.records.manifest import Manifest, check_same_data, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import removal
-from dlmexp.running.presence import Presence
+from dlmexp.running.leases import Leases
 from tests.support import made_up
 
 BANANA = [made_up.cell("banana", seed=seed) for seed in range(4)]
@@ -91,8 +91,8 @@ def test_records_in_packs_stay(root, capsys):
 
 def test_an_experiment_in_training_is_refused(root, capsys):
     before = _files(root)
-    with Presence(root) as mine:
-        mine.announce([BANANA[3].key])
+    with Leases(root, print) as mine:
+        mine.take([BANANA[3].key])
         assert main(["clean", "one", "--results", str(root), "--yes"]) == 2
         assert "dlmexp cancel --results " in capsys.readouterr().err
         assert main(["clean", "two", "--results", str(root), "--yes"]) == 0, "none of its cells is in training"

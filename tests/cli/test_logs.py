@@ -19,9 +19,9 @@ def here(tmp_path, monkeypatch):
     write_manifest(store.root, Manifest("mine", {cell.key: cell.describe() for cell in CELLS}, []))
     for job, cell in zip(("12_0", "12_1", "13"), CELLS, strict=False):
         folder = store.root / "multirun" / "now" / "jobs" / job
-        made = write_submission(folder, job, "here", [f"seeds=[{cell.seed}]"], [cell.key])
+        write_submission(folder, job, "here", [f"seeds=[{cell.seed}]"], [cell.key])
         if job != "13":
-            made.log.write_text(f"first of {job}\nlast of {job}\n")
+            (folder / f"{job}_0_log.out").write_text(f"first of {job}\nlast of {job}\n")
     store.write(made_up.failed(CELLS[3], "no reason"))
     return tmp_path
 

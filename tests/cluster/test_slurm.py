@@ -125,7 +125,8 @@ def requeued(folder: Folder, reference: Reference) -> None:
     wait_until(folder.reached, "a checkpoint")
     (job,) = folder.jobs()
     folder.slurm("scontrol", "requeue", job)
-    wait_until(lambda: "pending" in folder.status()["jobs"][0]["state"], "the job is pending again")
+    states = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
+    wait_until(lambda: "RUNNING" not in folder.slurm(*states), "the job has left its node")
     assert folder.end(process) == 0, folder.output
     assert folder.jobs() == [job]
     assert resumed_at(folder.log(job))[0] > 0
@@ -160,7 +161,7 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     """Twice the time limit comes close once the block has made progress: it halts, is requeued and resumes there.
 
     The limit follows the block, not the clock: on a busy machine a fixed minute may end before the first step."""
-    words = [*BLOCK, "training.binary.max_iterations=3000", "estimator.paused.seconds=0.03"]
+    words = [*BLOCK, "training.binary.max_iterations=3000", "estimator.paused.pause=0.03"]
     process = folder.start(*words, "hydra.launcher.timeout_min=30")
     wait_until(folder.jobs, "a job")
     (job,) = folder.jobs()

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from dlmexp.cluster import status_tables
-from dlmexp.cluster.status import print_json, read_status
-from dlmexp.cluster.status_tables import print_tables, watch
-from dlmexp.records.collect import collect_pack
-from dlmexp.records.manifest import Manifest, write_manifest
+from dlmexp.cli import main, status_tables
+from dlmexp.cli.status_tables import print_tables, watch
+from dlmexp.cluster.status import read_status
+from dlmexp.records.collect import collect_packed
+from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
-from dlmexp.running.presence import BatchProgress, Presence, RunProgress
-from tests.support import made_up
+from dlmexp.running.leases import BatchProgress, Leases, RunProgress
+from tests.support.cells import PLAIN, candidates, scored
 
-CELLS = [made_up.cell("banana", seed=seed) for seed in range(6)]
+CELLS = [replace(PLAIN, seed=seed) for seed in range(6)]
 
 
 @pytest.fixture
@@ -23,12 +24,12 @@ def root(tmp_path):
     """Two done, one failed, one running, two missing."""
     store = Store(tmp_path)
     for name, cells in {"one": CELLS, "two": CELLS[:2]}.items():
-        write_manifest(tmp_path, Manifest(name, {cell.key: cell.describe() for cell in cells}, []))
+        write_manifest(tmp_path, manifest(name, [candidates("fixed_log_dlm", [cell]) for cell in cells]))
     for cell in CELLS[:2]:
-        store.write(made_up.fit(cell, nll=0.5))
-    store.write(made_up.failed(CELLS[2], "no reason"))
-    with Presence(tmp_path) as mine:
-        mine.announce([CELLS[3].key])
+        store.write(scored(cell, nll=0.5))
+    store.write(scored(CELLS[2], "failed"))
+    with Leases(tmp_path, print) as mine:
+        mine.take([CELLS[3].key])
         yield tmp_path
 
 
@@ -37,7 +38,8 @@ def test_counts(root):
     one, two = found.experiments
     assert (one.name, one.done, one.running, one.failed, one.missing) == ("one", 2, 1, 1, 2)
     assert (two.name, two.done, two.missing) == ("two", 2, 0)
-    assert sorted(one.absent) == [cell.describe() for cell in CELLS[4:]]
+    assert len(one.absent) == 2
+    assert all(f"seed={cell.seed}" in text for cell, text in zip(CELLS[4:], sorted(one.absent), strict=True))
     assert [process["cells"] for process in found.running] == [1]
     assert found.quarantined == 0
 
@@ -45,9 +47,8 @@ def test_counts(root):
 def test_reasons_are_read_when_asked_for(root):
     assert read_status(root).experiments[0].failures == []
     (failure,) = read_status(root, failure_reasons=True).experiments[0].failures
-    assert failure["cell"] == CELLS[2].describe()
-    assert failure["reason"] == "no reason (iteration 17)"
-    assert failure["where"] == "nowhere"
+    assert "seed=2" in failure["cell"]
+    assert (failure["reason"], failure["where"]) == ("no reason (iteration 3)", "h")
 
 
 def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
@@ -63,13 +64,13 @@ def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
 
 def test_records_in_packs_are_counted(root):
     assert read_status(root).packed == 0
-    collect_pack(str(root), str(root / "records.tar.xz"), light=True)
-    assert read_status(root).packed == 3
+    collect_packed(str(root), str(root / "records.parquet"))
+    assert read_status(root).packed == 2
 
 
 def test_a_done_cell_that_is_run_again_counts_as_done(root):
-    with Presence(root) as mine:
-        mine.announce([CELLS[0].key])
+    with Leases(root, print) as mine:
+        mine.take([CELLS[0].key])
         assert read_status(root).experiments[0].done == 2
 
 
@@ -84,7 +85,7 @@ def test_files_in_quarantine_are_counted_without_their_reasons(root: Path, capsy
 
 
 def test_names_in_the_json_are_stable(root: Path, capsys: pytest.CaptureFixture[str]):
-    print_json(read_status(root))
+    assert main(["status", "--json", "--results", str(root)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
     assert list(found["experiments"][0]) == [
@@ -100,9 +101,10 @@ TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH
 
 def _note(root: Path, told: RunProgress, pid: int) -> Path:
     """The presence file of a process on another node, as it writes it."""
-    about = {"host": "node7", "pid": pid, "job": "12_1", "keys": {CELLS[4].key: 1}, "machine": "another"}
+    about = {"host": "node7", "pid": pid, "job": "12_1", "machine": "another", "name": f"node7-{pid}"}
     path = root / "running" / f"node7-{pid}.json"
     path.write_bytes(msgspec.json.encode({**about, "progress": told}))
+    path.with_suffix(".lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
     return path
 
 
@@ -115,7 +117,7 @@ def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFi
         "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, "
         "at most 4 min left\n"
     ) in said
-    print_json(read_status(root))
+    assert main(["status", "--json", "--results", str(root)]) == 0
     (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if one["who"].startswith("node7")]
     assert other["batches"] == [{**msgspec.to_builtins(BATCH), "most_seconds_left": 260.0}]
 
@@ -130,7 +132,7 @@ def test_what_is_not_known_yet_is_left_out(root: Path, capsys: pytest.CaptureFix
 
 
 def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
-    write_manifest(tmp_path, Manifest("one", {CELLS[4].key: CELLS[4].describe()}, []))
+    write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
     (tmp_path / "running").mkdir()
     path, slept = _note(tmp_path, TOLD, 7), []
 

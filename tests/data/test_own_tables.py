@@ -1,6 +1,7 @@
 """A user's own table: what can be said about it, what is refused with what to type, and what is warned of."""
 
 import gzip
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from pyarrow import feather
 
 from dlmexp.data.dataset import load
-from dlmexp.data.spec import DatasetSpec, Task
+from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 
@@ -22,7 +23,7 @@ VALUES = {
 DATES = [f"2020-{1 + k // 28:02d}-{1 + k % 28:02d}" for k in range(ROWS)]
 
 
-def written(path, sep=",", **replaced):
+def written(path, sep: Any = ",", **replaced: Any):
     """The columns as a text file; `replaced` gives other columns, or lists of texts."""
     columns = {**VALUES, **replaced}
     lines = [sep.join(columns), *(sep.join(map(str, row)) for row in zip(*columns.values(), strict=True))]
@@ -31,12 +32,12 @@ def written(path, sep=",", **replaced):
     return path
 
 
-def loaded(path, task: Task = "regression", kind: str = "regression", **options):
+def loaded(path, task: Any = "regression", kind: str = "regression", **options: Any):
     options = {"path": str(path), "target": "y", **options}
     return load(DatasetSpec("mine", "table", task, kind, options=options), "data")
 
 
-def refused(*words: str, path, **options) -> str:
+def refused(*words: str, path, **options: Any) -> str:
     """What is said, in which all words are."""
     with pytest.raises(UserError) as found:
         loaded(path, **options)

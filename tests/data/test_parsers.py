@@ -6,6 +6,7 @@ import importlib.util
 import io
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 
 
-def loaded(root, loader: str, files: dict[str, bytes | str], task: Task = "regression", features=None, **options):
+def loaded(root, loader: str, files: Mapping[str, bytes | str], task: Task = "regression", features=None, **options):
     """The dataset of these files, by their names in a folder `d`."""
     (root / "d").mkdir(exist_ok=True)
     for name, content in files.items():

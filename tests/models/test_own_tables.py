@@ -17,8 +17,8 @@ from dlmexp.models.predictor import Predictor
 from tests.support.models import made_up_model
 
 COLUMNS = (
-    Column("rooms"), Column("sort", "category", ("a", "b", "(missing)")), Column("code", "category", ("1", "7"), "numbers"),
-    Column("day", "date", format="%d/%m/%Y"),
+    Column("rooms"), Column("sort", "category", ("a", "b", "(missing)")),
+    Column("code", "category", ("1", "7"), "numbers"), Column("day", "date", format="%d/%m/%Y"),
 )  # fmt: skip
 SCHEMA = Schema("price", COLUMNS, fill=True)
 FRAME = pd.DataFrame({

@@ -1,5 +1,7 @@
 """Predictions: the record's own metrics again, own units on shifted and scaled data, intervals against closed forms."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,7 +86,7 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     frame = table()
     trained(frame, task, *words)
     results = load("results")
-    rows = list(results.candidates.drop_duplicates("key").itertuples())
+    rows: list[Any] = list(results.candidates.drop_duplicates("key").itertuples())
     assert len(rows) >= 2
     for row in rows:
         model = load_model(results, row)

@@ -1,7 +1,5 @@
 """A report on a table with something of everything, and hostile names."""
 
-from pathlib import Path
-
 import pytest
 
 from dlmexp.report import page
@@ -37,10 +35,3 @@ def html(made: Made) -> str:
         ]
         patch.setattr(page, "pictures", lambda results, columns: pictures)
         return page.page(made)  # pyright: ignore[reportArgumentType]
-
-
-@pytest.fixture(scope="session")
-def file(html: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(html, encoding="utf-8")
-    return path

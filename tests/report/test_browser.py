@@ -14,13 +14,15 @@ VISIBLE = "return [...document.querySelectorAll('#table tbody tr')].filter(r => 
 
 
 @pytest.fixture(scope="module")
-def browser(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(html: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     driver, binary = shutil.which("chromedriver"), shutil.which("chromium")
     if not driver or not binary:
         pytest.skip("needs chromium and chromedriver (Debian: apt-get install chromium chromium-driver)")
-    with Browser(driver, binary, tmp_path_factory.mktemp("browser") / "profile") as one:
+    folder: Path = tmp_path_factory.mktemp("browser")
+    (folder / "report.html").write_text(html, encoding="utf-8")
+    with Browser(driver, binary, folder / "profile") as one:
         one.resize(1280, 1000)
-        one.open(file)
+        one.open(folder / "report.html")
         yield one
 
 

@@ -80,9 +80,6 @@ def test_findings_are_the_best_methods_against_elbo(made: Made) -> None:
     assert {one["method"] for one in paper} <= {"joint DLM", "fixed DLM"}
     assert {one["method"] for one in released} == {"β-ELBO"}
     assert [one["difference"] for one in paper] == pytest.approx([0.3] * 3, abs=0.01)
-
-
-def test_numbers() -> None:
     assert [page.number(value) for value in (float("nan"), float("inf"), 0.123456)] == ["–", "not finite", "0.1235"]
 
 

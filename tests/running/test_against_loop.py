@@ -112,7 +112,7 @@ def test_batched_equals_one_by_one(dataset, data_root, here):
     assert main(["run", *words, f"data_root={data_root}", "device=cpu"]) == 0
     spec, records = (
         read_spec(dataset),
-        sorted(Store(here / "results").all(), key=lambda r: r.cell.base is not None),
+        sorted(Store(here / "results").own(), key=lambda r: r.cell.base is not None),
     )
     data, bases, stops = load(spec, data_root), {}, set()
     assert len(records) == 2 * {"banana": 7, "abalone": 5, "cadata": 12}[dataset]
@@ -137,7 +137,7 @@ def test_explicit_q_reaches_what_the_closed_form_does(data_root, here):
     for collapsed in ("true", "false"):
         assert main(["run", *words, "training.regression.lr=0.2", f"collapsed={collapsed}"]) == 0
     found: dict[tuple, dict[str, float]] = {}
-    for record in Store(here / "results").all():
+    for record in Store(here / "results").own():
         cell = record.cell
         found.setdefault((cell.seed, cell.beta), {})[cell.form] = record.result.test["nll"]
     assert len(found) == 2

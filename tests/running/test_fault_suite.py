@@ -9,14 +9,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from dlmexp.cli import main
 from dlmexp.records.files import write_atomically
-from dlmexp.running import leftovers as module
-from dlmexp.running.leftovers import leftovers
+from dlmexp.running import cleaning as module
+from dlmexp.running.cleaning import leftovers
 from tests.support.fault_suite import KINDS, SWEEP, Suite, fault_server, files, quick_folder
 from tests.support.processes import comparable
 
@@ -47,38 +46,37 @@ def test_a_clock_that_jumps(suite):
     assert suite.recovers(root, "a clock that jumps") is None
 
 
-def _presence(suite: Suite, root: Path, host: str = "gone", seconds: float = 0.0) -> Path:
-    """The file of a process on another machine that has announced every cell, and was seen so many seconds ago."""
-    keys = dict.fromkeys(suite.records, 0)
-    path = root / "running" / f"{host}-1-1.json"
-    write_atomically(path, json.dumps({"host": host, "pid": 1, "keys": keys, "machine": "m"}).encode())
-    seen = time.time() - seconds
-    os.utime(path, (seen, seen))
-    return path
+@pytest.mark.parametrize("skew", [0, 9 * 3600])
+def test_two_processes_train_no_batch_twice_and_lose_none(suite, skew):
+    """Also where the clocks of their hosts, which have one name, are hours apart."""
+    root = suite.folder / f"two-{skew}"
+    with fault_server() as other:
+        for server, machine, by in ((suite.server, "first", skew), (other, "second", -skew)):
+            server.start(root, machine=machine, skew=by)
+        outcomes = [server.result() for server in (suite.server, other)]
+    assert [one.code for one in outcomes] == [0, 0], outcomes
+    batches = [line.partition("  ")[2] for one in outcomes for line in one.said.splitlines() if line[:6] == "batch "]
+    assert len(batches) == len(set(batches)) == 2
+    assert suite.recovers(root, "two processes") is None
 
 
 @pytest.mark.parametrize("seconds", [3600.0, -86400.0])
-def test_the_presence_of_a_host_that_is_gone_is_no_obstacle(suite, seconds, capsys):
+def test_what_a_host_held_that_is_gone_is_no_obstacle(suite, seconds, capsys):
     """Also not if the clock of that host was a day ahead."""
     root = suite.folder / f"gone{seconds}"
-    path = _presence(suite, root, seconds=seconds)
+    about = {"host": "gone", "pid": 1, "machine": "m", "name": "gone-1"}
+    process, lease = root / "running" / "gone-1.json", root / "running" / f"{'0' * 20}.lease"
+    write_atomically(process, json.dumps(about).encode())
+    write_atomically(lease, json.dumps({**about, "keys": list(suite.records)}).encode())
+    for path in (process, lease):
+        os.utime(path, (time.time() - seconds,) * 2)
     outcome = suite.server.run(root)
     assert outcome.code == 0, outcome.said
-    assert path.exists(), "it may be another's"
+    assert process.exists(), "it may be another's"
+    assert not lease.exists()
     assert main(["clean", "--leftovers", "--results", str(root)]) == 0
     assert "1 file removed" in capsys.readouterr().out
     assert suite.recovers(root, "a host that is gone") is None
-
-
-def test_two_hosts_with_one_name_share_a_folder(suite):
-    root = suite.folder / "one-name"
-    with fault_server() as other:
-        for server, machine in ((suite.server, "first"), (other, "second")):
-            server.start(root, machine=machine)
-        for server in (suite.server, other):
-            outcome = server.result()
-            assert outcome.code == 0, outcome.said
-    assert suite.recovers(root, "two hosts with one name") is None
 
 
 def test_what_a_dead_host_left_is_removed_when_it_is_old(suite, monkeypatch, capsys):

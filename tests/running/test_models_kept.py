@@ -8,28 +8,33 @@ import pytest
 
 from dlmexp.cli import main
 from dlmexp.models.file import decoded
-from dlmexp.records.keeping import selected_keys
-from dlmexp.records.results import read_results
-from dlmexp.running import keeping
+from dlmexp.records.results import load
+from dlmexp.records.store import Store
 from tests.support.processes import comparable
 
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]
 
 
+def _nll(folder="results"):
+    """Of every cell, by key."""
+    return {record.key: record.result.test["nll"] for record in Store(folder).own()}
+
+
 def _kept(folder="results"):
     """Keys with a sound model, which is that of the record."""
-    results = read_results(folder)
-    files = results.store.keys_with_models()
+    store = Store(folder)
+    files, records = store.keys_with_models(), {record.key: record for record in store.own()}
     for key, paths in files.items():
         assert len(paths) == 1
-        content = results.store.model(results.records[key])
-        assert content is not None
-        assert decoded(content).cell == results.records[key].cell
+        cell = records[key].cell
+        written = store.model(cell.dataset, key, records[key].model)
+        assert written is not None
+        assert decoded(written).cell == cell
     return set(files)
 
 
 def _selected(folder="results"):
-    return {key for one in read_results(folder).choices for key in selected_keys(one)}
+    return set(load(folder).table["key"])
 
 
 @pytest.mark.slow
@@ -52,14 +57,13 @@ def test_done_cells_are_refitted_only_if_asked(here, tiny, capsys):
     assert main(["run", *tiny]) == 0
     assert "batch" not in capsys.readouterr().out
     assert _kept() == set()
-    before = {key: record.result.test["nll"] for key, record in read_results("results").records.items()}
+    before = _nll()
     assert main(["run", *tiny, "refit=true", "plan=true"]) == 0
     assert "18 cells: 10 done, 0 failed, 8 to run" in capsys.readouterr().out
     assert main(["run", *tiny, "refit=true"]) == 0
     assert _kept() == _selected()
     assert len(_kept()) == 8
-    after = {key: record.result.test["nll"] for key, record in read_results("results").records.items()}
-    assert after == pytest.approx(before, rel=1e-9)
+    assert _nll() == pytest.approx(before, rel=1e-9)
     capsys.readouterr()
     assert main(["run", *tiny, "refit=true"]) == 0
     assert "batch" not in capsys.readouterr().out
@@ -69,8 +73,7 @@ def test_done_cells_are_refitted_only_if_asked(here, tiny, capsys):
 def test_a_damaged_model_is_refitted(here, tiny, capsys):
     words = [*tiny, "method=[joint_log_dlm]"]
     assert main(["run", *words]) == 0
-    store = read_results("results").store
-    key, (path, *_) = sorted(store.keys_with_models().items())[0]
+    key, (path, *_) = sorted(Store("results").keys_with_models().items())[0]
     path.write_bytes(path.read_bytes()[:-1])
     assert main(["run", *words, "refit=true"]) == 0
     assert key in _kept()
@@ -108,19 +111,3 @@ def test_two_processes_leave_the_selected_models(launcher, here, tiny):
     code, said = launcher.run(here, "run", *tiny, "batch_cells=2", "workers=2")
     assert code == 0, said
     assert _kept(here / "results") == _selected(here / "results")
-
-
-@pytest.mark.parametrize("keep", ["selected", "all"])
-def test_much_is_announced(here, tiny, capsys, monkeypatch, keep):
-    monkeypatch.setattr(keeping, "MUCH", 1e4)
-    assert main(["run", *tiny, "plan=true", f"keep={keep}"]) == 0
-    said = capsys.readouterr().out
-    assert f"keep={keep}: 18 models of 0.0 GB are written to results" in said
-    assert ("stay once beta is selected" in said) == (keep == "selected")
-    assert main(["run", *tiny, "plan=true", "keep=none"]) == 0
-    assert "models" not in capsys.readouterr().out
-
-
-def test_little_is_not_announced(here, tiny, capsys):
-    assert main(["run", *tiny, "plan=true"]) == 0
-    assert "models" not in capsys.readouterr().out

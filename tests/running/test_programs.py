@@ -1,19 +1,23 @@
-"""From cells to the program that trains them."""
+"""From cells to the program that trains them; and what may train at the same time."""
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared, normalisation
-from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
+from dlmexp.estimators import UPS
+from dlmexp.plan.batches import entries_of
 from dlmexp.running.device import select_target
-from dlmexp.running.programs import estimator, model, program, settings
-from dlmexp.running.schedule import ONE_AT_A_TIME, Capacity
+from dlmexp.running.engine import Capacity
+from dlmexp.running.programs import model, program, settings, step_seconds
+from dlmexp.running.trainer import BatchTraining
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.joint import Joint
-from tests.support.banana import PLAIN
+from tests.support.cells import PLAIN
 
 CPU = select_target("cpu", "float64")
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None, M=4)
@@ -37,93 +41,97 @@ def _base(cell):
     }
 
 
-def test_cells_share_the_rows_of_their_seed():
-    cells = tuple(replace(ELBO, seed=seed, beta=beta) for seed in (5, 2) for beta in (3.0, 1.0))
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([3.0, 1.0, 0.1])), min_size=1, max_size=6, unique=True))
+def test_cells_share_the_rows_of_their_seed(pairs):
+    cells = tuple(replace(ELBO, seed=seed, beta=beta) for seed, beta in pairs)
     made = program(cells, _prepared, _base, CPU)
     assert isinstance(made, Joint)
-    assert made.split.seeds.tolist() == [2, 5]
-    assert made.split.index.tolist() == [1, 1, 0, 0]
-    assert made.beta.tolist() == [3.0, 1.0, 3.0, 1.0]
-    assert np.array_equal(made.split.X[1].numpy(), _prepared(cells[0]).X_train)
-    assert set(made.split.parts) == {"validation", "test"}
+    assert made.beta.tolist() == [beta for _, beta in pairs]
+    assert [made.split.seed_of[i] for i in made.split.repetition_of] == [seed for seed, _ in pairs]
+    assert len(made.split.X) == len({seed for seed, _ in pairs})
+    for i, cell in enumerate(cells):
+        assert np.array_equal(made.split.X[made.split.index[i]].numpy(), _prepared(cell).X_train)
 
 
-def test_each_seed_has_the_hyperparameters_of_its_own_fit():
-    cells = tuple(replace(ELBO, variant="fixed", seed=seed, base=f"{seed}") for seed in (0, 3))
-    made = program(cells, _prepared, _base, CPU)
+def test_each_kind_of_program():
+    fixed = tuple(replace(ELBO, variant="fixed", seed=seed, base=f"{seed}") for seed in (0, 3))
+    made = program(fixed, _prepared, _base, CPU)
     assert isinstance(made, Fixed)
-    assert made.hyper["lengthscale"].tolist() == [[1.0], [4.0]]
-
-
-def test_collapsed_and_without_beta():
-    cell = replace(ELBO, form="collapsed", objective="fitc", beta=None, likelihood="gaussian", task="regression")
-    made = program((cell,), _prepared, _base, CPU)
-    assert isinstance(made, Collapsed)
-    assert made.beta.tolist() == [1.0]
-
-
-def test_the_program_has_copies_of_the_data():
-    data = _prepared(ELBO)
-    made = program((ELBO,), lambda _: data, _base, CPU)
-    made.split.X.zero_()
-    assert data.X_train.any()
+    assert made.hyper["lengthscale"].tolist() == [[1.0], [4.0]], "each seed has those of its own fit"
+    start = program(fixed, _prepared, None, CPU)
+    assert isinstance(start, Fixed)
+    assert start.hyper["Z"].shape == (2, 4, 2)
+    fitc = replace(ELBO, form="collapsed", objective="fitc", beta=None, likelihood="gaussian", task="regression")
+    assert isinstance(program((fitc,), _prepared, _base, CPU), Collapsed)
+    for cells in (fixed, (ELBO,), (replace(fitc, evaluate="5"),)):
+        assert step_seconds(cells, _prepared, CPU, at_once=2, seconds=0.0) > 0
 
 
 def test_float32_is_the_type_of_rows_alone():
-    made = None
     for variant, base in (("joint", None), ("fixed", "0")):
         cell = replace(ELBO, dtype="float32", variant=variant, base=base)
         made = program((cell,), _prepared, _base, select_target("cpu", "float32"))
         of_rows = [made.split.X, made.split.y, *(part for pair in made.split.parts.values() for part in pair)]
         assert {tensor.dtype for tensor in of_rows} == {torch.float32}
         assert {tensor.dtype for tensor in (made.beta, *made.initial().values())} == {torch.float64}
-    assert isinstance(made, Fixed)
-    assert {tensor.dtype for tensor in made.hyper.values()} == {torch.float64}
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "expected"),
-    [
-        ("exact", {}, Exact()),
-        ("bmc", {"samples": 7}, BMC(7)),
-        ("smooth_bmc", {"samples": 7, "nu": 0.1}, SmoothBMC(7, 0.1)),
-        ("ups", {"samples": 2, "sampler": "rejection"}, UPS(2, "rejection")),
-        ("quadrature", {"nodes": 9}, Quadrature(9)),
-    ],
-)
-def test_estimators(name, options, expected):
-    assert estimator(replace(PLAIN, estimator=name, options=options)) == expected
-
-
-def test_settings_of_a_fit_until_convergence():
-    found = settings(PLAIN, CPU)
-    assert (found.lr, found.iterations, found.window, found.tolerance) == (0.1, 3000, 20, 1e-4)
-    assert found.evaluate_every is None
-    assert settings(replace(PLAIN, evaluate="50"), CPU).evaluate_every == 50
-
-
-def test_settings_of_a_number_of_epochs():
+def test_settings_and_model_have_the_values_of_the_cell():
     cell = replace(
-        PLAIN, n=1050, minibatch=100, epochs=20, window=None, max_iterations=None, tolerance=None, evaluate="epoch"
-    )
-    found = settings(cell, CPU)
-    assert (found.iterations, found.window, found.evaluate_every) == (200, None, 10)
+        PLAIN, n=1050, minibatch=100, epochs=20, window=None, max_iterations=None, tolerance=None, evaluate="epoch",
+        final_lr=1e-3, decay=5, epsilon=1e-6, resolution=0.25, criterion="sum",
+    )  # fmt: skip
+    how = settings(cell, CPU)
+    assert (how.iterations, how.window, how.evaluate_every, how.tolerance) == (200, None, 10, 0.0)
+    for name in ("lr", "final_lr", "decay", "epsilon", "resolution", "criterion"):
+        assert getattr(how, name) == getattr(cell, name)
+    options = {"samples": 2, "sampler": "rejection"}
+    cell = replace(
+        cell, parameterisation="unwhitened", ard=True, estimator="ups", options=options, inducing="last",
+        minibatch_rows="afresh", initial={"lengthscale": 2.0},
+    )  # fmt: skip
+    made = model(cell)
+    assert (made.M, made.whitened, made.ard, made.learns_mean, made.afresh) == (53, False, True, True, True)
+    assert (made.minibatch, made.inducing, made.initial) == (100, "last", {"lengthscale": 2.0})
+    assert made.estimator == UPS(2, "rejection")
 
 
-def test_model():
-    made = model(replace(PLAIN, parameterisation="unwhitened", ard=True))
-    assert (made.M, made.whitened, made.ard, made.learns_mean) == (53, False, True, True)
-    assert "noise" not in made.parameters(2)
+def flights(*batches):
+    return [BatchTraining(batch, batch) for batch in batches]
+
+
+def test_a_device_is_full_by_entries_memory_or_number():
+    one = (PLAIN,)
+    assert Capacity.of(torch.device("cpu")).room(one, [])
+    assert not Capacity.of(torch.device("cpu")).room(one, flights(one))
+    device = Capacity(3, 1.5 * entries_of(one), 1e9)
+    assert device.room(one, flights(one)), "below the limit: one more"
+    assert not device.room(one, flights(one, one))
+    shrunk = flights(one, one)
+    shrunk[0].inside = 0
+    assert device.room(one, shrunk), "room goes by the cells that are left"
+    device = device._replace(entries=1e9)
+    assert not device.room((replace(PLAIN, n=10**6),), flights(one, one)), "it does not fit into memory beside them"
+    assert device.alike(one) == 3
 
 
 def test_the_rejection_sampler_has_a_gpu_to_itself():
-    rejecting = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),)
+    rejecting, plain = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),), (PLAIN,)
     device = Capacity(most=4, entries=1e12, bytes=1e15)
-    assert device.room((PLAIN,), [(PLAIN,)])
+    assert device.room(plain, flights(plain))
     assert device.room(rejecting, [])
-    assert not device.room(rejecting, [(PLAIN,)])
-    assert not device.room((PLAIN,), [rejecting])
-    assert device.comes_last(rejecting, [(PLAIN,)])
-    assert not device.comes_last(rejecting, [])
-    assert not device.comes_last((PLAIN,), [(PLAIN,)])
-    assert not ONE_AT_A_TIME.comes_last(rejecting, [(PLAIN,)])  # a CPU keeps the order
+    assert not device.room(rejecting, flights(plain))
+    assert not device.room(plain, flights(rejecting))
+    assert device.comes_last(rejecting, flights(plain))
+    assert not device.comes_last(plain, flights(plain))
+    assert not Capacity().comes_last(rejecting, flights(plain)), "a CPU keeps the order"
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_batches_with_most_steps_go_first_where_some_train_at_once(most):
+    from collections import deque
+
+    queue = deque((replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30)))
+    Capacity(most, 1e9, 1e12).longest_first(queue, [])
+    limits = [batch[0].iterations for batch in queue]
+    assert limits == ([10, 30, 20, 30] if most == 1 else [30, 30, 10, 20])

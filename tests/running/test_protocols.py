@@ -47,7 +47,7 @@ def planned(dataset, protocol, *words):
     ])  # fmt: skip
     spec = cfg.dataset[dataset]
     data = drawn(spec, ROWS)
-    cells = {some.method: some.cells for some in grid.candidates(cfg, spec, data)}
+    cells = {some.method: some.cells for some in grid.candidates(cfg, dataset, spec, data)}
     return cells, prepare(data, spec, 0, N)
 
 
@@ -98,7 +98,7 @@ def test_every_value_of_the_table_in_trained_cells(kind, protocol, tmp_path, mon
         selects = some.method not in ("elbo", "ppgpr", "fitc")
         grid = betas(protocol, some.cells[0].n) if selects else [None if some.method == "fitc" else 1.0]
         assert [cell.beta for cell in some.cells] == grid
-        assert (some.protocol, some.selection) == (protocol, SELECTIONS[protocol])
+        assert (some.setting.protocol, some.setting.selection) == (protocol, SELECTIONS[protocol])
         for record in (records[some.cells[0].key], records[some.cells[-1].key]):
             cell, group = record.cell, record.cell.group
             check_trained(cell, some.method, kind, row, how.get(group), made[group])

@@ -3,20 +3,20 @@
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.plan.cell import Candidates
 from dlmexp.records.store import Store
 from dlmexp.running.summary import summary
-from tests.support.banana import PLAIN, record
+from tests.support.cells import PLAIN, candidates
+from tests.support.cells import scored as record
 
 CELLS = [replace(PLAIN, seed=seed, beta=beta) for seed in (0, 1) for beta in (1.0, 0.1)]
 
 
-def _candidates(cells, betas="1, 0.1"):
+def _candidates(cells, method="fixed_log_dlm"):
     """The cells as a run asks for them: the betas of each seed together."""
     groups = {}
     for cell in cells:
         groups.setdefault(cell.identity, []).append(cell)
-    return [Candidates("fixed_log_dlm", betas, tuple(group)) for group in groups.values()]
+    return [candidates(method, group) for group in groups.values()]
 
 
 def _said(tmp_path, capsys, states):
@@ -56,6 +56,7 @@ def test_all_done(tmp_path, capsys):
         (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
         (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
         (["done", "", "", ""], "n = 100: 3 of 4 candidates (betas x seeds) have no record yet"),
+        (["failed"] * 4, "0 of 4 cells done, 4 failed"),
     ],
 )
 def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
@@ -63,12 +64,6 @@ def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
     assert code == 1
     assert words in said
     assert ("retry_failed=true" in said) == ("failed" in states)
-
-
-def test_nothing_but_failures(tmp_path, capsys):
-    code, said = _said(tmp_path, capsys, ["failed"] * 4)
-    assert code == 1
-    assert "0 of 4 cells done, 4 failed" in said
 
 
 def test_samplers_are_told_apart(tmp_path, capsys):
@@ -83,33 +78,13 @@ def test_samplers_are_told_apart(tmp_path, capsys):
     assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
 
 
-def test_where_nothing_is_selected_there_is_no_table(tmp_path, capsys):
-    """Data with the airline split has no validation rows."""
-    store = Store(tmp_path)
-    made = record(PLAIN, nll=0.5)
-    made.result.validation = {}
-    store.write(made)
-    assert summary(_candidates([PLAIN]), store) == 0
-    assert capsys.readouterr().out.splitlines()[0].startswith("1 of 1 cell done")
-
-
-def test_two_grids_of_one_method_are_told_apart(tmp_path, capsys):
-    store = Store(tmp_path)
-    for cell in CELLS:
-        store.write(record(cell, nll=cell.beta or 0.0))
-    both = [*_candidates(CELLS, "1, 0.1"), *_candidates([cell for cell in CELLS if cell.beta == 1.0], "1")]
-    assert summary(both, store) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
-    assert [line[7:] for line in lines] == [["1", "1", "1.5000±0.0000"], ["1,", "0.1", "0.1", "0.6000±0.0000"]]
-
-
 def test_betas_that_differ_between_seeds_are_shown_in_the_order_of_seeds(tmp_path, capsys):
     """Seeds 2, 1, 0 select 1, 0.1, 10: each of the grid, none of them a mean or a median."""
     store, chosen = Store(tmp_path), {2: 1.0, 1: 0.1, 0: 10.0}
     cells = [replace(PLAIN, seed=seed, beta=beta) for seed in chosen for beta in (10.0, 1.0, 0.1)]
     for cell in cells:
         store.write(record(cell, nll=float(cell.beta != chosen[cell.seed])))
-    assert summary(_candidates(cells, "10, 1, 0.1"), store) == 0
+    assert summary(_candidates(cells), store) == 0
     assert " 10, 0.1, 1 " in capsys.readouterr().out
 
 
@@ -127,13 +102,13 @@ def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys
         store.write(_stopped(cell, converged))
     for cell in (*other, forever):
         store.write(_stopped(cell, True))
-    both = [*_candidates([*CELLS, forever]), *(replace_method(some, "elbo") for some in _candidates(other))]
+    both = [*_candidates([*CELLS, forever]), *_candidates(other, "elbo")]
     assert summary(both, store) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "limit" in line]
     assert line.startswith(
         "3 of 8 fits stopped at the limit of iterations and had not converged: fixed_log_dlm 3 of 4;"
     )
-    shared = [*both, *(replace_method(some, "beta_elbo") for some in _candidates([*CELLS[:2], *other]))]
+    shared = [*both, *_candidates([*CELLS[:2], *other], "beta_elbo")]
     summary(shared, store)
     assert "3 of 8 fits stopped at the limit" in (out := capsys.readouterr().out)
     assert "fixed_log_dlm 3 of 4; training" in out, "a fit that methods share is counted once"
@@ -141,10 +116,6 @@ def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys
         store.write(_stopped(cell, True))
     summary(both, store)
     assert "limit" not in capsys.readouterr().out
-
-
-def replace_method(some, method):
-    return Candidates(method, some.betas, some.cells)
 
 
 @pytest.mark.parametrize(("task", "scaled"), [("regression", True), ("binary", False)])

@@ -117,7 +117,7 @@ class Suite:
             return f"{where}: exit code {first.code}: {first.said[-2000:]}"
         if root.is_dir():
             read_status(root, failure_reasons=True)
-            list(Store(root, read_only=True).all())
+            list(Store(root, read_only=True).own())
         return self.recovers(root, where)
 
     def recovers(self, root: Path, where: str) -> str | None:

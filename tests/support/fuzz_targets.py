@@ -112,8 +112,8 @@ def target_manifest(chance: random.Random, folder: Path) -> None:
 
 
 def target_processes(chance: random.Random, folder: Path) -> None:
-    """Files of presence, and of jobs on a cluster."""
-    about = {"host": "h", "pid": 1, "keys": {OTHER.key: 5}, "job": None, "machine": "m", "name": ""}
+    """Files of processes with their leases, and of jobs on a cluster."""
+    about = {"host": "h", "pid": 1, "keys": [OTHER.key], "job": None, "machine": "m", "name": "h-1-1"}
     job = {"id": "7", "cluster": "c", "user": "u", "time": 1.0, "overrides": "a=b", "keys": [OTHER.key]}
     outcome = {"host": "h", "code": 1, "reason": "r"}
     folders = folder / "running", folder / "multirun" / "m" / "jobs" / "7"
@@ -121,10 +121,11 @@ def target_processes(chance: random.Random, folder: Path) -> None:
         place.mkdir(parents=True)
     files = (
         (folders[0] / "h-1-1.json", about),
+        (folders[0] / "1.lease", about),
         (folders[1] / "submitted.json", job),
         (folders[1] / "outcome.json", outcome),
     )
-    victim = chance.randrange(3)
+    victim = chance.randrange(len(files))
     for k, (path, value) in enumerate(files):
         path.write_bytes(mutations.as_json(mutations.spoiled(value, chance) if k == victim else value))
     main_ends_well(["status", "--json"], folder)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dlmexp.records.record import Record
 from dlmexp.records.store import Store
 from tests.support.launcher import Launcher
 
@@ -35,13 +37,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def arrays_of(store: Store, record: Record) -> dict[str, np.ndarray]:
+    """The arrays beside a record."""
+    return store.arrays(record.cell.dataset, record.key, record.arrays) if record.arrays else {}
+
+
 def comparable(results: Path) -> dict[str, tuple]:
     """By key, what a record must share with that of an undisturbed run: everything but times and machines."""
     store, found = Store(results), {}
-    for record in store.all():
+    for record in store.own():
         assert record.key not in found
         result = replace(record.result, seconds=None)
-        arrays = {name: array.tobytes() for name, array in store.arrays(record).items()}
+        arrays = {name: array.tobytes() for name, array in arrays_of(store, record).items()}
         found[record.key] = (record.status, record.cell, result, arrays)
     return found
 

@@ -43,8 +43,8 @@ Also injected, one test each (`tests/running/test_fault_suite.py`):
 | what | test |
 |---|---|
 | a wall clock that jumps by a day, forwards and backwards, at every look | `test_a_clock_that_jumps` |
-| the presence file of a host that is gone, an hour old or dated a day ahead | `test_the_presence_of_a_host_that_is_gone_is_no_obstacle` |
-| two hosts with one name in one folder | `test_two_hosts_with_one_name_share_a_folder` |
+| the leases of a host that is gone, an hour old or dated a day ahead | `test_what_a_host_held_that_is_gone_is_no_obstacle` |
+| two hosts with one name in one folder, with clocks hours apart | `test_two_processes_train_no_batch_twice_and_lose_none` |
 | unfinished files and arrays of a host that died | `test_what_a_dead_host_left_is_removed_when_it_is_old` |
 | memory that runs out in a batch on a CPU | `test_memory_that_runs_out_on_a_cpu_halves_the_batch` |
 

@@ -15,10 +15,10 @@ from dlmexp.gp.likelihoods import Likelihood
 class Paused(Estimator):
     """The log loss itself, after a pause."""
 
-    seconds: float
+    pause: float  # in seconds
 
     def __call__(
         self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
     ) -> Tensor:
-        time.sleep(self.seconds)
+        time.sleep(self.pause)
         return likelihood.log_loss(mu, v, y)

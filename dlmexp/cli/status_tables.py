@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group
 from rich.live import Live
@@ -52,14 +51,23 @@ def _parts(status: Status, failed: bool, missing: bool) -> Iterator[Table | str]
         table.add_row(e.name, *map(str, (e.done, e.running, e.queued, e.failed, e.missing)))
     yield table
     for process in status.running:
-        yield f"running: {process['who']}, {counted(process['cells'], 'cell')}{_run_progress(process)}"
+        settled = ""
+        if "total" in process:
+            settled = f"; {process['settled']} of the {process['total']} of this run settled"
+            settled += f", {process['failed']} failed" if process["failed"] else ""
+            settled += _left(process["seconds_left"], "about")
+        yield f"running: {process['who']}, {counted(process['cells'], 'cell')}{settled}"
         for batch in process["batches"]:
-            yield f"  {_batch_progress(batch)}"
+            objective = "" if batch["objective"] is None else f", objective {batch['objective']:.4f}"
+            yield (
+                f"  {batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
+                f"{speed(batch['rate'])}{objective}{_left(batch['most_seconds_left'], 'at most')}"
+            )
     for job in status.jobs:
         node = f" on {job['node']}" if job["node"] else ""
         rest = f"{job['lost']} of them without a record" if job["lost"] else f"{job['left']} to do"
         yield (
-            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(int(job['cells']), 'cell')}, {rest}: "
+            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(job['cells'], 'cell')}, {rest}: "
             f"{job['block']}\n  log: {job['log']}"
         )
     if status.checkpoints:
@@ -75,21 +83,5 @@ def _parts(status: Status, failed: bool, missing: bool) -> Iterator[Table | str]
             yield f"{e.name}: missing {description}"
 
 
-def _run_progress(process: dict[str, Any]) -> str:
-    """`; 3 of 9 done, 12 min left`; nothing before the first note of the process."""
-    if "total" not in process:
-        return ""
-    failed = f", {process['failed']} failed" if process["failed"] else ""
-    left = "" if process["seconds_left"] is None else f", about {duration(process['seconds_left'])} left"
-    return f"; {process['settled']} of the {process['total']} of this run settled{failed}{left}"
-
-
-def _batch_progress(batch: dict[str, Any]) -> str:
-    """Iteration, live cells, speed, objective and the time left of a batch, at most."""
-    objective = "" if batch["objective"] is None else f", objective {batch['objective']:.4f}"
-    left = batch["most_seconds_left"]
-    left = "" if left is None else f", at most {duration(left)} left"
-    return (
-        f"{batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
-        f"{speed(batch['rate'])}{objective}{left}"
-    )
+def _left(seconds: float | None, how: str) -> str:
+    return "" if seconds is None else f", {how} {duration(seconds)} left"

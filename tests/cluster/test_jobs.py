@@ -1,0 +1,235 @@
+"""Jobs without a cluster: SLURM's answers, and states where SLURM, live processes and records contradict each other."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from dlmexp.cluster import jobs as module
+from dlmexp.cluster import slurm as scheduler
+from dlmexp.cluster import submission
+from dlmexp.cluster.jobs import OUTCOME, SUBMITTED, read_submissions, unfinished_jobs, write_submission
+from dlmexp.cluster.slurm import SchedulerUnavailable, SlurmState, cluster_info, job_states
+from dlmexp.cluster.submission import SETUP, THREADS, Block, job_names, settings
+from dlmexp.running.leases import ActiveProcess
+from dlmexp.running.signals import StopRequest
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """Puts a command in front of all others that prints `text`, complains with `error` and exits with `code`."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def answer(command, text="", error="", code=0):
+        path = tmp_path / command
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nprintf '%s' '{error}' >&2\nexit {code}\n")
+        path.chmod(0o755)
+
+    return answer
+
+
+def test_states_of_arrays_and_single_jobs(answers):
+    answers("squeue", "12_0|RUNNING|node1|None\n12_1|PENDING||Resources\n13|COMPLETED|node2|None\n")
+    found = job_states(["12_0", "12_1", "13"])
+    assert found["12_1"] == SlurmState("PENDING", "", "Resources")
+    assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
+    answers("scontrol", "ClusterName             = big\nMaxArraySize            = 1001\nMaxJobCount = 5\n")
+    assert cluster_info() == ("big", 1001)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("PENDING||PartitionConfig", "partition="),
+        ("PENDING||BadConstraints", "constraint="),
+        ("PENDING||PartitionTimeLimit", "timeout_min="),
+        ("PENDING||QOSMaxCpuPerJobLimit", "cpus_per_task="),
+        ("PENDING||AssocMaxWallDurationPerJobLimit", "timeout_min="),
+        ("PENDING||QOSMinGRES", "ask for"),
+        ("PENDING||InvalidAccount", "account="),
+        ("PENDING||DependencyNeverSatisfied", "depends on"),
+        ("REQUEUE_HOLD||launch failed requeued held", "scontrol release"),
+        ("PENDING||(JobHeldUser)", ""),
+        ("PENDING||Priority", ""),
+        ("PENDING||None", ""),
+        ("PENDING||QOSMaxJobsPerUserLimit", ""),
+        ("PENDING||AssocGrpCpuLimit", ""),
+        ("PENDING||ReqNodeNotAvail, UnavailableNodes:node1", ""),
+        ("PENDING||a reason of a later SLURM", ""),
+        ("RUNNING|node1|PartitionConfig", ""),
+    ],
+)
+def test_reasons_that_never_pass_are_told_from_those_that_do(answers, line, word):
+    answers("squeue", f"12|{line}\n")
+    said = job_states(["12"])["12"].never_starts
+    assert word in said
+    assert bool(said) == bool(word)
+
+
+def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answers):
+    answers("squeue", error="slurm_load_jobs error: Invalid job id specified", code=1)
+    answers("sacct", "12_0|CANCELLED by 1000|node1\n12_1|RUNNING|node1\n")
+    found = job_states(["12_0", "12_1", "14"])
+    assert found["12_0"] == SlurmState("CANCELLED", "node1")
+    assert not found["12_1"].active, "the accounting may miss the end of a job; squeue does not list it any more"
+    assert found["14"] == SlurmState("ENDED")
+    answers("sacct", error="Slurm accounting storage is disabled", code=1)
+    assert job_states(["12"]) == {"12": SlurmState("ENDED")}
+    answers("squeue", error="slurm_load_jobs error: Unable to contact slurm controller", code=1)
+    with pytest.raises(SchedulerUnavailable, match="Unable to contact"):
+        job_states(["12"])
+
+
+def test_no_command_is_run_for_no_jobs_and_none_is_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert job_states([]) == {}
+    with pytest.raises(SchedulerUnavailable, match="no scontrol on this machine"):
+        cluster_info()
+
+
+def submitted(root: Path, job: str, *keys: str, cluster: str = "here", outcome: str = "") -> Path:
+    folder = root / "multirun" / "sweep" / "jobs" / job
+    write_submission(folder, job, cluster, ["dataset=a", "seeds=[0]"], keys)
+    if outcome:
+        (folder / OUTCOME).write_text(json.dumps({"host": "node1", "code": 1, "reason": outcome}))
+    return folder
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    """The jobs that SLURM lists."""
+    known: dict[str, SlurmState] = {}
+    monkeypatch.setattr(module, "cluster_info", lambda: ("here", 1001))
+    monkeypatch.setattr(module, "job_states", lambda jobs: {job: known.get(job, SlurmState("ENDED")) for job in jobs})
+    return known
+
+
+def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
+    folder = submitted(tmp_path, "9", "k1", "k2", outcome="ValueError: x")
+    submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
+    assert [job.log for job in read_submissions(tmp_path)] == [folder / "9_0_log.out"], "a torn file is skipped"
+    slurm["9"] = SlurmState("COMPLETED", "node1")
+    (status,) = unfinished_jobs(tmp_path, {"k1"}, [])
+    assert (status.lost, status.owned) == (True, {"k2"})
+    assert status.description == "ended (COMPLETED): ValueError: x"
+    assert unfinished_jobs(tmp_path, {"k1", "k2"}, []) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "described"),
+    [
+        (SlurmState("PENDING", reason="Priority"), "pending (Priority)"),
+        (SlurmState("RUNNING", "node1"), "running"),
+        (SlurmState("PENDING", reason="PartitionConfig"), "can't start (PartitionConfig): "),
+    ],
+)
+def test_jobs_in_the_queue_are_not_lost(tmp_path, slurm, state, described):
+    submitted(tmp_path, "9_0", "k1")
+    slurm["9_0"] = state
+    (status,) = unfinished_jobs(tmp_path, set(), [])
+    assert status.description.startswith(described)
+    assert (status.active, status.lost) == (True, False)
+    (status,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
+    assert (status.description, status.node) == ("running", "node3"), "a live process counts more than the queue"
+
+
+def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
+    submitted(tmp_path, "9", "k1", "k2")
+    submitted(tmp_path, "10", "k1", "k3")
+    slurm |= {"9": SlurmState("RUNNING"), "10": SlurmState("CANCELLED")}
+    owned = {status.job.id: status.owned for status in unfinished_jobs(tmp_path, set(), [])}
+    assert owned == {"9": {"k1", "k2"}, "10": {"k3"}}
+    slurm["9"] = SlurmState("CANCELLED")
+    owned = {status.job.id: status.owned for status in unfinished_jobs(tmp_path, set(), [])}
+    assert owned == {"9": {"k2"}, "10": {"k1", "k3"}}
+
+
+def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm, monkeypatch):
+    folder = submitted(tmp_path, "9", "k1")
+    path = folder / SUBMITTED
+    path.write_text(json.dumps({**json.loads(path.read_text()), "user": "somebody-else"}))
+    assert "somebody-else" in unfinished_jobs(tmp_path, set(), [])[0].description
+    submitted(tmp_path, "9", "k1", cluster="there")
+    assert "there" in unfinished_jobs(tmp_path, set(), [])[0].description
+
+    def unavailable():
+        raise SchedulerUnavailable("no answer")
+
+    monkeypatch.setattr(module, "cluster_info", unavailable)
+    (status,) = unfinished_jobs(tmp_path, set(), [])
+    assert (status.lost, status.active, status.description) == (False, False, "unknown: no answer")
+
+
+STUCK, RUNNING = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
+
+
+@pytest.mark.parametrize(
+    ("states", "queries", "last"),
+    [
+        ([(STUCK, RUNNING), (STUCK, SlurmState("ENDED"))], 1 + submission.PATIENCE, "not waiting for 1 job"),
+        ([(STUCK, STUCK), (RUNNING, RUNNING), (SlurmState("ENDED"),) * 2], 3, "no job is left"),
+    ],
+)
+def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys, states, queries, last):
+    for job in ("1_0", "1_1"):
+        submitted(tmp_path, job, job)
+    asked = []
+
+    def job_states(jobs):
+        now = dict(zip(("1_0", "1_1"), states[min(len(asked), len(states) - 1)], strict=True))
+        asked.append(jobs)
+        return {job: now[job] for job in jobs}
+
+    monkeypatch.setattr(module, "job_states", job_states)
+    monkeypatch.setattr(submission, "POLL_SECONDS", (0.0, 0.0))
+    submission.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest())
+    said = capsys.readouterr().out.splitlines()
+    assert len(asked) == queries
+    assert said[-1].startswith(last)
+    assert "can't start (PartitionConfig)" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("received", "state", "goes_back"),
+    [
+        (signal.SIGUSR2, "RUNNING", True),  # the time limit is near
+        (signal.SIGTERM, "RUNNING", True),  # grace time before a preemption
+        (signal.SIGTERM, "CANCELLED", False),
+        (signal.SIGTERM, "PENDING", False),  # SLURM has requeued it already
+        (signal.SIGINT, "RUNNING", False),
+    ],
+)
+def test_requeue(received, state, goes_back, monkeypatch):
+    monkeypatch.setattr(scheduler, "job_states", lambda jobs: {job: SlurmState(state) for job in jobs})
+    assert submission.returns_to_queue("17", received) == goes_back
+
+
+PARAMS = {"setup": [], "name": "dlmexp", "signal_delay_s": 120, "timeout_min": 240, "mem_gb": 8}
+
+
+def test_settings_of_a_job(monkeypatch):
+    """Our shell lines come before the user's; a signal leaves time to train."""
+    monkeypatch.setenv(SETUP, "module load cuda")
+    found = settings({**PARAMS, "setup": ["a"]}, "class-log")
+    assert found == {**PARAMS, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
+    assert settings({**PARAMS, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
+
+
+@pytest.mark.parametrize(
+    ("experiments", "overrides", "expected"),
+    [
+        (["class-log"], [["dataset=banana", "seeds=[0]"]], ["dlmexp-class-log"]),
+        (["class-log"] * 2, [["dataset=a", "method=elbo"], ["dataset=b", "method=elbo"]], ["class-log-a", "log-b"]),
+        (
+            ["reg-log", "class-log"],
+            [["experiment=reg-log", "sizes=[5%,10]"], ["experiment=class-log", "sizes=['5 %']"]],
+            ["dlmexp-reg-log-5+10", "dlmexp-class-log-5"],
+        ),
+        (["mine", "mine"], [["csv.name=" + 200 * "a"], ["csv.name=b"]], ["dlmexp-mine-" + 88 * "a", "mine-b"]),
+    ],
+)
+def test_jobs_of_an_array_are_named_after_their_blocks(experiments, overrides, expected):
+    blocks = [Block(o, e, frozenset(), frozenset()) for e, o in zip(experiments, overrides, strict=True)]
+    assert all(name.endswith(end) for name, end in zip(job_names("dlmexp", blocks), expected, strict=True))

@@ -1,0 +1,147 @@
+"""`dlmexp run -m` without a cluster: what is refused, jobs on this machine, and a job as it is called on a node."""
+
+import importlib
+import json
+import os
+import pickle
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dlmexp.cli import main
+from dlmexp.cluster import submission
+from dlmexp.cluster.submission import BlockOnNode
+from dlmexp.cores import cores
+from dlmexp.running.processes import run_command
+from dlmexp.running.run import execute
+
+TINY = [
+    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
+    "method=elbo", "device=cpu",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hydra/launcher=slurm"], "add -m"),
+        (["-m", "hydra/launcher=slrm", *TINY], "slurm or slurm_gpu"),
+        (["-m", "hydra/launcher=slurm", "hydra.launcher.partion=x", *TINY], "hydra.launcher.partition"),
+        (["-m", "wait=false", *TINY], "hydra/launcher=slurm"),
+        (["-m", "hydra/launcher=submitit_local", *TINY], "LocalLauncher"),
+        (["-m", "results=a,b", *TINY], "results="),
+        (["-m", "hydra/launcher=slurm", *TINY], "no sbatch"),
+        (["-m", "dataset=ringnorm_drawn,pol", "data_root=nowhere", "device=cpu"], "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_written(here, capsys, monkeypatch, words, said):
+    monkeypatch.setenv("PATH", str(here))
+    assert main(["run", *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(here.iterdir())
+
+
+def test_a_plan_is_shown_and_nothing_is_queued(here, capsys):
+    assert main(["run", "-m", "hydra/launcher=slurm", "seeds=[0],[1]", "plan=true", *TINY]) == 0
+    assert capsys.readouterr().out.count("1 to run in 1 batch\n") == 2
+    assert not list(here.iterdir())
+
+
+@pytest.mark.slow
+def test_a_job_that_raises_leaves_the_others_alone(here, capsys, monkeypatch):
+    def execute_or_raise(cfg, *rest):
+        if cfg.seeds == [0]:
+            raise RuntimeError("the first block fails")
+        return execute(cfg, *rest)
+
+    monkeypatch.setattr(submission, "execute", execute_or_raise)
+    assert main(["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY]) == 1
+    output = capsys.readouterr()
+    assert "RuntimeError: the first block fails" in output.err
+    assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
+
+
+@pytest.mark.parametrize("by", ["block", "signal"])
+def test_a_block_that_is_stopped_is_the_last_one(here, monkeypatch, by):
+    started = []
+
+    def stopped(cfg, *_):
+        started.append(cfg.seeds)
+        if by == "signal":
+            signal.raise_signal(signal.SIGTERM)
+        return 0 if by == "signal" else 128 + signal.SIGTERM
+
+    monkeypatch.setattr(submission, "execute", stopped)
+    assert main(["run", "-m", "seeds=[0],[1],[2]", *TINY]) == 128 + signal.SIGTERM
+    assert started == [[0]]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.processes
+def test_jobs_side_by_side(here):
+    words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
+    done = subprocess.run(run_command(words), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 cells done" in done.stdout
+    records = [json.loads(path.read_text()) for path in here.glob("results/records/*/*.json")]
+    assert {record["cell"]["seed"] for record in records} == {0, 1}
+    # What was typed, without what concerns this machine only.
+    assert {record["made"]["command"] for record in records} == {
+        shlex.join(["dlmexp", "run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY[:-1]])
+    }
+
+
+@pytest.mark.processes
+def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(here):
+    words = ["-m", "hydra/launcher=local_parallel", "hydra.launcher.n_jobs=2", "seeds=[0],[1],[2]", *TINY]
+    words += ["training.binary.max_iterations=100000", "training.binary.tolerance=0", "checkpoint_seconds=600"]
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    with (here / "output.txt").open("w") as output:
+        process = subprocess.Popen(run_command(words), env=env, stdout=output, stderr=output)
+    until = time.monotonic() + 90
+    while len(list(here.glob("results/checkpoints/*.npz"))) < 2 and time.monotonic() < until:
+        time.sleep(0.2)
+    time.sleep(1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    threads = [
+        re.search(r"(?:^|\0)OMP_NUM_THREADS=(\d+)", Path(f"/proc/{pid}/environ").read_text()) for pid in children
+    ]
+    process.terminate()
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    assert [found[1] for found in threads if found] == [str(max(1, cores() // 2))] * 2
+    assert (here / "output.txt").read_text().count("stopped by SIGTERM") == 2
+    assert all(path.stat().st_size > 5000 for path in here.glob("results/checkpoints/*.npz")), "with tensors"
+    assert not list(here.glob("results/running/*.json"))
+
+
+def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch):
+    submitter, job = tmp_path / "submitter", tmp_path / "15_2"
+    for folder in (submitter, job):
+        folder.mkdir()
+    (submitter / "plugin_of_a_user.py").write_text("number = 7")
+    with monkeypatch.context() as patch:
+        patch.chdir(submitter)
+        patch.setattr(sys, "path", ["", *sys.path])
+        patch.setenv("DLMEXP_PLUGINS", "plugin_of_a_user")
+        block = pickle.loads(pickle.dumps(BlockOnNode.of(["seeds=[0]"])))
+    monkeypatch.setattr(sys, "path", [*sys.path, "only-here"])
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "15", "SLURM_ARRAY_TASK_ID": "2"}
+    monkeypatch.setattr(os, "environ", {**slurm, "SUBMITIT_FOLDER": str(tmp_path / "%j")})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(submission, "run_block", lambda overrides: (2, f"no {overrides[0]}"))
+    assert block() == 2
+    outcome = json.loads((job / "outcome.json").read_text())
+    assert (outcome["code"], outcome["reason"]) == (2, "no seeds=[0]")
+    assert os.getcwd() == str(submitter)
+    assert importlib.import_module("plugin_of_a_user").number == 7
+    assert os.environ["DLMEXP_PLUGINS"] == "plugin_of_a_user"
+    assert sys.path[-1] == "only-here"
+    job.joinpath("outcome.json").unlink()
+    job.rmdir()
+    assert block() == 2, "an outcome that can't be written is no error"
