@@ -46,32 +46,29 @@ def notes(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
         found.append(f"Only results with {', '.join(only)}.")
     found += _missing(drawn, results)
     found += dict.fromkeys(f"{_where(drawn, one)}: {note}." for one in run for note in one.notes)
-    found += _left_out(drawn, results)
+    found += _left_out(drawn, results, request)
     if same := [f"{name} = {value}" for name, value in drawn.constants.items()]:
         found.append(f"In all rows of the CSV: {', '.join(same)}.")
     return found
 
 
 def _where(drawn: "Drawn", one: Measured) -> str:
-    words = [one.protocol or "" if drawn.protocols else "", one.folder]
+    words = [one.asked if drawn.protocols else "", one.folder]
     beside = ", ".join(word for word in words if word)
     return f"{one.panel.dataset} [{beside}]" if beside else one.panel.dataset
 
 
 def _settings(drawn: "Drawn", run: list[Measured]) -> str:
-    """`protocol paper`; by dataset where they differ."""
+    """`protocol paper`; with the datasets where they differ."""
     by_text: dict[str, dict[str, None]] = {}
     for one in run:
-        text = f"protocol {one.protocol}" + (f" with {one.changes}" if one.changes else "")
         preset, _ = catalogue.of_preset(one.protocol or "")
+        text = f"protocol {one.protocol}" + (f" with {one.changes}" if one.changes else "")
         text += f" (preset {preset}: fewer seeds, sizes, betas and iterations)" if preset else ""
         text += f", q {one.parameterisation}" if one.parameterisation != WHITENED else ""
-        by_text.setdefault(text, {})[_where(drawn, one)] = None
-    if len(by_text) == 1:
-        return next(iter(by_text))
-    if drawn.protocols and len(by_text) == len(drawn.protocols):
-        return "; ".join(by_text)
-    return "; ".join(f"{text}: {', '.join(where)}" for text, where in by_text.items())
+        by_text.setdefault(text, {})[one.panel.dataset] = None
+    alike = len({tuple(where) for where in by_text.values()}) == 1
+    return "; ".join(text if alike else f"{text}: {', '.join(where)}" for text, where in by_text.items())
 
 
 def _repetitions(run: Iterable[Measured]) -> str:
@@ -101,7 +98,7 @@ def _missing(drawn: "Drawn", results: Results) -> list[str]:
     """Panels, lines and sizes without results, with what computes them."""
     gaps: dict[tuple[str, str], None] = {}
     for one in drawn.cells:
-        where = _where(drawn, one) if one.protocol or not drawn.protocols else f"{one.panel.dataset} [{one.asked}]"
+        where = _where(drawn, one)
         command = results.command(_command(one)) if _command(one) else ""
         if one.empty:
             gaps[(where, command)] = None
@@ -117,7 +114,7 @@ def _missing(drawn: "Drawn", results: Results) -> list[str]:
     return [f"Not run: {what}" + (f" -> {command}" if command else "") for what, command in gaps]
 
 
-def _left_out(drawn: "Drawn", results: Results) -> list[str]:
+def _left_out(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
     """Results of other settings on these datasets, with the options that draw them."""
     by_options: dict[str, dict[str, int]] = {}
     for one in drawn.cells:
@@ -125,7 +122,9 @@ def _left_out(drawn: "Drawn", results: Results) -> list[str]:
             own = by_options.setdefault(options, {})
             own[one.panel.dataset] = max(own.get(one.panel.dataset, 0), cells)
     beside = {f"--protocol {name}" for name in drawn.protocols}
-    plot = f"dlmexp plot {drawn.figure.id}"
+    words = [f"--by {name}={','.join(values)}" for name, values in request.by.items()]
+    words += [f"--parameterisation {request.parameterisation}"] if request.parameterisation else []
+    plot = " ".join(["dlmexp plot", drawn.figure.id, *words])
     return [
         f"Left out: {sum(own.values())} results of another setting -> {results.command(f'{plot} {options}'.rstrip())}"
         for options, own in by_options.items()

@@ -97,7 +97,6 @@ class Figure:
     columns: int
     caption: str
     title: str = ""
-    of_paper: str = ""  # where the paper shows it
     legend: Literal["figure", "row"] = "figure"  # above all panels, or above each row
 
 

@@ -1,4 +1,4 @@
-"""All figures by id. To add one: a `Figure` in `paper.py` or `beyond.py`, or `FIGURES.add(id, figure)` in a plugin."""
+"""All figures by id. To add one: a `Figure` in `declared.py`, or `FIGURES.add(id, figure)` in a plugin."""
 
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures.panels import Figure, check
@@ -15,7 +15,7 @@ class Figures(Registry[Figure]):
         return super().add(name, thing)
 
 
-FIGURES = Figures("figure", "dlmexp.figures.paper", "dlmexp.figures.beyond")
+FIGURES = Figures("figure", "dlmexp.figures.declared")
 
 
 def find(ids: list[str]) -> list[Figure]:

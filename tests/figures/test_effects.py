@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from dlmexp.figures.declared import anatomy as panel_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.figures import effects
-from dlmexp.figures.beyond import effects as panel_of
 from tests.figures.made_up import MadeUp
 
 PANEL = panel_of("pol", "reg")
@@ -29,7 +29,7 @@ LEVELS = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.lists(NLL, min_size=3, max_size=3), min_size=len(LEVELS), max_size=len(LEVELS)))
 def test_effects_add_up_in_every_repetition(values) -> None:
     by_level = dict(zip(LEVELS, values, strict=True))

@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from dlmexp.figures.declared import binary_vs_n, histogram, mse_vs_n
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from dlmexp.figures.numbers import measure, panel_rows
 from dlmexp.figures.panels import Line, Panel, estimators, methods
-from dlmexp.figures.paper import binary_vs_n, histogram, mse_vs_n
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.figures.registry import FIGURES
 from dlmexp.figures.stats import half_width, statistics
@@ -160,7 +160,7 @@ OTHER = {
 FIGURE_IDS = ("class-log", "class-err", "calibration-class")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(OTHER)),
     st.sets(st.sampled_from(METHODS), min_size=1),
