@@ -41,7 +41,7 @@ def test_lists(here, capsys):
     assert main(["status", "--failed", "--missing"]) == 0
     output = capsys.readouterr().out
     assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in output
-    assert "mine: missing banana n=100 seed=3 joint elbo exact beta=1" in output
+    assert "mine: missing banana n=100 seed=3 elbo exact beta=1" in output
 
 
 def test_json(here, capsys):
