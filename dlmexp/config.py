@@ -53,6 +53,11 @@ class DatasetConfig:
     files: list[Any] = field(default_factory=list)
     note: str | None = None
 
+    @property
+    def kind(self) -> str:
+        """The key of its settings in `RunConfig.training`: the task, or `large` for data with the airline split."""
+        return "large" if self.split.startswith("airline") else self.task
+
 
 @dataclass
 class MethodConfig:

@@ -149,22 +149,17 @@ def check(cfg: RunConfig) -> None:
     """Raise a UserError about the first name that nothing is registered under, or that does not go with the data."""
     from dlmexp.data.parsers.registry import loader_of
     from dlmexp.estimators import ESTIMATORS
-    from dlmexp.gp.kernels import KERNELS, kernel_named
+    from dlmexp.gp.kernels import kernel_named
     from dlmexp.gp.likelihoods import LIKELIHOODS
     from dlmexp.objectives import OBJECTIVES
 
-    for name, method in cfg.method.items():
-        _one_of(f"method.{name}.objective", method.objective, OBJECTIVES.names())
     for key, dataset in cfg.dataset.items():
         if dataset.name in dataset_names():  # results under a name that we ship are taken for the data we ship
             given, ours = as_spec(dataset), read_spec(dataset.name)
             source = ("loader", "files") if loader_of(ours).drawn else ("loader", "files", "options")
             if key != dataset.name or any(getattr(given, part) != getattr(ours, part) for part in source):
                 raise UserError(f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name")
-        if "." not in dataset.kernel:
-            _one_of(f"dataset.{key}.kernel", dataset.kernel, KERNELS.names())
         kernel_named(dataset.kernel)
-        _one_of(f"dataset.{key}.likelihood", dataset.likelihood, LIKELIHOODS.names())
         likelihood = LIKELIHOODS[dataset.likelihood]
         if likelihood.task != dataset.task:
             raise UserError(
@@ -180,27 +175,27 @@ def check(cfg: RunConfig) -> None:
                     f"{', '.join(fitting)}"
                 )
     for name, options in cfg.estimator.items():
-        _one_of("estimator", name, ESTIMATORS.names())
-        for values in _combinations(name, options, ESTIMATORS[name].options()):
-            for dataset in cfg.dataset.values():
-                if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
-                    ESTIMATORS[name](**values).check(LIKELIHOODS[dataset.likelihood])
+        _check_options(name, options, ESTIMATORS[name].options())
+        if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
+            for dataset, values in product(cfg.dataset.values(), combinations(options)):
+                ESTIMATORS[name](**values).check(LIKELIHOODS[dataset.likelihood])
 
 
-def _combinations(name: str, given: dict[str, Any], known: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every combination of the options of an estimator, of which any may be a list; UserError for a wrong one."""
-    for option in known:
-        if known[option].required and given.get(option) in (None, []):
-            raise UserError(f"estimator.{name}.{option}: give at least one value")
-    lists = {option: value if isinstance(value, list) else [value] for option, value in given.items()}
-    for option, values in lists.items():
-        where = f"estimator.{name}.{option}"
+def _check_options(name: str, given: dict[str, Any], known: dict[str, Any]) -> None:
+    """Refuse options that an estimator does not have, or whose values, of which a list is swept, do not fit."""
+    for option in dict.fromkeys([*given, *(option for option in known if known[option].required)]):
+        where, values = f"estimator.{name}.{option}", given.get(option)
         if option not in known:
             raise UserError(f"{where}: {name} takes {', '.join(sorted(known)) or 'no options'}")
-        if not values:
-            raise UserError(f"{where}=[]: give at least one value")
+        if values in (None, []):
+            raise UserError(f"{where}: give at least one value")
         kind = known[option].type
-        for value in values:
+        for value in values if isinstance(values, list) else [values]:
             _check(where, value, kind, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
+
+
+def combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of an estimator's options, of which any may be a list."""
+    lists = {option: value if isinstance(value, list) else [value] for option, value in options.items()}
     for values in product(*lists.values()):
         yield dict(zip(lists, values, strict=True))

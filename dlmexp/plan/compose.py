@@ -118,11 +118,11 @@ def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
     the stopping rule would never apply. What users or presets say about the limit holds."""
     for kind, training in cfg.training.items():
         if not training.has_room and not cfg.preset and f"training.{kind}.max_iterations" not in typed:
-            training.max_iterations = usual(cfg.protocol, None).training[kind].max_iterations
+            training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 
 
 @cache
-def usual(protocol: str, preset: str | None) -> RunConfig:
+def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
     words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
     return cast(RunConfig, OmegaConf.to_object(_composed(words)))
