@@ -82,6 +82,9 @@ class Drawn:
                     "setting": one.setting.label if self.settings and one.setting else None,
                 }  # fmt: skip
                 tables.append(one.points.assign(**about)[[*about, *one.points.columns]])
+        # What is None in some tables is an object in all of them: pandas before 3.0 warns of it otherwise.
+        objects = {name for table in tables for name in table if pd.api.types.is_object_dtype(table[name])}
+        tables = [table.astype(dict.fromkeys(objects & {*table}, object)) for table in tables]
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
 

@@ -1,7 +1,10 @@
-"""FITC: the likelihood of y under N(0, Qff + diag(Kff - Qff) + noise I), and its predictive q."""
+"""Power expectation propagation for Gaussian noise (Bui, Yan and Turner, 2017), and FITC, which is its alpha = 1.
+
+The covariance of y is approximated by Qff + alpha diag(Kff - Qff) + noise I. alpha -> 0 is the ELBO."""
 
 import math
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -24,22 +27,41 @@ def fitc(
     jitter: Float[Tensor, "B"],
     rows_at_once: int | None = None,
 ) -> Closed:
-    """`-log N(y; mean, Qff + D)`, D = diag(Kff - Qff) + noise I, and the q with which `marginals` gives FITC's
-    predictions. FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part.
+    """`-log N(y; mean, Qff + diag(Kff - Qff) + noise I)`, and the q with which `marginals` gives FITC's predictions.
+    FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part."""
+    return power_ep(kernel, hyper, X, y, torch.ones_like(beta), jitter, rows_at_once)
 
+
+def power_ep(
+    kernel: Kernel,
+    hyper: Hyper,
+    X: Float[Tensor, "B N D"],
+    y: Float[Tensor, "B N"],
+    alpha: Float[Tensor, "B"],
+    jitter: Float[Tensor, "B"],
+    rows_at_once: int | None = None,
+) -> Closed:
+    """The negative power-EP energy at its fixed point, with r_i = (Kff - Qff)_ii and D = diag(alpha r_i + noise):
+
+        -log N(y; mean, Qff + D) + (1 - alpha) / (2 alpha) sum_i log(1 + alpha r_i / noise)
+
+    and its q. `alpha` [B] is in [0, 1]; at 0 the sum has its limit, sum_i r_i / (2 noise), and it is the ELBO.
     With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     of_rows, (inverse,) = hyper_as_rows(X, hyper), as_rows(X, Kuu.inverse)
     constant = kernel.diagonal(X[..., :1, :], of_rows) if kernel.stationary else None
-    noise = of_rows["noise"][..., None]
+    noise, (power,) = of_rows["noise"][..., None], as_rows(X, alpha[..., None])
+    share = (1 - power) / (2 * torch.where(power > 0, power, torch.ones_like(power)))
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         A = inverse @ kernel(of_rows["Z"], X, of_rows)
         prior = kernel.diagonal(X, of_rows) if constant is None else constant
-        d = positive(prior - A.square().sum(-2), prior) + noise
+        rest = positive(prior - A.square().sum(-2), prior)
+        d = power * rest + noise
+        corrected = torch.where(power > 0, share * torch.log1p(power * rest / noise), rest / (2 * noise))
         scaled = A / d.sqrt().unsqueeze(-2)
         b = A @ (y / d).unsqueeze(-1)
-        return row_gram(scaled), b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log())
+        return row_gram(scaled), b.squeeze(-1).to(PARAMETERS), row_sum(y.square() / d), row_sum(d.log() + 2 * corrected)
 
     H, b, yy, log_d = sum_over_rows(piece, X, y - of_rows["mean"][..., None], rows_at_once)
     m, L, ok = gaussian_posterior(H, b)

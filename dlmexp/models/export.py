@@ -58,7 +58,7 @@ class Model(gpytorch.models.ApproximateGP):
 
 
 def load(path):
-    saved = torch.load(path)
+    saved = torch.load(path, weights_only=True)
     model = Model().double().eval()
     likelihood = {likelihood}
     likelihood = likelihood.double().eval()

@@ -1,4 +1,4 @@
-"""The paper's baselines: the evidence lower bound with its KL weighted by beta, and FITC."""
+"""The paper's baselines: the evidence lower bound with its KL weighted by beta, and FITC; and power EP between them."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.collapsed import collapsed_elbo
-from dlmexp.gp.fitc import fitc
+from dlmexp.gp.fitc import fitc, power_ep
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.posterior import kl
 from dlmexp.objectives.base import OBJECTIVES, Objective
@@ -24,3 +24,6 @@ ELBO = OBJECTIVES.add(
 )
 
 FITC = OBJECTIVES.add("fitc", Objective("fitc", collapsed=fitc, has_beta=False, needs_gaussian=True))
+
+# Its alpha stands where others have beta: 1 is FITC, 0 the ELBO.
+POWER_EP = OBJECTIVES.add("power_ep", Objective("power_ep", collapsed=power_ep, needs_gaussian=True))

@@ -79,7 +79,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     cell: Cell
     result: Result
     made: Made
-    format: int = FORMAT
+    format: int = 0
     arrays: Checksum | None = None
     model: Checksum | None = None
     sha256: Checksum | None = None
@@ -102,7 +102,8 @@ RESERVED = frozenset((*FIELDS, *SCALARS, *PROVENANCE, "key", "status", "method",
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    return json.dumps(msgspec.to_builtins(record, enc_hook=plain), separators=(",", ":")).encode()
+    values = {**msgspec.to_builtins(record, enc_hook=plain), "format": FORMAT}
+    return json.dumps(values, separators=(",", ":")).encode()
 
 
 def plain(value: Any) -> Any:

@@ -1,5 +1,5 @@
 """Adam and the stopping rule of a step as a few GPU kernels (Triton): what `step.update` does, to rounding."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
 import triton

@@ -19,14 +19,14 @@ def test_the_model_that_is_asked_for(here, capsys, words):
     key = fill(seeds=(0, 1))[1, 1.0].cell.key
     assert main(["export", *(word.replace("KEY", key[:10]) for word in words)]) == 0
     assert key in capsys.readouterr().out
-    assert torch.load("model.pt")["key"] == key
+    assert torch.load("model.pt", weights_only=True)["key"] == key
     assert Path("model.py").is_file()
 
 
 def test_the_best_one(here, capsys):
     key = fill(seeds=(0, 1))[0, 1.0].cell.key
     assert main(["export", "model.pt"]) == 0
-    assert torch.load("model.pt")["key"] == key
+    assert torch.load("model.pt", weights_only=True)["key"] == key
 
 
 @pytest.mark.parametrize("name", ["model.pt", "my-model v1.2.pt", "folder/model.pt"])

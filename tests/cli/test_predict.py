@@ -53,7 +53,7 @@ def test_predictions_of_the_best_model(here, capsys):
     expected = Predictor([models[0, 1.0]]).predict(FEATURES)
     assert list(found) == ["mean", "std", "lower_95", "upper_95"]
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12)
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
     assert models[0, 1.0].cell.key in notes
     assert "joint_log_dlm" in notes
     assert "4 rows predicted" in notes
@@ -65,7 +65,9 @@ def test_the_model_that_is_asked_for(here, capsys, where):
     NEW.to_csv("new.csv", index=False)
     key = models[1, 0.1].cell.key
     found, notes = predicted(capsys, "new.csv", "--where", *(word.replace("KEY", key[:9]) for word in where))
-    np.testing.assert_allclose(found["mean"], Predictor([models[1, 0.1]]).predict(FEATURES)["mean"], rtol=1e-12)
+    np.testing.assert_allclose(
+        found["mean"], Predictor([models[1, 0.1]]).predict(FEATURES)["mean"], rtol=1e-12, atol=1e-12
+    )
     assert key in notes
 
 
@@ -95,7 +97,7 @@ def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
     found, notes = predicted(capsys, "new.csv", "--seeds", "all", "--where", "lr=0.1")
     expected = Predictor([models[seed, 1.0] for seed in (0, 1, 2)]).predict(FEATURES)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12)
+        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
     assert notes.count("model ") == 3
 
 
@@ -145,7 +147,7 @@ def test_labels_are_the_users_own(here, capsys):
     found, _ = predicted(capsys, "new.csv")
     p = Predictor([models[0, 1.0]]).predict(FEATURES)["probability_yes"]
     assert list(found) == ["label", "probability_no", "probability_yes"]
-    np.testing.assert_allclose(found["probability_yes"], p, rtol=1e-12)
+    np.testing.assert_allclose(found["probability_yes"], p, rtol=1e-12, atol=1e-12)
     assert list(found["label"]) == ["yes" if value > 0.5 else "no" for value in p]
 
 

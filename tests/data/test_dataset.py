@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -145,20 +143,6 @@ def test_several_processes_can_load_at_once(root):
     assert [child.returncode for child in children] == [0, 0, 0]
     assert checksums == {load(TOY, root).checksum + "\n"}
     assert not list((root / "cache").rglob(".toy*"))
-
-
-@pytest.mark.slow
-def test_two_million_rows_load_in_a_second(tmp_path):
-    (tmp_path / "f").mkdir()
-    rng = np.random.default_rng(0)
-    names = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age", "ArrDelay")
-    arrays: Any = {name: rng.integers(-5, 30, 2_055_733, dtype=np.int8) for name in names}
-    np.savez(tmp_path / "f" / "a.npz", **arrays, y=arrays["ArrDelay"] > 0)
-    spec = DatasetSpec("f", "flights", "binary", "airline", files=(FileSpec("f/a.npz"),))
-    load(spec, tmp_path)
-    start = time.perf_counter()
-    assert load(spec, tmp_path).X.sum() != 0
-    assert time.perf_counter() - start < 1.0
 
 
 @pytest.mark.processes

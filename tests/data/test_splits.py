@@ -147,7 +147,9 @@ def test_training_rows_have_mean_zero_and_deviation_one():
 def test_y_std_and_y_mean_undo_the_normalisation():
     dataset, how = made_up(400), spec("regression")
     prepared, parts = prepare(dataset, how, 3, 50), split(400, "regression", 3)
-    np.testing.assert_allclose(prepared.y_test * prepared.y_std + prepared.y_mean, dataset.y[parts.test], rtol=1e-12)
+    np.testing.assert_allclose(
+        prepared.y_test * prepared.y_std + prepared.y_mean, dataset.y[parts.test], rtol=1e-12, atol=1e-12
+    )
 
 
 def test_targets_of_other_tasks_are_not_normalised():

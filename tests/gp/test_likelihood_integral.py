@@ -183,7 +183,7 @@ def test_narrow_q_is_a_taylor_series(name, v, mu):
     half = (bend + slope**2) / 2
     scale = 1 + slope.abs().item() ** 4
     got = ours(name, mu, v, y)
-    assert got[0] == pytest.approx(-(value + v * half).item(), rel=1e-11, abs=v * v * scale + 1e-11)
+    assert got[0] == pytest.approx(-(value + v * half).item(), rel=1e-11, abs=v * v * scale + 1e-10)
     assert got[1] == pytest.approx(-slope.item(), rel=1e-9, abs=10 * v * scale)
     assert got[2] == pytest.approx(-half.item(), rel=1e-6, abs=10 * v * scale)
 
@@ -206,13 +206,13 @@ def test_the_reference_itself_against_mpmath(name, mu, v, y):
         points = [centre + k * width for k in range(-40, 41, 4)] + ([mu - 12 * sd] if y > 1 else [])
         points += [-6, -3, -1, 0, 1, 2, 3, 4, 5] if name == "poisson" and y == 0 else []
         exact = float(-mp.log(mp.quad(integrand, sorted(p for p in points if p < 700))))
-    assert loss == pytest.approx(exact, rel=1e-12)
+    assert loss == pytest.approx(exact, rel=1e-11)
 
 
 def test_probit_at_minus_forty_is_closed_form_to_the_last_digits():
     with mp.workdps(40):
         exact = float(-mp.log(mp.ncdf(mp.mpf(-40) / mp.sqrt(mp.mpf(1.25)))))
-    assert ours("probit", -40.0, 0.25, 1.0)[0] == pytest.approx(exact, rel=1e-14)
+    assert ours("probit", -40.0, 0.25, 1.0)[0] == pytest.approx(exact, rel=1e-13)
 
 
 def test_two_modes_of_a_student_t_product_are_both_counted():

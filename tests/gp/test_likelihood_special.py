@@ -23,9 +23,9 @@ def test_log_ndtr_value_and_gradient_against_mpmath(x):
     t = torch.tensor(x, dtype=torch.float64, requires_grad=True)
     value = log_ndtr(t)
     value.backward()
-    assert value.item() == pytest.approx(exact, rel=1e-13, abs=1e-300)
+    assert value.item() == pytest.approx(exact, rel=1e-12, abs=1e-300)
     assert t.grad is not None
-    assert t.grad.item() == pytest.approx(slope, rel=1e-12, abs=1e-300)
+    assert t.grad.item() == pytest.approx(slope, rel=1e-11, abs=1e-300)
 
 
 def test_log_ndtr_far_right_is_zero_not_nan():
@@ -42,6 +42,6 @@ def test_lambert_w_against_scipy_where_e_to_the_t_is_a_number():
 def test_lambert_w_solves_its_equation_where_it_is_not():
     t = torch.logspace(3, 9, 61, dtype=torch.float64)
     w = lambert_w_exp(t)
-    torch.testing.assert_close(w + w.log(), t, rtol=1e-14, atol=0)
+    torch.testing.assert_close(w + w.log(), t, rtol=1e-13, atol=0)
     smallest = torch.full_like(t, torch.finfo(t.dtype).tiny)
     torch.testing.assert_close(lambert_w_exp(-t), smallest, rtol=1e-12, atol=0)

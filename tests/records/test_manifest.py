@@ -7,23 +7,36 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
-from dlmexp.records.manifest import Asked, check_same_data, manifest, merged, read_manifests, write_manifest
+from dlmexp.plan.setting import Setting
+from dlmexp.records.manifest import check_same_data, manifest, merged, read_manifests, write_manifest
 from tests.support.cells import ELBO, PLAIN, candidates
 
 CELLS = [replace(PLAIN, seed=seed) for seed in range(3)]
-ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)], "2, 0.1") for cell in CELLS]
+ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)]) for cell in CELLS]
 
 
-def _read(root):
-    return {one.experiment: one for one in merged(read_manifests(root))}
+def _identities(asked):
+    return {group.identity for group in asked}
 
 
 def test_it_says_which_cells_belong_together_the_largest_beta_first():
     made = manifest("one", ASKED)
-    assert made.candidates == [
-        Asked("fixed_log_dlm", "2, 0.1", (replace(cell, beta=2.0).key, cell.key)) for cell in CELLS
+    assert [(group.betas, group.keys) for group in made.candidates] == [
+        ((2.0, 0.1), (replace(cell, beta=2.0).key, cell.key)) for cell in CELLS
     ]
-    assert made.cells == {cell.key: cell.describe() for some in ASKED for cell in some.cells}
+    first = made.candidates[0]
+    assert (first.dataset, first.n, first.seed, first.size) == ("banana", 100, 0, "100")
+    assert made.keys == {cell.key for some in ASKED for cell in some.cells}
+    assert first.describe(CELLS[0].key).split() == ["banana", "n=100", "seed=0", "fixed_log_dlm", "bmc-10", "beta=0.1"]
+
+
+def test_a_setting_is_written_as_data(tmp_path):
+    changed = Setting("released", {"training.lr": 0.01, "beta.values": [1.0, 0.1], "M": None}, "nll")
+    write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS, changed, "curve")]))
+    ((group,),) = (read.candidates for read in read_manifests(tmp_path))
+    assert group.setting == changed
+    assert group.setting.text == "training.lr=0.01, beta.values=[1,0.1], M=null"
+    assert (group.role, group.experiment) == ("curve", "test")
 
 
 def test_what_was_asked_for_twice_is_there_once():
@@ -37,25 +50,21 @@ def test_what_was_asked_for_adds_up_over_runs(tmp_path):
     assert len(list((tmp_path / "one" / "cells").iterdir())) == 1
     write_manifest(tmp_path, manifest("one", ASKED[1:]))
     write_manifest(tmp_path, manifest("two", ASKED[:1]))
-    found = _read(tmp_path)
-    assert found["one"].cells == {cell.key: cell.describe() for some in ASKED for cell in some.cells}
-    assert sorted(found["one"].candidates, key=str) == sorted(manifest("one", ASKED).candidates, key=str)
-    assert found["two"].candidates == manifest("two", ASKED[:1]).candidates
+    together = merged(read_manifests(tmp_path))
+    assert _identities(together["one"]) == _identities(manifest("one", ASKED).candidates)
+    assert together["two"] == manifest("two", ASKED[:1]).candidates
 
 
-def test_two_grids_over_the_same_cells_are_two_things_asked_for(tmp_path):
-    """A run with half the betas of another is a selection of its own."""
-    short = candidates("fixed_log_dlm", [CELLS[0]], "0.1")
-    write_manifest(tmp_path, manifest("one", [ASKED[0]]))
-    write_manifest(tmp_path, manifest("one", [short]))
-    assert {one.betas: len(one.keys) for one in _read(tmp_path)["one"].candidates} == {"2, 0.1": 2, "0.1": 1}
-
-
-def test_one_cell_can_serve_two_methods(tmp_path):
-    one = replace(ELBO, beta=1.0)
-    made = manifest("one", [candidates("elbo", [one], "1"), candidates("beta_elbo", [one, ELBO], "1, 0.1")])
-    assert len(made.cells) == 2
-    assert [some.method for some in made.candidates] == ["elbo", "beta_elbo"]
+def test_what_differs_in_candidates_method_role_or_setting_is_asked_for_apart():
+    elbo = replace(ELBO, beta=1.0)
+    groups = [
+        candidates("elbo", [elbo]), candidates("beta_elbo", [elbo, ELBO]), candidates("beta_elbo", [elbo]),
+        candidates("elbo", [elbo], role="anatomy"), candidates("elbo", [elbo], Setting("released")),
+        candidates("elbo", [elbo], Setting("paper", {"M": 5})),
+    ]  # fmt: skip
+    made = manifest("one", [*groups, *groups])
+    assert len(made.candidates) == len(groups)
+    assert len(made.keys) == 2
 
 
 def test_nothing_was_asked_for(tmp_path):
@@ -83,7 +92,7 @@ def test_what_is_not_a_manifest_is_skipped(tmp_path):
     (folder / f"{hashlib.sha256(content).hexdigest()[:16]}.json").write_bytes(content)
     (tmp_path / "foreign" / "cells").mkdir(parents=True)
     (tmp_path / "foreign" / "cells" / "a.json").write_text("not a manifest\n")
-    assert _read(tmp_path) == {"one": manifest("one", ASKED)}
+    assert merged(read_manifests(tmp_path)) == {"one": manifest("one", ASKED).candidates}
 
 
 def test_a_torn_manifest_is_written_again(tmp_path):

@@ -25,17 +25,21 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
+def _arrays(store, record):
+    return store.arrays(record.cell.dataset, record.key, record.arrays)
+
+
 def _path(store, suffix=".json"):
     return store.path("banana", PLAIN.key, suffix)
 
 
 def test_there_and_back(store):
     store.write(scored(PLAIN, nll=0.1 + 0.2, error=math.nan), ARRAYS)
-    (found,) = store.all()
+    (found,) = store.own()
     assert found.result.validation["nll"] == 0.1 + 0.2
     assert math.isnan(found.result.validation["error"])
     assert found.cell.beta == PLAIN.beta
-    arrays = store.arrays(found)
+    arrays = _arrays(store, found)
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert np.array_equal(arrays[name], array)
@@ -44,12 +48,12 @@ def test_there_and_back(store):
 
 def test_no_arrays(store):
     store.write(scored(PLAIN, nll=1.0))
-    (found,) = store.all()
-    assert store.arrays(found) == {}
+    (found,) = store.own()
+    assert _arrays(store, found) == {}
 
 
 def test_nothing_there(store):
-    assert list(store.all()) == []
+    assert list(store.own()) == []
     assert store.keys() == (set(), set())
     assert store.find("banana", PLAIN.key) is None
 
@@ -65,7 +69,7 @@ def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
     place, bit = data.draw(st.integers(0, len(content) - 2)), data.draw(st.integers(0, 7))
     content[place] ^= 1 << bit
     path.write_bytes(content)
-    if re.search(rb'"format":[3-9]', content):
+    if re.search(rb'"format":[4-9]', content):
         with pytest.raises(UserError, match="from a newer dlmexp"):
             store.find("banana", PLAIN.key)
         return
@@ -93,7 +97,7 @@ def test_a_truncated_record_is_quarantined_with_a_reason(store, length):
 
 def _without(*names):
     """A sealed record that lacks what every record of ours has."""
-    values = {"format": 2} | msgspec.to_builtins(scored(PLAIN, nll=1.0))
+    values = {"format": 3} | msgspec.to_builtins(scored(PLAIN, nll=1.0))
     return sealed(msgspec.json.encode({name: v for name, v in values.items() if name not in names})).decode()
 
 
@@ -113,12 +117,12 @@ def test_foreign_files_are_quarantined_by_a_run(store, text):
 def test_foreign_files_are_left_alone_by_readers_who_say_so(store, text, caplog):
     store.write(scored(replace(PLAIN, seed=1), nll=0.25))
     _path(store).write_bytes(text.encode("latin-1"))
-    assert [r.cell.seed for r in store.all()] == [1]
+    assert [r.cell.seed for r in store.own()] == [1]
     assert store.read(_path(store)) is None
     assert _path(store).read_bytes() == text.encode("latin-1")
     assert not (store.root / "quarantine").exists()
     (said,) = caplog.messages
-    assert said.startswith(f"skipped 1 files or lines that are no sound records, such as {_path(store)}: it")
+    assert str(_path(store)) in said
 
 
 def test_whatever_else_lies_about_is_no_record(store):
@@ -126,7 +130,7 @@ def test_whatever_else_lies_about_is_no_record(store):
     (store.records / ".DS_Store").write_bytes(b"\0")
     (store.records / "notes.json").write_text("{}")
     _path(store, ".folder.json").mkdir()
-    assert len(list(store.all())) == 1
+    assert len(list(store.own())) == 1
     assert PLAIN.key in store.keys()[0]
 
 
@@ -155,11 +159,11 @@ def _damage_arrays(store, damage):
 
 
 @pytest.mark.parametrize("damage", ["bit", "gone", "short"])
-def test_arrays_that_do_not_match_are_left_alone_by_readers_who_say_so_once(store, damage, caplog):
+def test_arrays_that_do_not_match_are_left_alone_by_readers_who_say_so(store, damage, caplog):
     store.write(scored(PLAIN, nll=0.25), ARRAYS)
-    (found,) = store.all()
+    (found,) = store.own()
     _damage_arrays(store, damage)
-    assert store.arrays(found) == store.arrays(found) == {}
+    assert _arrays(store, found) == {}
     assert store.keys() == ({PLAIN.key}, set())
     assert not (store.root / "quarantine").exists()
     assert len(caplog.messages) == 1
@@ -188,10 +192,10 @@ def test_a_cell_that_lost_the_arrays_it_was_run_for_is_not_done(store, cell):
 def test_a_failure_gives_way_to_success_and_is_not_deleted(store):
     store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})
     assert store.keys() == (set(), {PLAIN.key})
-    assert [r.status for r in store.all()] == ["failed"]
+    assert [r.status for r in store.own()] == ["failed"]
     store.write(scored(PLAIN, nll=0.25), ARRAYS)
     assert store.keys() == ({PLAIN.key}, set())
-    assert [r.status for r in store.all()] == ["done"]
+    assert [r.status for r in store.own()] == ["done"]
     assert len(list((store.root / "quarantine").glob("*.failed.json"))) == 1
 
 
@@ -199,9 +203,9 @@ def test_a_failure_elsewhere_does_not_hide_success(store):
     store.write(scored(PLAIN, nll=0.25), ARRAYS)
     store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})
     assert store.keys() == ({PLAIN.key}, set())
-    (found,) = store.all()
+    (found,) = store.own()
     assert found.status == "done"
-    assert store.arrays(found).keys() == ARRAYS.keys()
+    assert _arrays(store, found).keys() == ARRAYS.keys()
 
 
 def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(store):
@@ -214,8 +218,8 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
 
     def read():
         while writers[0].is_alive() or writers[1].is_alive():
-            for found in store.all():
-                if store.arrays(found)["Z"][0] != found.result.validation["nll"] - 0.25:
+            for found in store.own():
+                if _arrays(store, found)["Z"][0] != found.result.validation["nll"] - 0.25:
                     trouble.append(found)
 
     writers = [threading.Thread(target=write, args=(who,)) for who in (0, 1)]
@@ -231,7 +235,7 @@ def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(sto
 def test_unfinished_files_are_not_records(store):
     store.write(scored(PLAIN, nll=0.25))
     (store.records / "banana" / f".{PLAIN.key}.json.abc.tmp").write_text("{")
-    assert len(list(store.all())) == 1
+    assert len(list(store.own())) == 1
     assert store.keys() == ({PLAIN.key}, set())
 
 

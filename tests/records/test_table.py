@@ -1,129 +1,218 @@
-"""Records as a table, and one row per selection."""
+"""The tidy table: selection against brute force, settings that never meet, roles apart."""
 
 import math
 
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.records.selection import choices
-from dlmexp.records.table import row, selected_table, table
+from dlmexp.errors import UserError
+from dlmexp.plan.setting import Setting
+from dlmexp.records.packed import arrow_table
+from dlmexp.records.record import flat
+from dlmexp.records.table import SETTING, Frames, changes_of, parse_where, rows_for, select_setting
 from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
+SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.inf), st.just("failed"))
 
 
-def _selected(groups, records):
-    return selected_table(choices(asked(*groups), {record.key: record for record in records}), table(records))
+def _frames(groups, records):
+    return Frames(arrow_table([flat(record) for record in records]), asked(*groups))
 
 
-def test_one_row_per_selection_with_what_there_was_to_choose_from():
-    groups = [candidates("fixed_log_dlm", [replace(PLAIN, seed=s, beta=b) for b in BETAS]) for s in range(3)]
-    records = [scored(cell, nll=cell.beta or 0.0) for some in groups[:2] for cell in some.cells]
-    records[0] = scored(records[0].cell, "failed")
-    records += [scored(cell, nll=0.0) for cell in groups[2].cells[:-1]]
-    chosen = _selected(groups, records)
-    assert chosen["seed"].tolist() == [0, 1], "the grid of the third repetition is not complete"
-    assert chosen["beta"].tolist() == [0.1, 0.1]
-    assert chosen["candidates"].tolist() == [4, 4]
-    assert chosen["failed"].tolist() == [1, 0]
-    assert set(chosen["method"]) == {"fixed_log_dlm"}
-    assert set(chosen["selected_by"]) == {"validation_nll"}
-    assert "betas" not in chosen.columns
+def _scored(cell, score):
+    return scored(cell, "failed") if score == "failed" else scored(cell, nll=score)
 
 
-def test_selection_does_not_depend_on_the_order_of_records():
-    groups = [candidates("fixed_log_dlm", [replace(PLAIN, seed=s, beta=b) for b in BETAS]) for s in range(3)]
-    records = [scored(cell, nll=abs(math.log(cell.beta or 1)) % 1) for some in groups for cell in some.cells]
-    forth, back = (
-        _selected(g, r).reset_index(drop=True) for g, r in ((groups, records), (groups[::-1], records[::-1]))
-    )
-    pd.testing.assert_frame_equal(forth, back)
-    assert len(forth) == 3
+def _at(*betas, of=PLAIN):
+    return [replace(of, beta=beta) for beta in betas]
 
 
-def test_square_loss_is_selected_by_its_only_metric_and_fitc_has_no_beta():
-    square = [replace(ELBO, objective="sq_dlm", beta=b) for b in (10.0, 1.0)]
-    fitc = replace(ELBO, objective="fitc", beta=None)
-    chosen = _selected(
-        [candidates("joint_sq_dlm", square), candidates("fitc", [fitc], "")],
-        [scored(square[0], mse=0.5), scored(square[1], mse=0.4), scored(fitc, nll=1.0)],
-    )
-    found = chosen.set_index("method")
-    assert found.loc["joint_sq_dlm", "beta"] == 1.0
-    assert found["selected_by"].to_dict() == {"joint_sq_dlm": "validation_mse", "fitc": "validation_nll"}
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
+    st.sets(st.sampled_from(BETAS), min_size=1),
+)
+def test_selection_against_brute_force(scores, betas):
+    cells = {(seed, beta): replace(PLAIN, seed=seed, beta=beta) for seed in range(3) for beta in BETAS}
+    groups = [candidates("fixed_log_dlm", [cells[seed, beta] for beta in betas]) for seed in range(3)]
+    table = _frames(groups, [_scored(cells[place], score) for place, score in scores.items()]).table
+    for seed in range(3):
+        there = [beta for beta in BETAS if beta in betas and (seed, beta) in scores]
+        rows = table[table["seed"] == seed]
+        assert len(rows) == bool(there)
+        if not there:
+            continue
+        row = rows.iloc[0]
+        failed = sum(scores[seed, beta] == "failed" for beta in there)
+        assert (row["candidates"], row["missing"], row["failed"]) == (len(betas), len(betas) - len(there), failed)
+        finite = [
+            (scores[seed, b], -b) for b in there if scores[seed, b] != "failed" and math.isfinite(scores[seed, b])
+        ]
+        if row["missing"]:
+            assert row["status"] == "incomplete"
+            assert pd.isna([row["key"], row["beta"], row["test_nll"]]).all()
+        elif not finite:
+            assert row["status"] == "failed"
+        else:
+            value, beta = min(finite)
+            assert (row["validation_nll"], row["beta"], row["status"]) == (value, -beta, "done")
+            ends = {max(betas): "largest", min(betas): "smallest"} if len(betas) > 1 else {}
+            assert row["edge"] == ends.get(-beta, "")
+            assert row["test_nll"] == value + 0.5
 
 
-def test_different_estimators_and_sizes_are_selected_apart():
+def test_what_nobody_asked_for_is_no_candidate():
+    cells = _at(10.0, 1.0)
+    records = [scored(cell, nll=nll) for cell, nll in zip([*cells, *_at(5.0)], (0.2, 0.3, 0.0), strict=True)]
+    frames = _frames([candidates("fixed_log_dlm", cells)], records)
+    assert frames.table["beta"].tolist() == [10.0]
+    assert len(frames.candidates) == 2
+
+
+def test_a_cell_may_belong_to_two_methods_and_two_grids():
+    one, grid = replace(ELBO, beta=1.0), _at(4.0, 2.0, of=ELBO)
+    records = [scored(cell, nll=score) for cell, score in zip([one, *grid], (0.1, 0.3, 0.2), strict=True)]
+    short = Setting("paper", {"beta.values": [4.0, 2.0]})
+    groups = [candidates("elbo", [one]), candidates("beta_elbo", [*grid, one]), candidates("beta_elbo", grid, short)]
+    table = _frames([*groups, *groups], records).table
+    chosen = {(row.method, row.changes): row.beta for row in table.itertuples()}
+    assert chosen == {("elbo", ""): 1.0, ("beta_elbo", ""): 1.0, ("beta_elbo", "beta.values=[4,2]"): 2.0}
+    assert len(table) == 3
+
+
+def test_both_selections_are_rows_and_each_reported_metric_finds_its_own():
+    nll, mse = _at(10.0, 1.0)
+    records = [scored(nll, nll=0.1, mse=0.9), scored(mse, nll=0.2, mse=0.5)]
+    table = _frames([candidates("fixed_log_dlm", [nll, mse])], records).table
+    assert dict(zip(table["selected_by"], table["beta"], strict=True)) == {"nll": 10.0, "mse": 1.0}
+    assert rows_for(table, "mse")["beta"].tolist() == [1.0]
+    for metric in ("nll", "error", "mre", "crps"):
+        assert rows_for(table, metric)["beta"].tolist() == [10.0]
+
+
+def test_a_protocol_that_selects_by_nll_and_methods_without_it():
+    square = _at(10.0, 1.0, of=replace(ELBO, objective="sq_dlm"))
+    log = _at(10.0, 1.0)
+    records = [scored(square[0], mse=0.5), scored(square[1], mse=0.4)]
+    records += [scored(log[0], nll=0.1, mse=0.9), scored(log[1], nll=0.2, mse=0.5)]
+    released = Setting("released", {}, "nll")
+    groups = [candidates("joint_sq_dlm", square, released), candidates("fixed_log_dlm", log, released)]
+    table = _frames(groups, records).table
+    assert {(row.method, row.selected_by, row.beta) for row in table.itertuples()} == {
+        ("joint_sq_dlm", "mse", 1.0), ("fixed_log_dlm", "nll", 10.0),
+    }  # fmt: skip
+    assert set(rows_for(table, "mse")["beta"]) == {1.0, 10.0}
+
+
+def test_without_validation_rows_only_a_single_candidate_is_selected():
+    records = [scored(cell) for cell in _at(10.0, 1.0)]
+    groups = [candidates("fixed_log_dlm", _at(10.0, 1.0)), candidates("ppgpr", _at(1.0))]
+    table = _frames(groups, records).table
+    assert [(row.method, row.status, row.beta) for row in table.itertuples()] == [("ppgpr", "done", 1.0)]
+
+
+def test_roles_are_rows_apart_and_experiments_are_named_together():
+    cells = _at(1.0)
     groups = [
-        candidates("fixed_log_dlm", [replace(PLAIN, options={"samples": L}, n=n, beta=b) for b in (1.0, 0.1)])
-        for L in (1, 10)
-        for n in (100, 200)
-    ]
-    chosen = _selected(groups, [scored(cell, nll=cell.beta or 0.0) for some in groups for cell in some.cells])
-    assert len(chosen) == 4
-    assert set(chosen["beta"]) == {0.1}
+        candidates("fixed_log_dlm", cells, experiment="class-log"),
+        candidates("fixed_log_dlm", cells, experiment="mine"),
+        candidates("fixed_log_dlm", cells, role="anatomy", experiment="anatomy-class"),
+        candidates("fixed_log_dlm", [replace(cells[0], evaluate="10")], role="curve"),
+    ]  # fmt: skip
+    records = [scored(cell, nll=0.1) for cell in (*cells, replace(cells[0], evaluate="10"))]
+    table = _frames(groups, records).table
+    assert dict(zip(table["role"], table["experiment"], strict=True)) == {
+        "fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test",
+    }  # fmt: skip
 
 
-def test_nothing_to_choose_from():
-    assert _selected([candidates("fixed_log_dlm", [PLAIN])], [scored(PLAIN, "failed")]).empty
-    assert _selected([], [scored(PLAIN, nll=1.0)]).empty, "nobody knows what it belongs to"
+CHANGES = st.dictionaries(
+    st.sampled_from(["training.lr", "M", "kernel", "beta.values", "training.by_method.fitc.initial.noise"]),
+    st.one_of(st.floats(1e-6, 1e6), st.integers(1, 99), st.sampled_from(["rbf", None, True, [1.0, 0.5], []])),
+    max_size=3,
+)
 
 
-def test_part_of_a_grid_is_nothing_to_choose_from():
-    """n, n/2, n/4, ...: the best of those run so far is not the best."""
-    cells = [replace(PLAIN, beta=100 / 2**k) for k in range(14)]
-    records = [scored(cell, nll=cell.beta or 0.0) for cell in cells]
-    groups = [candidates("fixed_log_dlm", cells)]
-    assert _selected(groups, records)["beta"].tolist() == [cells[-1].beta]
-    assert _selected(groups, records[:-1]).empty
-    assert _selected([candidates("fixed_log_dlm", cells[:-1])], records[:-1])["beta"].tolist() == [cells[-2].beta]
+@given(CHANGES)
+def test_the_text_of_a_setting_says_each_value(changes):
+    text = Setting("paper", changes).text
+    assert changes_of(text).keys() == changes.keys()
 
 
-def test_the_grid_is_named_where_a_method_was_selected_from_two():
-    cells = [replace(PLAIN, beta=beta) for beta in (10.0, 1.0, 0.1)]
-    records = [scored(cell, nll=nll) for cell, nll in zip(cells, (0.3, 0.2, 0.1), strict=True)]
-    chosen = _selected([candidates("fixed_log_dlm", cells, "A"), candidates("fixed_log_dlm", cells[:2], "B")], records)
-    assert dict(zip(chosen["betas"], chosen["beta"], strict=True)) == {"A": 0.1, "B": 1.0}
+@settings(max_examples=60, deadline=None)
+@given(CHANGES, CHANGES, st.sampled_from(["paper", "released"]), st.sampled_from(["paper", "mine"]))
+def test_two_settings_never_share_a_row(first, second, protocol, other):
+    """Runs in one folder that differ in any value, over the same cells or not: each row is of one of them."""
+    settings_ = [Setting(protocol, first), Setting(other, second)]
+    same = (protocol, Setting(protocol, first).text) == (other, Setting(other, second).text)
+    cells = _at(10.0, 1.0)
+    groups = [candidates("fixed_log_dlm", cells, each) for each in settings_]
+    frames = _frames(groups, [scored(cell, nll=cell.beta) for cell in cells])
+    assert len(frames.table) == (1 if same else 2)
+    assert not frames.table.duplicated(["protocol", "changes"]).any()
+    taken = select_setting(frames.table)
+    assert len(taken.rows.drop_duplicates(SETTING)) == 1
+    assert len(taken.others) == (0 if same else 1)
+    assert sum(count for _, count in taken.others) + len(taken.rows) == len(frames.table)
 
 
-def test_fits_that_start_elsewhere_are_chosen_among_themselves():
-    groups = [
-        candidates("fixed_log_dlm", [replace(PLAIN, base=base, beta=beta) for beta in (10.0, 1.0)])
-        for base in ("a", "b")
-    ]
-    fixed = [cell for some in groups for cell in some.cells]
-    records = [scored(cell, nll=score) for cell, score in zip(fixed, (0.1, 0.2, 0.4, 0.3), strict=True)]
-    chosen = _selected(groups, records)
-    assert sorted(zip(chosen["base"], chosen["beta"], chosen["candidates"], strict=True)) == [
-        ("a", 10.0, 2),
-        ("b", 1.0, 2),
-    ]
+def _several():
+    """The paper's own values, two changes of it, and another protocol, over different seeds."""
+    every = {
+        0: Setting("paper"), 1: Setting("paper", {"training.lr": 0.01}),
+        2: Setting("paper", {"training.lr": 0.01, "M": 5}), 3: Setting("released"),
+    }  # fmt: skip
+    cells = {seed: replace(PLAIN, seed=seed, lr=0.01 if seed in (1, 2) else 0.1) for seed in every}
+    groups = [candidates("fixed_log_dlm", [cells[seed]], setting) for seed, setting in every.items()]
+    return _frames(groups, [scored(cell, nll=0.1) for cell in cells.values()]).table
 
 
-def test_gradients_are_in_the_table_and_not_selected():
-    cell = replace(PLAIN, kind="gradient")
-    records = [scored(cell, nll=0.1)]
-    assert len(table(records)) == 1
-    assert _selected([candidates("fixed_log_dlm", [cell])], records).empty
+@pytest.mark.parametrize(
+    ("protocol", "where", "seed"),
+    [
+        (None, [], 0), ("released", [], 3), (None, ["training.lr=0.01"], 1), (None, ["lr=1e-2"], 1),
+        (None, ["training.binary.lr=0.01", "M=5"], 2), (None, ["lr=0.1"], 0), ("released", ["lr=0.1"], 3),
+    ],
+)  # fmt: skip
+def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, seed):
+    table = _several()
+    taken = select_setting(table, protocol, parse_where(where, table))
+    assert taken.rows["seed"].tolist() == [seed]
+    assert len(taken.others) == 3
+    for options, _ in taken.others:  # what to type leads there
+        words = options.split()
+        terms = [word for flag, word in zip(words[::2], words[1::2], strict=True) if flag == "--where"]
+        name = next((w for f, w in zip(words[::2], words[1::2], strict=True) if f == "--protocol"), None)
+        assert select_setting(table, name, parse_where(terms, table)).rows["seed"].tolist() != [seed]
 
 
-def test_a_row_has_the_cells_fields_metrics_and_origin():
-    found = row(scored(PLAIN, nll=0.25, error=0.1))
-    assert found["key"] == PLAIN.key
-    assert found["beta"] == PLAIN.beta
-    assert found["samples"] == 10
-    assert found["nu"] is None
-    assert found["validation_nll"] == 0.25
-    assert found["test_error"] == pytest.approx(0.6)
-    assert found["test_mse"] is None
-    assert found["hyper_noise"] == 0.1
-    assert found["command"] == "dlmexp run"
+@pytest.mark.parametrize("term", ["lr", "learning=3", "lr=7", "seed=", "dataset=banana"])
+def test_a_filter_that_no_setting_has_is_refused(term):
+    with pytest.raises(UserError, match=term.partition("=")[0]):
+        parse_where([term], _several())
 
 
-def test_a_new_option_and_a_new_metric_get_columns_of_their_own():
-    new = scored(replace(PLAIN, options={"samples": 10, "antithetic": True}), nll=0.25, crps=0.5)
-    frame = table([scored(PLAIN, nll=0.5), new])
-    assert frame["antithetic"].tolist()[1] is True
-    assert pd.isna(frame["antithetic"].tolist()[0])
-    assert frame["validation_crps"].tolist()[1] == 0.5
+def test_the_rows_of_other_data_are_another_setting():
+    cells = [PLAIN, replace(PLAIN, seed=4, data="other")]
+    table = _frames([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(c, nll=0.1) for c in cells]).table
+    taken = select_setting(table)
+    assert len(taken.rows) == 1
+    assert len(taken.others) == 1
+
+
+def test_a_groupby_counts_each_repetition_once():
+    """Whatever else was run on the same data: with the role and the selecting metric, nothing is mixed."""
+    cells = [replace(PLAIN, seed=seed, beta=beta) for seed in range(3) for beta in (1.0, 0.1)]
+    pairs = [cells[i : i + 2] for i in (0, 2, 4)]
+    groups = [candidates("fixed_log_dlm", pair) for pair in pairs]
+    groups += [candidates("fixed_log_dlm", [replace(c, evaluate="5") for c in pair], role="curve") for pair in pairs]
+    groups += [candidates("fixed_log_dlm", pair, role="anatomy") for pair in pairs]
+    records = [scored(c, nll=c.beta) for cell in cells for c in (cell, replace(cell, evaluate="5"))]
+    table = _frames(groups, records).table
+    counts = table.groupby(["dataset", "n", "method", "role", "selected_by", "protocol", "changes"])["seed"].count()
+    assert counts.tolist() == [3, 3, 3]
+    assert isinstance(table, pd.DataFrame)

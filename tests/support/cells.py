@@ -4,9 +4,10 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from dlmexp.plan.cell import Candidates, Cell
+from dlmexp.plan.cell import Cell
+from dlmexp.plan.setting import Candidates, Setting
 from dlmexp.records.manifest import Asked, manifest
-from dlmexp.records.schema import Made, Record, Result
+from dlmexp.records.record import Made, Record, Result
 
 PLAIN = Cell(
     kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",
@@ -15,6 +16,7 @@ PLAIN = Cell(
     tolerance=1e-4, max_iterations=3000, epochs=None, evaluate="end", dtype="float64", seed=3, beta=0.1, base="feed",
 )  # fmt: skip
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None)
+PAPER = Setting("paper")
 MADE = Made(device="cpu", host="h", time="2000-01-01T00:00:00Z", version="0", commit="c", command="dlmexp run")
 
 
@@ -27,8 +29,12 @@ def scored(cell: Cell, status: Literal["done", "failed"] = "done", **validation:
     return Record(key=cell.key, status=status, cell=cell, result=result, made=MADE)
 
 
-def candidates(method: str, cells: list[Cell], betas: str = "some betas") -> Candidates:
-    return Candidates(method, betas, tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0))))
+def candidates(
+    method: str, cells: list[Cell], setting: Setting = PAPER, role: str = "fit", experiment: str = "test"
+) -> Candidates:
+    """Cells as one selection of a run."""
+    ordered = tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0)))
+    return Candidates(method, ordered, setting, experiment, role, str(cells[0].n))
 
 
 def asked(*several: Candidates) -> list[Asked]:

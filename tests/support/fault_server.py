@@ -118,13 +118,20 @@ def other_machine(name: str) -> None:
     owner.machine = presence.machine = lambda: name  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def limited_memory(more: int) -> None:
-    """This process gets no more than so many bytes on top of those it has."""
-    import resource
+def limited_batches(most: int) -> None:
+    """A step of more cells than `most` asks torch for more bytes than a machine can address."""
+    import torch
 
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
+    from dlmexp.training import graph
+
+    plain = graph.step
+
+    def step(program: Any, state: Any, settings: Any) -> None:
+        if len(state.outcome) > most:
+            torch.empty(1 << 60, dtype=torch.uint8)
+        plain(program, state, settings)
+
+    graph.step = step
 
 
 def child(cfg: Any, order: dict, said: int, log: int) -> int:
@@ -136,8 +143,8 @@ def child(cfg: Any, order: dict, said: int, log: int) -> int:
         jumping_clock()
     if order.get("machine"):
         other_machine(order["machine"])
-    if order.get("memory"):
-        limited_memory(order["memory"])
+    if "most_cells" in order:
+        limited_batches(order["most_cells"])
     sys.argv = ["dlmexp", "run"]
     injector = Injector(order["root"], order.get("at", 0), order.get("what", "kill"), log)
     injector.install()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 from dlmexp.training.trivial import trivial_metrics
 
@@ -20,7 +20,7 @@ def test_regression():
     assert found["test"]["coverage_90"] == pytest.approx(((low <= t) & (t <= high)).mean())
     assert found["test"]["width_90"] == pytest.approx(high - low)
     x = np.linspace(-30, 30, 60001)
-    crps = np.mean([np.trapezoid((predicted.cdf(x) - (x >= one)) ** 2, x) for one in t[:20]])
+    crps = np.mean([integrate.trapezoid((predicted.cdf(x) - (x >= one)) ** 2, x) for one in t[:20]])
     assert trivial_metrics("regression", y, {"test": t[:20]})["test"]["crps"] == pytest.approx(crps, rel=1e-3)
 
 

@@ -1,5 +1,5 @@
 """Scores of Poisson mixtures, count by count, in one kernel: the loop over counts would launch several for each."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
 import triton

@@ -1,5 +1,5 @@
 """How large the pieces are that one program of a kernel works on."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportArgumentType=false, reportReturnType=false
 
 from functools import cache
 

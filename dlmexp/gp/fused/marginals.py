@@ -1,5 +1,5 @@
 """What the sparse posterior does with arrays of [B, M, N] beside matrix products, each in one pass."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import triton
 import triton.language as tl

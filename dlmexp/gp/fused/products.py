@@ -2,7 +2,7 @@
 
 Where N is a multiple of 32 (see `gp.products.columns`), two numbers are loaded at a time; a triangular product takes no
 other N."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 from collections.abc import Iterator
 

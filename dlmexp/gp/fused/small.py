@@ -1,5 +1,5 @@
 """Chains on arrays of [B, M, M], where launching many kernels takes longer than what they do."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
 import triton

@@ -3,7 +3,7 @@
 As in `gp.kernels`, `E = -r^2 / 2` of the scaled distances r is a product `left right^T`, here with
 `left = [z / l^2, -|z|^2 / (2 l^2), -1/(2 l^2)]` and `right = [x, 1, |x|^2]` (with ARD, `1/(2 l^2)` and `|x|^2` are one
 column per feature), computed tile by tile on tensor cores; columns of zeros make their number a power of two."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 from typing import NamedTuple
 
@@ -209,7 +209,8 @@ def _pull(
     at = (tl.program_id(0) * B + b) * M + m
     tl.store(sums + at[:, None] * F + f[None, :], total, mask=m[:, None] < M)
     if MATERN:
-        tl.store(of_scale + at, tl.sum(dK1, 1), mask=(m < M) & (slab == 0))
+        # A block of bools `&` a single one is int32 in Triton's interpreter, which takes it for no mask from 3.9 on.
+        tl.store(of_scale + at, tl.sum(dK1, 1), mask=m < tl.where(slab == 0, M, 0))
 
 
 @triton.jit(do_not_specialize=["chunks", "B", "M", "D"])

@@ -1,5 +1,5 @@
 """The inverse of a lower triangle by halves, and the symmetric matrix that a Cholesky factor's gradient comes from."""
-# pyright: reportMissingImports=false, reportIndexIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
 import triton

@@ -1,0 +1,189 @@
+"""Packed records: a folder with them reads like one with the same records as JSON; what is damaged is refused."""
+
+import logging
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dlmexp.cli import main
+from dlmexp.errors import UserError
+from dlmexp.plan.setting import Setting
+from dlmexp.records.collect import collect_packed, collect_table
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.packed import Packed
+from dlmexp.records.record import FORMAT
+from dlmexp.records.results import Results, load
+from dlmexp.records.store import Store
+from tests.support.cells import PLAIN, candidates, scored
+
+CURVE = {"evaluated_at": np.arange(10, 40, 10), "test_nll": np.array([3.0, np.nan, 1.0]), "objective": np.ones(9)}
+BETAS = (10.0, 1.0, 0.1)
+
+
+def _fill(folder, seeds=(0, 1), lacking=(), setting=Setting("paper"), **changes):  # noqa: B008
+    """A sweep of learning curves and one of fits; `lacking` betas have no record yet, the smallest failed."""
+    store = Store(folder)
+    fits = [[replace(PLAIN, seed=seed, beta=beta, **changes) for beta in BETAS] for seed in seeds]
+    curves = [replace(cells[0], evaluate="10") for cells in fits]
+    groups = [candidates("fixed_log_dlm", cells, setting) for cells in fits]
+    groups += [candidates("fixed_log_dlm", [cell], setting, "curve") for cell in curves]
+    write_manifest(store.root, manifest("mine", groups))
+    for cell in (cell for cells in fits for cell in cells if cell.beta not in lacking):
+        nll = cell.seed + abs(np.log(cell.beta))
+        store.write(scored(cell, "failed" if cell.beta == 0.1 else "done", nll=nll, error=0.1))
+    for cell in curves:
+        store.write(scored(cell, nll=1.0), CURVE)
+    return store
+
+
+def _pack(source, target):
+    target.mkdir(exist_ok=True)
+    collect_packed(str(source), str(target / "records.parquet"))
+    return target
+
+
+def _comparable(results):
+    frames = []
+    for frame in (results.table, results.candidates):
+        frame = frame.drop(columns=["model", "arrays", "group"], errors="ignore")
+        frames.append(frame[sorted(frame.columns)])
+    return frames
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sets(st.integers(0, 3), min_size=1, max_size=3),
+    st.sampled_from([(), (10.0,), (1.0, 10.0)]),
+    st.sampled_from([{}, {"options": {"samples": 3, "nu": 0.5}}, {"initial": {"noise": 1.0}}, {"minibatch": 10}]),
+)
+def test_packed_and_not_a_folder_reads_the_same(tmp_path_factory, seeds, lacking, changes):
+    folder = tmp_path_factory.mktemp("packed")
+    _fill(folder / "json", sorted(seeds), lacking, **changes)
+    packed = load(_pack(folder / "json", folder / "parquet"))
+    for ours, theirs in zip(_comparable(load(folder / "json")), _comparable(packed), strict=True):
+        pd.testing.assert_frame_equal(ours, theirs, check_dtype=False)
+    again = load(_pack(folder / "parquet", folder / "again"))
+    for ours, theirs in zip(_comparable(packed), _comparable(again), strict=True):
+        pd.testing.assert_frame_equal(ours, theirs)
+    assert Store(folder / "parquet").keys() == Store(folder / "json").keys()
+
+
+def test_arrays_that_figures_draw_are_packed(tmp_path):
+    _fill(tmp_path / "json")
+    packed = load(_pack(tmp_path / "json", tmp_path / "parquet"))
+    key = packed.candidates.loc[packed.candidates["role"] == "curve", "key"].iloc[0]
+    arrays = packed.arrays(key)
+    assert arrays.keys() == {"evaluated_at", "test_nll"}
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, CURVE[name])
+    assert packed.arrays(packed.candidates.loc[packed.candidates["role"] == "fit", "key"].iloc[0]) == {}
+
+
+def test_a_run_goes_on_from_packed_records(tmp_path):
+    store = Store(_pack(_fill(tmp_path / "json").root, tmp_path / "parquet"))
+    assert store.has("banana", replace(PLAIN, seed=0, beta=1.0).key)
+    assert not store.has("banana", replace(PLAIN, seed=0, beta=0.1).key), "which failed"
+    assert store.find("banana", replace(PLAIN, seed=0, beta=1.0).key) is None, "the folder's own record"
+
+
+def test_only_what_is_new_or_of_one_protocol(tmp_path):
+    _fill(tmp_path / "a")
+    _fill(tmp_path / "a", seeds=(7,), setting=Setting("released"))
+    _fill(tmp_path / "a", seeds=(8,), setting=Setting("released", {"training.lr": 1.0}))
+    assert collect_packed(str(tmp_path / "a"), str(tmp_path / "b.parquet"), protocol="released") == 4
+    shutil.copy(tmp_path / "b.parquet", tmp_path / "a")
+    assert collect_packed(str(tmp_path / "a"), str(tmp_path / "c.parquet"), new=True) == 12 + 1  # failed: not done
+    with pytest.raises(UserError, match="converged"):
+        collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="converged")
+
+
+def _damaged(path, how):
+    content = path.read_bytes()
+    table = pq.read_table(path)
+    if how == "truncated":
+        path.write_bytes(content[:-100])
+    elif how == "zeros":
+        path.write_bytes(bytes(len(content)))
+    elif how == "flipped":
+        changed = bytearray(content)
+        changed[len(content) // 10] ^= 0xFF
+        path.write_bytes(changed)
+    elif how == "another table":
+        pq.write_table(pa.table({"a": [1]}), path)
+    elif how == "newer":
+        about = {**(table.schema.metadata or {}), b"dlmexp": str(FORMAT + 1).encode()}
+        pq.write_table(table.replace_schema_metadata(about), path)
+    elif how == "other groups":
+        index = table.column_names.index("asked")
+        pq.write_table(table.set_column(index, "asked", pa.array([[99]] * len(table))), path)
+    elif how == "no metadata":
+        pq.write_table(table.replace_schema_metadata({b"dlmexp": str(FORMAT).encode()}), path)
+
+
+@pytest.mark.parametrize(
+    "how", ["truncated", "zeros", "flipped", "another table", "newer", "other groups", "no metadata"]
+)
+@pytest.mark.parametrize("command", ["collect", "status"])
+def test_what_is_no_sound_pack_is_a_sentence_and_stays(tmp_path, capsys, how, command):
+    path = _pack(_fill(tmp_path / "json").root, tmp_path / "parquet") / "records.parquet"
+    _damaged(path, how)
+    before = path.read_bytes()
+    code = main([command, "--results", str(tmp_path / "parquet")])
+    said = capsys.readouterr().err
+    if command == "collect" or code:
+        assert code == 2
+        assert "records.parquet" in said
+        assert said.count("\n") == 1
+    assert path.read_bytes() == before
+
+
+def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
+    source = _fill(tmp_path / "json")
+    _pack(source.root, source.root)
+    with caplog.at_level(logging.WARNING):
+        assert len(load(source.root).table) == 4
+    assert not caplog.messages, "they are the same"
+    cell = replace(PLAIN, seed=0, beta=1.0)
+    source.write(scored(cell, nll=-1.0))
+    results = Results(source.root)
+    with caplog.at_level(logging.WARNING):
+        chosen = results.table
+    assert chosen.loc[(chosen["seed"] == 0) & (chosen["role"] == "fit"), "validation_nll"].tolist() == [-1.0]
+    assert [message for message in caplog.messages if "records.parquet" in message]
+
+
+def test_two_packs_with_other_results_of_one_cell(tmp_path, caplog):
+    _pack(_fill(tmp_path / "a").root, tmp_path / "both")
+    store = _fill(tmp_path / "b")
+    store.write(scored(replace(PLAIN, seed=0, beta=1.0), nll=-1.0))
+    collect_packed(str(tmp_path / "b"), str(tmp_path / "both" / "second.parquet"))
+    with caplog.at_level(logging.WARNING):
+        results = load(tmp_path / "both")
+    assert len(results.candidates) == 8, "each cell once"
+    assert [message for message in caplog.messages if "second.parquet" in message]
+
+
+def test_a_table_beside_packs_is_no_pack(tmp_path):
+    source = _fill(tmp_path / "json").root
+    path, rows = collect_table(str(source))
+    assert (path.name, rows) == ("table.parquet", 4)
+    assert len(pd.read_parquet(path)) == 4
+    assert len(pd.read_csv(collect_table(str(source), csv=True)[0])) == 4
+    assert len(load(source).table) == 4
+    with pytest.raises(UserError, match=r"table\.parquet"):
+        collect_packed(str(source), str(source / "table.parquet"))
+
+
+def test_no_model_and_no_machine_is_packed(tmp_path):
+    store = _fill(tmp_path / "json")
+    store.write(scored(replace(PLAIN, seed=0, beta=1.0), nll=1.0), model=b"a model")
+    names = Packed(_pack(store.root, tmp_path / "p") / "records.parquet").cells().column_names
+    assert "model" not in names
+    assert {"key", "test_nll", "host", "commit"} <= set(names)
