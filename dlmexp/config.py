@@ -8,14 +8,15 @@ from typing import Any
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
+DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
 LARGEST_SEED = 2**31 - 1
 MOST_LR = 10.0
 MOST_WORKERS = 256
 
 
 def limited(default: Any, **limits: Any) -> Any:
-    """A field whose values, or those in its list or dictionary, have limits: `choices`, `above`, `least`, `most`,
-    `pattern` with `words` for it; `keys` of the dictionary; `filled`: not empty; `distinct`: none twice."""
+    """A field whose values, or those in its list or dictionary, have limits: `choices`, `pattern` (both with `words` to
+    say what to give), `above`, `least`, `most`, `keys` of a dictionary, `filled` (not empty), `distinct` (none twice)."""
     if callable(default):
         return field(default_factory=default, metadata=limits)
     return field(default=default, metadata=limits)
@@ -187,7 +188,7 @@ class RunConfig:
     factors: list[str] = field(default_factory=list)  # settings that such an experiment varies: no change of protocol
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
-    device: str = choice("auto", "cpu", "cuda")
+    device: str = limited("auto", choices=DEVICES, words="auto, cpu or cuda, with CUDA_VISIBLE_DEVICES=N for a GPU")
     dtype: str = choice("float64", "float32")  # of the rows; parameters are float64. float32: for GPUs slow in float64
     batch_cells: int | None = positive()  # cells trained at once; null: chosen for the device
     data_root: str | None = None

@@ -73,10 +73,10 @@ def _check(name: str, value: Any, kind: Any, limits: Any) -> None:
 
 def _check_limits(name: str, value: Any, limits: Any) -> None:
     """Refuse a single value beyond the limits of its field."""
-    if "choices" in limits:
-        _one_of(name, value, limits["choices"])
-    if "pattern" in limits and not re.fullmatch(limits["pattern"], value):
+    fits = value in limits.get("choices", [value]) and re.fullmatch(limits.get("pattern", ".*"), str(value), re.DOTALL)
+    if not fits and "words" in limits:
         raise UserError(f"{name}={_short(value)}: give {limits['words']}")
+    _one_of(name, value, limits.get("choices", [value]))
     if isinstance(value, int | float):
         above, least, most = limits.get("above"), limits.get("least"), limits.get("most")
         if above is not None and not above < value < math.inf:
@@ -98,17 +98,12 @@ def _short(value: Any) -> str:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is not `auto`, `cpu` or `cuda`, the first GPU that CUDA sees: all trains on that one."""
-    if re.fullmatch(r"cuda:\d+", device):
-        number = device.removeprefix("cuda:")
-        raise UserError(f"device={device}: give device=cuda, with CUDA_VISIBLE_DEVICES={number} in the environment")
-    if device not in ("auto", "cpu", "cuda"):
-        raise UserError(f"device={device}: give auto, cpu or cuda")
+    """Raise a UserError about a device that is not `auto`, `cpu` or `cuda`."""
+    _check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
 
 
 def check_together(cfg: RunConfig) -> None:
     """Raise a UserError about the first settings that can't be used with one another, or with what is on the disk."""
-    check_device(cfg.device)
     budget_seconds(cfg.budget)
     if cfg.refit and cfg.keep == "none":
         raise UserError("refit=true fits cells again to keep their models: give keep=selected or keep=all with it")

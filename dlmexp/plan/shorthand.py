@@ -64,7 +64,7 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
         key, value = _renamed(key), value.strip()
         if key in PATHS and value.startswith("~"):
             value = os.path.expanduser(value)  # as shells do for words that begin with it
-        if key.removeprefix("training.") in TRAINING and key.startswith("training."):
+        if key.startswith("training.") and key.split(".")[1] in TRAINING:
             general += _for_all_kinds(key.removeprefix("training."), value)
         elif key == "csv.arrays" or key.startswith("csv.arrays."):
             others.append(f"++{key}={value}")  # names that the schema does not know
@@ -92,9 +92,10 @@ def _renamed(key: str) -> str:
 
 
 def _for_all_kinds(name: str, value: str) -> list[str]:
-    """An override for each kind of data. A learning rate is that of minibatches too."""
+    """An override for each kind of data. A learning rate is that of minibatches too; what is in a dictionary, such as
+    `initial.noise`, may be new there."""
     names = ("lr", "minibatch_lr") if name == "lr" else (name,)
-    return [f"training.{kind}.{name}={value}" for kind in KINDS for name in names]
+    return [f"{'++' if '.' in name else ''}training.{kind}.{name}={value}" for kind in KINDS for name in names]
 
 
 def _quoted(value: str) -> str:

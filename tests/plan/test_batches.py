@@ -1,4 +1,4 @@
-"""Batches: independent of the order of cells and of progress, nothing twice, nothing forgotten, sized for the device."""
+"""Batches: independent of the order of cells and of progress, each cell once, sized for the device."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
