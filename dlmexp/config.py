@@ -16,7 +16,7 @@ MOST_WORKERS = 256
 
 def limited(default: Any, **limits: Any) -> Any:
     """A field whose values, or those in its list or dictionary, have limits: `choices`, `pattern` (both with `words` to
-    say what to give), `above`, `least`, `most`, `keys` of a dictionary, `filled` (not empty), `distinct` (none twice)."""
+    say what to give), `above`, `least`, `most`, `keys` of a dictionary, `filled` (not empty), `distinct`."""
     if callable(default):
         return field(default_factory=default, metadata=limits)
     return field(default=default, metadata=limits)

@@ -7,7 +7,8 @@ from dlmexp.objectives import OBJECTIVES
 
 def test_methods_are_those_of_the_paper_and_ppgpr() -> None:
     assert set(conf.methods()) == {
-        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm", "ppgpr", "power_ep",
+        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm", "ppgpr",
+        "power_ep",
     }  # fmt: skip
     assert conf.methods()["ppgpr"] == {**conf.methods()["joint_log_dlm"], "select": False}
     assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}

@@ -109,8 +109,8 @@ def check_together(cfg: RunConfig) -> None:
         raise UserError("refit=true fits cells again to keep their models: give keep=selected or keep=all with it")
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
-    for name, training in cfg.training.items():
-        _check_training(f"training.{name}", training)
+    for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
+        _check_training(f"training.{kind}", cfg.training[kind])
     for name, dataset in cfg.dataset.items():
         if not (cfg.sizes or dataset.sizes):
             raise UserError(f"dataset '{name}' has no sizes: give some, e.g. sizes=[100,'50%']")

@@ -65,10 +65,10 @@ class Grid:
     def sizes(self) -> list[int]:
         """The training sizes in rows, without those beyond `cfg.largest`."""
         asked, largest = self.cfg.sizes or self.dataset.sizes, self.cfg.largest
+        sizes = resolve_sizes(asked, self.pool)
         if self._typed_sizes and all(not str(size).endswith("%") and int(size) > self.pool for size in asked):
             many = ", ".join(map(str, asked))
             raise UserError(f"sizes={many}: {self.dataset.name} has {self.pool} rows to train on; give at most so many")
-        sizes = resolve_sizes(asked, self.pool)
         return sizes if largest is None else [n for n in sizes if n <= largest] or [min(largest, self.pool)]
 
     @property

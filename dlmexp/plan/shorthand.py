@@ -64,7 +64,7 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
         key, value = _renamed(key), value.strip()
         if key in PATHS and value.startswith("~"):
             value = os.path.expanduser(value)  # as shells do for words that begin with it
-        if key.startswith("training.") and key.split(".")[1] in TRAINING:
+        if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
             general += _for_all_kinds(key.removeprefix("training."), value)
         elif key == "csv.arrays" or key.startswith("csv.arrays."):
             others.append(f"++{key}={value}")  # names that the schema does not know

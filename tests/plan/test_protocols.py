@@ -10,9 +10,9 @@ from dlmexp import catalogue
 from dlmexp.config import BetaConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
-from dlmexp.plan.grid import Grid, betas
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
+from dlmexp.plan.grid import Grid, betas
 from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, SOFTPLUS_0, TABLE
 from tests.support.protocol_table import betas as expected_betas
 

@@ -48,6 +48,12 @@ def other_value(name: str, protocol: str) -> Any:
     return next(value for value in TWO[last] if value != getattr(node, last))
 
 
+def _full(key: str) -> str:
+    """A name in a setting as an override for cadata alone."""
+    of_data = key in ("kernel", "ard", "mean", "test_cap")
+    return f"dataset.cadata.{key}" if of_data else key.replace("training.", "training.regression.", 1)
+
+
 def test_every_setting_that_changes_results_is_tried():
     training = {f"training.{name}" for name in vars(sound().training["regression"])}
     left = {"final_lr", "decay", "estimator_lr", "initial", "parameterisation", "by_method"}  # given in other words
@@ -68,8 +74,7 @@ def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again
     short = name.replace("dataset.cadata.", "")
     assert setting.text != "" or (short, setting.selection) == ("selection", other_value(name, protocol))
     assert setting != before[index].setting
-    typed = [f"{'dataset.cadata.' if key in ('kernel', 'ard', 'mean', 'test_cap') else ''}{key}={shown(value)}"
-             for key, value in setting.changes.items()]  # fmt: skip
+    typed = [f"{_full(key)}={shown(value)}" for key, value in setting.changes.items()]
     assert [some.setting for some in asked(*base, *typed)] == [some.setting for some in after]
     assert [some.cells for some in asked(*base, *typed)] == [some.cells for some in after]
 
