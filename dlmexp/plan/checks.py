@@ -44,7 +44,7 @@ def _check(name: str, value: Any, kind: Any, limits: Any) -> None:
     origin, inner = get_origin(kind), get_args(kind)
     each = {name: limit for name, limit in limits.items() if name not in ("filled", "distinct", "keys")}
     if limits.get("filled") and not value and isinstance(value, str | list | dict):
-        raise UserError(f"{name}={'' if isinstance(value, str) else '[]'}: it is empty; name at least one value")
+        raise UserError(f"{name}={'' if isinstance(value, str) else '[]'}: it is empty; give at least one value")
     if origin is list:
         if not isinstance(value, list):
             raise UserError(f"{name}={_short(value)}: write it as a list, {name}=[...]")
@@ -84,7 +84,7 @@ def _check_limits(name: str, value: Any, limits: Any) -> None:
         if least is not None and not least <= value < math.inf:
             raise UserError(f"{name}={value}: give a number >= {least}")
         if most is not None and value > most:
-            raise UserError(f"{name}={value}: give {most:g} at most")
+            raise UserError(f"{name}={value}: give {most} at most")
 
 
 def _one_of(name: str, given: Any, valid: Any) -> None:
@@ -120,7 +120,8 @@ def check_together(cfg: RunConfig) -> None:
     for name, method in cfg.method.items():
         ours = methods().get(name)
         if ours and method != MethodConfig(**ours):
-            raise UserError(f"the name '{name}' belongs to a method of ours: give yours another, in conf/method")
+            given = f"{method.objective}, {method.variant}, select={str(method.select).lower()}"
+            raise UserError(f"method.{name} ({given}): the name '{name}' belongs to a method of ours: choose another")
 
 
 def _check_training(name: str, training: TrainingConfig) -> None:

@@ -206,7 +206,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 @lru_cache(maxsize=1000)
 def _parsed(override: str) -> Override:
     """Cached, since every part of an experiment has the same."""
-    return OverridesParser.create().parse_override(override)
+    return OverridesParser.create().parse_overrides([override])[0]
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:

@@ -85,21 +85,25 @@ def _sentence(error: Exception) -> str:
         if group == "hydra/launcher" and name in LAUNCHER_EXTRAS:
             return f"this launcher is an extra: pip install 'dlmexp[{LAUNCHER_EXTRAS[name]}]'"
         return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
-    if match := re.search(r"Could not (?:override|delete from config. )'?([\w.]+)'?", text):
+    if match := re.search(r"Could not override '([\w.]+)'", text):
         return _not_there(match[1])
     if match := re.search(r"Error merging override (.+)", text):
-        reason = str(inner or "").partition("\n")[0]
-        if "is not a ListConfig" in reason:
-            key, _, value = match[1].partition("=")
-            return f"can't use {match[1]}: write it as a list, {key}=[{value}]"
-        if unfit := re.search(r"^Value '(.*?)' .*(?:could not be converted to|is not a valid) (\w+)", reason):
-            reason = f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
-        return f"can't use {_short(match[1])}: {_short(reason or 'its type does not fit')}"
+        return f"can't use {_short(match[1])}: {_reason(inner, *match[1].split('=', 1))}"
     if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
         known = not isinstance(inner, ConfigKeyError | ConfigAttributeError)
-        reason = f"{inner.full_key}: {_one_line(inner)}" if known else _unknown(str(inner.full_key))
+        reason = f"{inner.full_key}: {_reason(inner)}" if known else _unknown(str(inner.full_key))
         return f"{match[1]}.yaml: {reason}"
     return _one_line(error)
+
+
+def _reason(error: BaseException | None, key: str = "key", value: str = "a,b") -> str:
+    """Why OmegaConf does not take a value."""
+    reason = str(error or "its type does not fit").partition("\n")[0]
+    if "is not a ListConfig" in reason:
+        return f"write it as a list, {key}=[{value}]"
+    if unfit := re.search(r"^Value '(.*?)' .*(?:could not be converted to|is not a valid) (\w+)", reason):
+        return f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
+    return _short(reason)
 
 
 def _not_there(key: str) -> str:
