@@ -27,7 +27,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see '{self.prog} --help'")
 
-    def parse_known_args(self, args=None, namespace=None):  # of a command: what it does not know has an end here
+    def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        # A command refuses what it does not know itself, with its own options as suggestions.
         arguments, unknown = super().parse_known_args(args, namespace)
         if unknown and self.prog != "dlmexp":
             known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]

@@ -53,7 +53,7 @@ def _check(name: str, value: Any, kind: Any, limits: Any) -> None:
         if limits.get("distinct") and (twice := [item for item in value if value.count(item) > 1]):
             raise UserError(f"{name}={_short(value)}: {twice[0]} stands there twice")
     elif origin is dict or is_dataclass(kind):
-        if not isinstance(value, origin or kind):
+        if not isinstance(value, origin or kind):  # pyright: ignore[reportArgumentType]
             raise UserError(f"{name}={_short(value)}: it has settings of its own, such as {name}.NAME=VALUE")
         if is_dataclass(kind):
             return check_values(value, f"{name}.")

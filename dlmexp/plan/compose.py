@@ -1,9 +1,11 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
 from collections.abc import Collection, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import cache, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
@@ -130,8 +132,19 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
-    values = OmegaConf.to_container(known.dataset[name], resolve=True)
+    if name == USER_TABLE:
+        return _dataset_config({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}}, name)
+    return deepcopy(_shipped_config(name, tuple(conf_dirs())))
+
+
+@cache
+def _shipped_config(name: str, folders: tuple[Path, ...]) -> DatasetConfig:
+    """That of a dataset in these folders; every part of an experiment asks for it."""
+    return _dataset_config({"dataset": {name: datasets()[name]}}, name)
+
+
+def _dataset_config(known: dict[str, Any], name: str) -> DatasetConfig:
+    values = OmegaConf.to_container(OmegaConf.create(known).dataset[name], resolve=True)
     merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)
     return cast(DatasetConfig, OmegaConf.to_object(merged))
 

@@ -159,8 +159,9 @@ class Grid:
             for name, method in methods.items():
                 has_beta = OBJECTIVES[method.objective].has_beta
                 values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
-                collapsed = cfg.collapsed if own[name].collapsed is None else own[name].collapsed
-                for cell in self._cells(method, base, self._started(explicit, name), collapsed):
+                collapsed = own[name].collapsed
+                start = self._started(explicit, name)
+                for cell in self._cells(method, base, start, cfg.collapsed if collapsed is None else collapsed):
                     yield name, tuple(replace(cell, beta=beta) for beta in values)
 
     def _started(self, cell: Cell, method: str) -> Cell:

@@ -92,11 +92,6 @@ def test_composed_config(here, capsys):
     assert list(here.iterdir()) == []
 
 
-def test_composed_config_of_the_default_job(here, capsys):
-    assert main(["run", "--cfg", "job"]) == 0
-    assert "name: default" in capsys.readouterr().out
-
-
 def test_plan(here, capsys):
     assert main(["run", *TINY, "plan=true"]) == 0
     said = capsys.readouterr().out
@@ -131,15 +126,6 @@ def test_run_and_again(here, capsys):
 def test_multirun(here, capfd):
     assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]"]) == 0
     assert "3 of 3 cells done, 0 failed" in capfd.readouterr().out
-
-
-@pytest.mark.slow
-def test_multirun_plan_writes_nothing(here, capfd):
-    assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]", "plan=true"]) == 0
-    said = capfd.readouterr().out
-    assert "1 cell: 0 done" in said
-    assert "2 cells: 0 done" in said
-    assert list(here.iterdir()) == []
 
 
 @pytest.mark.slow

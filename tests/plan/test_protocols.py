@@ -40,10 +40,6 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | list | None) else vars(value)
 
 
-def test_these_are_all_protocols():
-    assert sorted(catalogue.protocols()) == sorted(TABLE)
-
-
 @pytest.mark.parametrize("protocol", TABLE)
 def test_every_value_of_the_table(protocol):
     cfg = compose(["dataset=banana", f"protocol={protocol}"])
@@ -143,10 +139,6 @@ def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protoc
     own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
     found = candidates(*words, *own, "seeds=[0]", rows=5000)
     assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
-
-
-def test_the_steps_of_airline_type_data_are_20_epochs_of_airline():
-    assert TABLE["paper"]["large"]["max_iterations"] == (2_055_733 - 100_000) // 1000 * 20
 
 
 def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
