@@ -74,6 +74,11 @@ def methods() -> dict[str, dict[str, Any]]:
     return entries("method")
 
 
+def selects(method: str) -> bool:
+    """Whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
+    return methods().get(method, {}).get("select", True)
+
+
 def experiments() -> dict[str, dict[str, Any]]:
     """Every experiment: name -> its file."""
     return entries("experiment")
@@ -87,6 +92,13 @@ def protocols() -> list[str]:
 def presets() -> list[str]:
     """The names of all presets, ours first."""
     return names("preset")
+
+
+def of_preset(protocol: str) -> tuple[str, str]:
+    """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
+    `released` for `released-quick`."""
+    whole, _, preset = protocol.rpartition("-")
+    return (preset, whole or "paper") if preset in presets() and protocol not in protocols() else ("", protocol)
 
 
 def is_own(dataset: str) -> bool:

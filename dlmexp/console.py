@@ -1,8 +1,11 @@
-"""Output for people: a console for tables, durations and counts as text, and a duration read from text."""
+"""Output for people: text without commands to the terminal, a console for tables, durations and counts as text, and a
+duration read from text."""
 
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import TYPE_CHECKING, Any
 
 from dlmexp.errors import UserError
 
@@ -10,13 +13,58 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LOG_WIDTH = 140
+# Control characters, with which escape sequences begin, and marks that reverse the order of letters.
+COMMANDS = dict.fromkeys({*range(32), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}, "?")
+COMMANDS = {code: mark for code, mark in COMMANDS.items() if chr(code) not in "\n\t"}
 
 
-def wide_console() -> "Console":
-    """A console as wide as the terminal; in a file or pipe, wide enough for our tables."""
+def harmless(text: str) -> str:
+    """`text` with a question mark for every character that commands a terminal. Names of columns and what strangers'
+    records say may hold any."""
+    return text.translate(COMMANDS)
+
+
+class _Harmless:
+    """A text stream that writes `harmless` text, and a carriage return if it is given alone."""
+
+    def __init__(self, stream: Any):
+        self.unchanged = unchanged(stream)
+
+    def write(self, text: str) -> int:
+        return self.unchanged.write(text if text == "\r" else harmless(text))
+
+    def flush(self) -> None:
+        self.unchanged.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unchanged, name)
+
+
+def unchanged(stream: Any) -> Any:
+    """The stream itself, behind what makes text harmless: for data, and for a console, which does that by itself."""
+    return stream.unchanged if isinstance(stream, _Harmless) else stream
+
+
+@contextmanager
+def harmless_output() -> Iterator[None]:
+    """While entered, all that is printed is `harmless`."""
+    with redirect_stdout(_Harmless(sys.stdout)), redirect_stderr(_Harmless(sys.stderr)):
+        yield
+
+
+def wide_console(stderr: bool = False) -> "Console":
+    """A console as wide as the terminal; in a file or pipe, wide enough for our tables. Text is shown as it is, without
+    markup, and `harmless`."""
     from rich.console import Console  # which takes a while to load, and counts do not need
+    from rich.segment import Segment
 
-    return Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
+    class HarmlessConsole(Console):
+        def render(self, *what: Any, **how: Any) -> Iterator[Segment]:
+            for one in super().render(*what, **how):
+                yield one if one.control else Segment(harmless(one.text), one.style)
+
+    file = unchanged(sys.stderr if stderr else sys.stdout)
+    return HarmlessConsole(file=file, width=None if file.isatty() else LOG_WIDTH, markup=False, emoji=False)
 
 
 def duration(seconds: float) -> str:

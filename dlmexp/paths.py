@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
-WITHOUT_RESULTS = ("benchmark", "data")  # commands that take no results folder
+WITHOUT_RESULTS = ("data",)  # commands that take no results folder
 
 
 @cache

@@ -27,7 +27,7 @@ class Registry(Generic[T]):
     | `dlmexp.objectives.OBJECTIVES` | objectives | objects |
     | `dlmexp.estimators.ESTIMATORS` | estimators | classes |
     | `dlmexp.figures.registry.FIGURES` | figures | objects |
-    | `dlmexp.claims.finding.CLAIMS` | claims | objects |
+    | `dlmexp.claims.claim.CLAIMS` | claims | objects |
 
     Example:
         ```python

@@ -1,10 +1,97 @@
-"""Tables that do not fold in a log, counts in the right number."""
+"""Tables that do not fold in a log, text that does not command the terminal, counts in the right number."""
 
+import io
+import re
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.table import Table
 
-from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, speed, wide_console
+from dlmexp.cli import main
+from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, harmless_output, speed, wide_console
 from dlmexp.errors import UserError
+from dlmexp.records.manifest import read_manifests, write_manifest
+from dlmexp.records.store import Store
+
+EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\rgone\u202e[link=file:///x]here[/link][/red]"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # what a console of ours writes by itself
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@given(st.one_of(st.text(), st.just(EVIL)))
+def test_no_text_commands_the_terminal(text):
+    screen = Terminal()
+    with redirect_stdout(screen), redirect_stderr(screen), harmless_output():
+        print(text, text, sep="\n", file=sys.stderr)
+        table = Table("name", title=text)
+        table.add_row(text)
+        wide_console().print(table, text, style="red")
+    shown = COLOURS.sub("", screen.getvalue())
+    assert not {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0)), "\u202e"} - {"\n", "\t"} & set(shown)
+    if text == EVIL:
+        assert shown.count("[/red]") >= 4, "it is text, not markup"
+
+
+@pytest.fixture
+def said(here, tiny, capsys):
+    """A function that gives all that commands print in a folder whose records and manifest hold such texts."""
+    store = Store("results")
+    assert main(["run", *tiny, "method=[elbo]", "name=one", "device=cpu"]) == 0
+    (asked,) = read_manifests(store.root)
+    for path in store.records.glob("*/*.json"):
+        record = store.read(path)
+        assert record is not None
+        made = replace(record.made, **dict.fromkeys(("host", "command", "device", "version"), EVIL))
+        record = replace(record, made=made, result=replace(record.result, reason=EVIL, note=EVIL), status="failed")
+        path.unlink()
+        store.write(record)
+    changed = dict.fromkeys(("method", "label", "experiment", "role"), EVIL)
+    groups = [
+        replace(group, **changed, keys=(*group.keys, "0" * 20), betas=(*group.betas, 2.0)) for group in asked.candidates
+    ]
+    write_manifest(store.root, replace(asked, candidates=groups))
+    capsys.readouterr()
+
+    def of(*commands):
+        for command in commands:
+            assert main(command.split()) in (0, 2)
+        return "".join(capsys.readouterr())
+
+    return of
+
+
+def test_records_of_a_stranger(said):
+    found = said("status --failed --missing", "logs ringnorm_drawn", "collect", "predict x.csv")
+    assert found.count("gone") > 2
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(found)
+
+
+def test_figures_and_claims_of_a_stranger(said):
+    found = said("plot", "plot --list", "claims", "report")
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(found)
+
+
+def test_names_of_columns(here, capsys):
+    column = EVIL.replace("\r", "")
+    table = pd.DataFrame(
+        {"rooms": np.tile([1.0, 2.5, 3.0, 0.5], 20), column: np.tile([1.0, 2.0], 40), "age": range(80)}
+    )
+    table.to_csv("own.csv", index=False)
+    own = ["dataset=csv", "csv.path=own.csv", "csv.target=age", "csv.task=regression", "plan=true"]
+    assert main(["run", *own]) == 0
+    said = "".join(capsys.readouterr())
+    assert "gone" in said
+    assert not {"\x1b", "\x07", "\x9b", "\r", "\u202e"} & set(said)
 
 
 def test_wide_where_there_is_no_terminal(capsys):

@@ -25,5 +25,5 @@ def test_commands_go_on_with_a_folder():
     assert in_folder("dlmexp plot bias", Path("/a/b")) == "dlmexp plot bias --results /a/b"
     assert in_folder("unknown", "elsewhere") == "unknown"
     assert in_folder("dlmexp --plugins own run", "elsewhere") == "dlmexp --plugins own run results=elsewhere"
-    for without in ("dlmexp", "dlmexp benchmark gpu", "dlmexp data list", ""):
+    for without in ("dlmexp", "dlmexp data list", ""):
         assert in_folder(without, "elsewhere") == without

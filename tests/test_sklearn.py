@@ -13,7 +13,7 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
-from dlmexp.data.schema import plain_schema  # noqa: E402
+from dlmexp.data.schema import Schema  # noqa: E402
 from dlmexp.models.predictor import Predictor  # noqa: E402
 from dlmexp.running.device import select_target  # noqa: E402
 from dlmexp.running.fit import best_fit  # noqa: E402
@@ -61,7 +61,7 @@ def test_a_batch_of_betas_is_each_beta_alone():
     X, f, rng = data()
     y = f + 0.1 * rng.normal(size=len(f))
     both = DLMRegressor(**{**QUICK, "betas": [10.0, 0.1]})._prepared(X, y, np.arange(120), np.arange(120, 150))
-    target, schema = select_target("cpu", "float64"), plain_schema(2, "regression")
+    target, schema = select_target("cpu", "float64"), Schema.plain(2, "regression")
     cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
     together = best_fit(cells, both, schema, target)
     for cell in cells:

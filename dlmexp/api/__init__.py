@@ -150,24 +150,19 @@ def plot(
         figure.savefig("ringnorm.pdf")
         ```
     """
-    from dlmexp.figures import style
-    from dlmexp.figures.compose import render
-    from dlmexp.figures.plot import Request, measured
+    from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.plot import draw
     from dlmexp.figures.registry import PREDICTIONS
-    from dlmexp.figures.variants import parse_by
 
     given = [f"{key}={value}" for key, value in by.items()]
-    if name == PREDICTIONS:
-        from dlmexp.figures.predictions import render as render_predictions
-        from dlmexp.models.choose import chosen
-        from dlmexp.models.diagnosis import diagnose
+    found = load(Path(folder))
+    if name != PREDICTIONS:
+        return draw(found, name, by=parse_by(given)).canvas
+    from dlmexp.figures import style
+    from dlmexp.figures.predictions import render
+    from dlmexp.models.choose import chosen
+    from dlmexp.models.diagnosis import diagnose
 
-        records = load(Path(folder))
-        (record,) = chosen(records, given, option="plot:")
-        found = diagnose(records, record, data_root)
-        with style.use():
-            return render_predictions(found)
-    terms = parse_by(given)
-    drawn = next(iter(measured([load(Path(folder))], [name], Request(by=terms))))
+    (row,) = chosen(found, given, option="plot:").itertuples()
     with style.use():
-        return render(drawn)
+        return render(diagnose(found, row, data_root))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlmexp.atomic import within
 from dlmexp.data.advice import in_quotes
 from dlmexp.errors import UserError
 from dlmexp.records.files import write_atomically
@@ -34,11 +35,11 @@ class Table:
     def __enter__(self) -> None:
         self._found = [folder for folder in (self.path, *self.path.parents[:2]) if folder.exists()]
         if self.path not in self._found:
-            write_atomically(self.path, self.content)
+            write_atomically(within(self.path.parents[1], self.path), self.content)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, UserError) and self.path not in self._found:
-            self.path.unlink(missing_ok=True)
+            within(self.path.parents[1], self.path).unlink(missing_ok=True)
             for folder in self.path.parents[:2]:
                 if folder not in self._found and not any(folder.iterdir()):
                     folder.rmdir()

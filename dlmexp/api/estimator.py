@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dlmexp.catalogue import entries
 from dlmexp.config import BetaConfig
-from dlmexp.data.schema import plain_schema
+from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
@@ -97,8 +97,21 @@ class SparseGP(BaseEstimator):
         self.random_state = random_state
         self.device = device
 
-    def _fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        """Train on checked arrays; y are numbers, or 0 and 1."""
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers or texts).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: A parameter or the data can't be used, or training failed at every beta.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
+        y = self._targets(np.asarray(y))
         self._check_parameters(len(y))
         random = check_random_state(self.random_state)
         seed = int(random.randint(2**31 - 1))
@@ -108,7 +121,7 @@ class SparseGP(BaseEstimator):
             train, validation = np.arange(len(y)), validation[:0]
         target = select_target(self.device, "float64")
         cells = [self._cell(beta, len(train), seed) for beta in grid]
-        schema = plain_schema(X.shape[1], self.task)
+        schema = Schema.plain(X.shape[1], self.task)
         try:
             fit = best_fit(cells, self._prepared(X, y, train, validation), schema, target)
         except NothingFitted as error:
@@ -139,7 +152,7 @@ class SparseGP(BaseEstimator):
         if str(self.device).partition(":")[0] not in DEVICES:
             raise ValueError(f"device={self.device!r}: choose one of {', '.join(DEVICES)}")
         try:
-            kernel_named(str(self.kernel))
+            kernel_named(str(self.kernel), typed=True)
         except UserError as error:
             raise ValueError(f"kernel={self.kernel!r}: {error}") from None
 
@@ -186,7 +199,16 @@ class SparseGP(BaseEstimator):
             evaluate="end", dtype="float64", seed=seed, beta=beta,
         )  # fmt: skip
 
-    def _predicted(self, X: Any) -> dict[str, np.ndarray]:
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Checked targets as numbers, or as 0 and 1."""
+        return y.astype(np.float64)
+
+    def _columns(self, X: Any, *names: str) -> list[np.ndarray]:
+        """Columns of the predictions on rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        return Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        found = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        for name in names:
+            if name not in found:
+                raise ValueError(f"square loss predicts a mean only: there is no {name}")
+        return [found[name] for name in names]

@@ -165,9 +165,7 @@ class TrainedModel:
             UserError: A column is missing, or a value is missing, not finite, or a category that training has not seen;
                 the sentence names row and column.
         """
-        from dlmexp.models.tables import frame_features
-
-        rows = frame_features(self._models[0].schema, X)
+        rows = self._models[0].schema.encode(X)
         index = X.index if isinstance(X, pd.DataFrame) else None
         return pd.DataFrame(self._predictor.predict(rows), index=index)
 

@@ -1,235 +1,221 @@
-"""Values out of records, ready to be compared: (n, seed) -> metric, with the records they come from."""
+"""What claims are judged by: the rows of one setting, as lines of values by size and seed, and their margins."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
 
-from dlmexp import catalogue
-from dlmexp.claims.finding import Finding, Measured, made_by
-from dlmexp.claims.rules import AtSize, State, Verdict, by_size, comparable, every, opposite
-from dlmexp.claims.statistics import Comparison, Values, paired
-from dlmexp.claims.thresholds import MARGIN_SHARE, MIN_REPETITIONS
-from dlmexp.config import PARAMETERISATIONS
-from dlmexp.console import counted
-from dlmexp.figures import style
-from dlmexp.records.results import Results, records_of
-from dlmexp.records.schema import Record
-from dlmexp.records.selection import Choice, on_test
+from dlmexp.claims.claim import Part
+from dlmexp.claims.rules import Margin, Rule, State, Verdict, by_size, states
+from dlmexp.claims.statistics import compare
+from dlmexp.claims.thresholds import DENSITY, EXPLAINED_SHARE, METRIC_SHARE, MIN_REPETITIONS, overlap
+from dlmexp.labels import estimator_label, method_label
+from dlmexp.records.results import Results
+from dlmexp.records.table import rows_for
 
-NO_TRIVIAL = "records of version 0.1 have no trivial predictor, so there is no margin"
-NO_ELBO = "ELBO was not run at some of the sizes, or explains nothing there, so there is no margin"
-Relation = Callable[[Comparison, float | None], AtSize]  # `better`, `comparable`, `no_worse`
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What the comparisons at one size say, given a margin; and which of all comparisons the verdict hangs on."""
-
-    at_size: Callable[[list[Measured], float | None], AtSize]
-    decides: Callable[[list[Measured]], Measured]
+LINE = ["dataset", "parameterisation", "method", "estimator", "samples"]
+DLM = ("joint_log_dlm", "fixed_log_dlm")
+COLUMNS = [
+    *LINE, "stands_for", "task", "n", "size", "seed", "role", "protocol", "changes", "evaluate", "data", "split",
+    "group", "status", "key", "beta", "objective", "variant", "form", "kernel", "M", "lr", "minibatch", "window",
+    "max_iterations", "epochs", "sampler", "converged", "seconds", "iterations", "alone", "acceptance", "bias",
+    "bias_quadrature", "test_nll", "trivial_test_nll", "device", "host", "time", "commit", "command",
+]  # fmt: skip
+"""The columns of candidates that claims read; of selected rows also all test metrics."""
+METRICS = ("test_", "trivial_test_", "validation_nll", "selected_by")
+Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where there is none
+Places = Int[np.ndarray, " N"]  # positions of rows
 
 
-@dataclass(frozen=True)
-class Margins:
-    """Size -> margin, and why sizes without one have none."""
-
-    at: dict[int | None, float]
-    missing: str
+def coded(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that claims read, texts as categories: these are taken and grouped ten times as fast."""
+    frame = frame[[name for name in frame if name in COLUMNS or str(name).startswith(METRICS)]]
+    texts = [name for name in frame if frame[name].dtype in ("str", "object") and name not in ("converged", "alone")]
+    return frame.astype(dict.fromkeys(texts, "category"))
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """One line's values; a repetition that failed or is not finite is missing and counted in `lost`."""
+class Line:
+    """One side of a comparison, lower being better, and where its rows are in the evidence."""
 
     name: str
     values: Values
-    records: list[Record]
-    lost: int = 0
+    at: Places
+    lost: int = 0  # repetitions that failed or are not finite
 
 
-def trivial(record: Record, metric: str) -> float | None:
-    """The test metric of the predictor that knows only the training targets of the record's split, where it has one."""
-    return record.result.trivial.get("test", {}).get(metric)
+class Evidence:
+    """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
+
+    `frame` has, under `kind`, the fits that were selected by NLL and by MSE, and the candidates of learning curves and
+    of gradient draws. `alone` gives the keys of timed runs that had their device to themselves. `capped`: a preset
+    ended runs after few iterations, which says nothing about convergence.
+    """
+
+    def __init__(
+        self, results: Results, table: pd.DataFrame, candidates: pd.DataFrame, alone: Callable[[], set[str]],
+        capped: bool,
+    ):  # fmt: skip
+        self.results, self.candidates, self.alone, self.capped = results, candidates, alone, capped
+        fits = table[table["role"] == "fit"]
+        kinds = {by: rows_for(fits, by) for by in ("nll", "mse")}
+        for role in ("curve", "gradient"):
+            kinds[role] = candidates[candidates["role"] == role].drop_duplicates(["key", "method"])
+        rows = [rows.assign(kind=kind) for kind, rows in kinds.items() if len(rows)]
+        self.frame = pd.concat(rows or [table.assign(kind="")], ignore_index=True)
+        self.made = coded(self.frame[["command", "commit"]])
+        lines = self.frame[["kind", *LINE]].assign(samples=self.frame["samples"].fillna(-1))
+        self.lines: Any = lines.groupby(["kind", *LINE], sort=False, observed=True).indices
+        self._columns: dict[str, np.ndarray] = {}
+        places = list(candidates.drop_duplicates(["dataset", "n", "seed"]).groupby("dataset", observed=True))
+        self.sizes: dict[str, np.ndarray] = {str(name): np.unique(some["n"]) for name, some in places}
+        self.seeds: dict[str, np.ndarray] = {str(name): np.unique(some["seed"]) for name, some in places}
+        facts = candidates.drop_duplicates("dataset").set_index("dataset")
+        self.tasks: dict[str, str] = dict(facts["task"].items())  # pyright: ignore[reportAttributeAccessIssue]
+        self.stands_for: dict[str, str] = dict(facts["stands_for"].dropna().items())  # pyright: ignore
+
+    def places(self, *datasets: str, kind: str = "nll") -> list[tuple[str, str]]:
+        """The paper's datasets named, and the stand-ins for them that have records, each with the coordinates of q that
+        were run (whitened where none were)."""
+        wanted = {family(name) for name in datasets}
+        names = [*datasets, *(name for name, of in sorted(self.stands_for.items()) if family(of) in wanted)]
+        run = {key[1:3] for key in self.lines if key[0] == kind}
+        both = {name: [q for q in ("whitened", "unwhitened") if (name, q) in run] for name in names}
+        return [(name, q) for name in names for q in both[name] or ["whitened"]]
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of `frame` as an array; NaN everywhere where the table does not have it."""
+        if name not in self._columns:
+            known = name in self.frame
+            self._columns[name] = self.frame[name].to_numpy() if known else np.full(len(self.frame), np.nan)
+        return self._columns[name]
+
+    def at(self, kind: str, dataset: str, q: str, method: str, estimator: str, samples: float | None) -> Places:
+        """Positions of the rows of a line."""
+        key = (kind, dataset, q, method, estimator, -1.0 if samples is None else float(samples))
+        return self.lines.get(key, np.array([], dtype=int))
+
+    def line(self, name: str, dataset: str, at: Places, values: np.ndarray) -> Line:
+        """Values of rows (an array as long as `frame`) by size and seed of their dataset; NaN where not finite."""
+        sizes, seeds = self.sizes.get(dataset, np.array([])), self.seeds.get(dataset, np.array([]))
+        grid, found = np.full((len(sizes), len(seeds)), np.nan), values[at].astype(float)
+        grid[np.searchsorted(sizes, self.column("n")[at]), np.searchsorted(seeds, self.column("seed")[at])] = np.where(
+            np.isfinite(found), found, np.nan
+        )
+        lost = (self.column("status")[at] == "failed") | np.isinf(found)
+        return Line(name, grid, at, int(lost.sum()))
+
+    def fit(self, dataset: str, method: str, metric: str, q: str = "whitened", value: str = "") -> Line:
+        """A method with its beta selected on validation, at every size and seed: its test metric, or another `value`.
+        DLM on counts is trained with bMC-10, as in the paper."""
+        sampled = self.tasks.get(dataset) == "count" and method in DLM
+        estimator = ("bmc", 10) if sampled else ("exact", None)
+        at = self.at("mse" if metric == "mse" else "nll", dataset, q, method, *estimator)
+        return self.line(method_label(method), dataset, at, self.column(value or f"test_{metric}"))
+
+    def curve(
+        self, dataset: str, method: str, beta: float, q: str = "whitened", estimator: str = "exact",
+        samples: int | None = None, name: str = "", value: str = "test_nll",
+    ) -> Line:  # fmt: skip
+        """The end of learning curves at one beta."""
+        at = self.at("curve", dataset, q, method, estimator, samples)
+        at = at[np.isclose(self.column("beta")[at].astype(float), beta)]
+        return self.line(name or f"{method_label(method)}, β={beta:g}", dataset, at, self.column(value))
+
+    def estimator(self, dataset: str, q: str, estimator: str, samples: int | None = None) -> Line:
+        """The end of joint DLM's learning curves at beta = 0.1 with one gradient estimator."""
+        label = estimator_label(estimator, samples)
+        return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, label)
+
+    def margin(self, dataset: str, metric: str, q: str | None = None) -> Margin:
+        """The margin at each size: 5 % of what ELBO explains, at most 10 % of ELBO's metric where 0 is its best value.
+        NaN where ELBO was not run at beta = 1, or explains nothing."""
+        elbo, trivial = (
+            self._elbo(dataset, metric, q or "whitened", name + metric) for name in ("test_", "trivial_test_")
+        )
+        with np.errstate(invalid="ignore", divide="ignore"):
+            explained, whole = (
+                share * np.where(known := np.isfinite(values), values, 0.0).sum(1) / known.sum(1)
+                for share, values in ((EXPLAINED_SHARE, trivial - elbo), (METRIC_SHARE, elbo))
+            )
+            margin = np.where(explained > 0, explained, np.nan)
+            return margin if (self.tasks.get(dataset), metric) == DENSITY else np.minimum(margin, whole)
+
+    def _elbo(self, dataset: str, metric: str, q: str, value: str) -> Values:
+        """A value of ELBO at beta = 1: of fits, and where there are none, at the end of learning curves."""
+        found = self.fit(dataset, "elbo", metric, q, value).values
+        for method in ("beta_elbo", "elbo"):
+            found = np.where(np.isnan(found), self.curve(dataset, method, 1.0, q, value=value).values, found)
+        return found
+
+    def compare(
+        self,
+        says: str,
+        dataset: str,
+        q: str | None,
+        pairs: Sequence[tuple[Line, Line]],
+        rule: Rule,
+        within: str | float,
+    ) -> Part:
+        """A part that is judged by size: `rule` between ours and the rival of every pair, with the margin of a metric
+        or a given one."""
+        lines = list({id(line): line for pair in pairs for line in pair}.values())
+        made = self.made.iloc[np.concatenate([line.at for line in lines])]
+        part = Part(says, dataset, q, tolerant=rule.tolerant, **made_by(made))
+        found = compare(*(np.stack([pair[side].values for pair in pairs]) for side in (0, 1)))
+        run = found.repetitions > 0
+        if not run.any():
+            return part
+        sizes = self.sizes[dataset]
+        margin = self.margin(dataset, within, q) if isinstance(within, str) else np.full(len(sizes), within)
+        spread = found.corrected(overlap(self.stands_for.get(dataset, dataset), self.tasks[dataset], int(sizes[-1])))
+        told = [states(one, margin, rule) for one in (found, spread)]
+        part.states = {int(n): state for n, state in zip(sizes, told[0], strict=True) if state}
+        part.verdict, part.corrected = (
+            by_size([state for state in some if state], rule.tolerant) if part.states else Verdict.UNDECIDABLE
+            for some in told
+        )
+        columns = vars(found) | {"p": found.p, "p_corrected": spread.p, "half_width": found.half_width()}
+        part.comparisons = [
+            {"ours_name": pairs[k][0].name, "rival_name": pairs[k][1].name, "n": int(sizes[s])}
+            | {"margin": margin[s].item(), **{name: values[k, s].item() for name, values in columns.items()}}
+            for k, s in np.argwhere(run)
+        ]
+        part.deciding = int(rule.decides(found.difference[run]))
+        counts = found.repetitions[run]
+        part.repetitions = int(counts[counts >= MIN_REPETITIONS].min() if part.states else counts.max())
+        part.few, part.reason = not part.states, _reason(part, lines)
+        return part
 
 
-def selected(
-    results: Results, dataset: str, method: str, metric: str, parameterisation: str = "whitened",
-    estimator: str = "exact", samples: int | None = None,
-    value: Callable[[Record], float] | None = None,
-) -> Evidence:  # fmt: skip
-    """A method with its beta chosen on validation, at every size and seed. Where some candidates have no record yet,
-    nothing has been selected, and nothing lost. `value` gives something else than the test metric of the selected."""
-    found = [one for one in results.line("fits", dataset, method, estimator, samples) if usable(one, parameterisation)]
-    complete = [one for one in results.of_one_setting(found) if not one.missing]
-    chosen = [record for one in complete if (record := one.selected(metric)) is not None]
-    return _evidence(style.of_method(method).label, records_of(complete), metric, chosen, value)
-
-
-def at_beta(
-    results: Results, dataset: str, method: str, beta: float, metric: str = "nll", estimator: str = "exact",
-    samples: int | None = None, parameterisation: str = "whitened", by_estimator: bool = False,
-) -> Evidence:  # fmt: skip
-    """The end of learning curves at one beta, at the size with most records."""
-    several = results.line("curves", dataset, method, estimator, samples)
-    found = [
-        Choice(method, f"{beta:g}", (record,), 0)
-        for record in records_of(one for one in results.of_one_setting(several) if usable(one, parameterisation))
-        if record.cell.beta is not None and np.isclose(record.cell.beta, beta)
-    ]
-    if found:
-        counts = Counter(one.cell.n for one in found)
-        n = max(counts, key=lambda size: (counts[size], size))
-        found = [one for one in found if one.cell.n == n]
-    records = records_of(found)
-    look = style.of_estimator(estimator, samples) if by_estimator else style.at_beta(style.of_method(method), beta)
-    return _evidence(look.label, records, metric, records)
-
-
-def usable(one: Choice, parameterisation: str) -> bool:
-    """Whether fits of these candidates are of this q. Closed forms count as whitened."""
-    return one.cell.parameterisation == parameterisation
-
-
-def _evidence(
-    name: str, attempted: list[Record], metric: str, chosen: list[Record],
-    value: Callable[[Record], float] | None = None,
-) -> Evidence:  # fmt: skip
-    places = {(r.cell.n, r.cell.seed) for r in attempted}
-    values = {(r.cell.n, r.cell.seed): value(r) if value else on_test(r, metric) for r in chosen}
-    finite = {place: value for place, value in values.items() if np.isfinite(value)}
-    # Records from before a metric was measured do not have it, which is no loss.
-    without = {(r.cell.n, r.cell.seed) for r in chosen if r.done and metric not in r.result.test}
-    return Evidence(name, finite, attempted, len(places - without) - len(finite))
-
-
-def margins(results: Results, dataset: str, metric: str, parameterisation: str = "whitened") -> Margins:
-    """5 % of what ELBO explains at each size: the trivial predictor's metric minus ELBO's, mean over repetitions.
-    ELBO is the fit at beta = 1, at its end or at that of its learning curve. Where it explains nothing, there is no
-    margin."""
-    elbo = selected(results, dataset, "elbo", metric, parameterisation).values
-    for method in ("elbo", "beta_elbo"):
-        elbo = at_beta(results, dataset, method, 1.0, metric, parameterisation=parameterisation).values | elbo
-    explained: dict[int, list[float]] = defaultdict(list)
-    known = _trivial_values(results).get((dataset, metric), {})
-    for place, value in known.items():
-        if place in elbo:
-            explained[place[0]].append(value - elbo[place])
-    found = {n: MARGIN_SHARE * float(np.mean(values)) for n, values in explained.items()}
-    return Margins({n: margin for n, margin in found.items() if margin > 0}, NO_ELBO if known else NO_TRIVIAL)
-
-
-@lru_cache(maxsize=4)
-def _trivial_values(results: Results) -> dict[tuple[str, str], Values]:
-    """(dataset, metric) -> the trivial predictor's values. Any record of a split may carry them."""
-    found: dict[tuple[str, str], Values] = defaultdict(dict)
-    for record in results.records.values():
-        for metric in record.result.test:
-            if (value := trivial(record, metric)) is not None and np.isfinite(value):
-                found[record.cell.dataset, metric][record.cell.n, record.cell.seed] = value
-    return found
-
-
-def everywhere(margin: float, *several: Evidence) -> Margins:
-    """The same margin at every size."""
-    return Margins({n: margin for one in several for n, _ in one.values}, "")
-
-
-def each(relation: Relation, rivals: int = 1) -> Rule:
-    """The relation to each of so many rivals: `each(better, 4)` is to be the lowest of five. Where one of them has too
-    few repetitions, the statement can be contradicted, and not supported."""
-
-    def at_size(measured: list[Measured], margin: float | None) -> AtSize:
-        found = every(relation(one.comparison, margin) for one in measured)
-        return replace(found, p_for=1.0, incomplete=True) if len(measured) < rivals else found
-
-    return Rule(at_size, largest_difference if relation is comparable else least_in_favour)
-
-
-def least_in_favour(measured: list[Measured]) -> Measured:
-    return min(measured, key=lambda one: one.comparison.difference)
-
-
-def largest_difference(measured: list[Measured]) -> Measured:
-    return max(measured, key=lambda one: abs(one.comparison.difference))
-
-
-def smallest_difference(measured: list[Measured]) -> Measured:
-    return min(measured, key=lambda one: abs(one.comparison.difference))
-
-
-# Not comparable to the one rival.
-NO_MATCH = Rule(lambda measured, margin: opposite(comparable(measured[0].comparison, margin)), smallest_difference)
-
-
-def compared(ours: Evidence, rivals: list[Evidence]) -> list[Measured]:
-    """Ours against each rival, at every size where both have something."""
-    return [
-        Measured(f"{ours.name} vs {rival.name}", comparison, n)
-        for rival in rivals
-        for n, comparison in paired(ours.values, rival.values).items()
-    ]
-
-
-def finding(
-    about: str, dataset: str, evidence: list[Evidence], measured: list[Measured], rule: Rule,
-    margins: Margins | None = None, parameterisation: str | None = None,
-) -> Finding:  # fmt: skip
-    """What `rule` says at every size with repetitions enough, made one verdict, with its small print: repetitions,
-    commands, what was lost. `margins` is None where the rule needs none."""
-    several: dict[int | None, list[Measured]] = defaultdict(list)
-    for one in measured:
-        if one.comparison.repetitions >= MIN_REPETITIONS:
-            several[one.n].append(one)
-    known = margins.at if margins else {}
-    ordered = sorted(several.items(), key=lambda item: item[0] or 0)
-    sizes = by_size({n: rule.at_size(comparisons, known.get(n)) for n, comparisons in ordered})
-    verdict, said = sizes.verdict, []
-    if measured and not several:
-        verdict = Verdict.UNDECIDABLE
-        most = max(one.comparison.repetitions for one in measured)
-        said.append(f"only {counted(most, 'repetition')} in common: too few to judge")
-    elif sizes.count(State.INCOMPLETE):
-        absent = [one.name for one in evidence if not one.values]
+def _reason(part: Part, lines: list[Line]) -> str:
+    """Why a part can't be told, and what was left out."""
+    said = []
+    if not part.states:
+        said.append(f"repetitions: {part.repetitions} of the {MIN_REPETITIONS} that a test needs")
+    elif State.INCOMPLETE in part.states.values():
+        absent = [line.name for line in lines if np.isnan(line.values).all()]
         said.append(f"not run: {', '.join(absent)}" if absent else "at some sizes a rival has too few repetitions")
-    elif verdict is Verdict.UNDECIDABLE and margins:
-        said.append(margins.missing)
-    if measured and (lost := sum(one.lost for one in evidence)):
-        be = "is" if lost == 1 else "are"
-        said.append(f"{counted(lost, 'repetition')} failed or {be} not finite and {be} left out")
-    return Finding(
-        about, verdict, dataset, parameterisation, measured, rule.decides(measured) if measured else None,
-        words="; ".join(said),
-        sizes=sizes if sizes.states else None, repetitions=_fewest(measured),
-        commands=made_by(record for one in evidence for record in one.records),
-    )  # fmt: skip
+    elif part.verdict is Verdict.UNDECIDABLE:
+        said.append("no margin: ELBO at β = 1 was not run at some sizes, or explains nothing there")
+    if lost := sum(line.lost for line in lines):
+        said.append(f"{lost} failed or not finite, left out")
+    return "; ".join(said)
 
 
-def _fewest(measured: list[Measured]) -> int:
-    """Repetitions behind a finding: the fewest of any comparison that counts."""
-    counts = [one.comparison.repetitions for one in measured]
-    return min((count for count in counts if count >= MIN_REPETITIONS), default=max(counts, default=0))
+def made_by(rows: pd.DataFrame, most: int = 3) -> dict[str, Any]:
+    """Of coded rows: their number, the most frequent commands that made them, and the commits."""
+    found: dict[str, list[str]] = {}
+    for name in ("command", "commit"):
+        texts = rows[name].cat
+        counts = np.bincount(texts.codes.to_numpy() + 1, minlength=len(texts.categories) + 1)[1:]
+        found[name] = [str(texts.categories[i]) for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
+    return {"records": len(rows), "commands": found["command"][:most], "commits": sorted(found["commit"])}
 
 
-def undecidable(found: Finding, reason: str) -> Finding:
-    """The same finding, for which the records do not hold what it needs."""
-    found.verdict, found.words = Verdict.UNDECIDABLE, reason
-    return found
-
-
-def places(results: Results, *datasets: str) -> Iterator[str]:
-    """The paper's datasets named, each followed by the stand-ins of it that have records."""
-    names = dict.fromkeys(datasets)
-    for dataset in datasets:
-        names |= dict.fromkeys(name for name in catalogue.stand_ins(dataset) if name in results.tasks)
-    yield from names
-
-
-def parameterisations(results: Results, dataset: str) -> Iterator[str]:
-    """Under which q to judge: both, for binary and count data."""
-    if results.tasks.get(dataset, catalogue.datasets().get(dataset, {}).get("task")) == "regression":
-        yield "whitened"
-    else:
-        yield from PARAMETERISATIONS
+def family(dataset: str) -> str:
+    """`peds1` for each of Peds1's directions (a stand-in for one serves for all), else the dataset itself."""
+    return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset

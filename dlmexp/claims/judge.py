@@ -1,239 +1,213 @@
-"""All claims held against one results folder, under every protocol that was run."""
+"""All claims held against one results folder, under every protocol that was run: a table of parts, one of verdicts."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import pandas as pd
 
 from dlmexp import catalogue
-from dlmexp.claims.finding import CLAIMS, Claim, Finding
-from dlmexp.claims.rules import Verdict, combine
-from dlmexp.config import PARAMETERISATIONS
-from dlmexp.records.results import Results
-from dlmexp.records.selection import Choice
-from dlmexp.records.settings import PLAIN, PROTOCOLS, Setting, experiment_of, kind_of, run_words, training_of
-from dlmexp.records.wanted import ANY, Wanted, check_at_hand, has
+from dlmexp.claims.claim import TASKS, Claim, Part, claims
+from dlmexp.claims.evidence import Evidence, coded, family
+from dlmexp.claims.rules import Verdict
+from dlmexp.claims.runs import alone_on_device
+from dlmexp.claims.thresholds import MIN_REPETITIONS
+from dlmexp.errors import UserError
+from dlmexp.records.results import Results, load
+from dlmexp.records.table import changes_of, matching, parse_where
 
-PAPER, STAND_IN = "the paper's data", "stand-in data"
-NO_DATA = "no data needed"
-ONE_Q = "one"  # in place of a parameterisation, where no dataset has more than one
-Options = dict[str | None, set[str]]  # dataset -> the parameterisations of q that it is judged under
+PROTOCOLS = ("paper", "released", "converged")  # in this order, before others
+FIRST_WORD = {"reg": "regression", "class": "binary", "count": "count"}  # of an experiment's name -> task
 
 
-@dataclass
-class Judgement:
-    """A claim with everything found about it. `verdict` is that on the paper's data, where there is one."""
+@dataclass(frozen=True)
+class Column:
+    """A setting that verdicts are given for: a protocol with its own values, or with some that were changed."""
 
-    claim: Claim
-    findings: list[Finding]
-    by_basis: dict[str, dict[str, Verdict]]  # basis -> parameterisation (or ONE_Q) -> verdict
-    options: Options
-    results: Results  # ... that it was judged by, and their setting
-    setting: Setting = PLAIN
-    other_q: list[Finding] = field(default_factory=list)  # run with a parameterisation of q that is not the protocol's
-
-    def on(self, basis: str) -> Verdict:
-        """On the paper's data, or on stand-ins; what both parameterisations say, else mixed."""
-        return combine(self.by_basis[basis].values())
+    protocol: str
+    changes: str = ""  # 'training.lr=0.01, M=50'
+    preset: bool = False
 
     @property
-    def basis(self) -> str:
-        """What the verdict rests on."""
-        if all(found.dataset is None for found in self.findings) and self.findings:
-            return NO_DATA
-        return PAPER if self.on(PAPER) is not Verdict.NOT_RUN or self.on(STAND_IN) is Verdict.NOT_RUN else STAND_IN
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.on(STAND_IN if self.basis == STAND_IN else PAPER)
-
-    @property
-    def judged(self) -> list[Finding]:
-        return [found for found in self.findings if found.verdict is not Verdict.NOT_RUN]
-
-    @property
-    def data(self) -> list[str]:
-        """What it was judged on, stand-ins labelled as such."""
-        return [catalogue.labelled(name) for name in _datasets(self.judged)]
-
-    def run_at(self, basis: str) -> dict[str, frozenset[int]]:
-        """The datasets of the paper, or the stand-ins, that it was judged on, each with its sizes."""
-        here = _on(self.judged, basis)
-        return {
-            name: frozenset().union(*(found.run_at for found in here if found.dataset == name and not found.ours))
-            for name in _datasets(here)
-        }
-
-    @property
-    def repetitions(self) -> tuple[int, int]:
-        """Fewest and most repetitions behind a judged part."""
-        counts = [found.repetitions for found in self.judged if found.dataset and not found.ours]
-        return (min(counts), max(counts)) if counts else (0, 0)
-
-    @property
-    def commands(self) -> list[str]:
-        """What made the records; given again, it goes on with their folder."""
-        return [*map(self.results.command, dict.fromkeys(one for found in self.judged for one in found.commands))]
-
-    @property
-    def missing(self) -> list[str]:
-        """What would compute the parts that were not run on the paper's data."""
-        done = {found.dataset for found in self.judged}
-        commands: dict[str, None] = {}
-        for found in self.findings:
-            if found.verdict is Verdict.NOT_RUN and found.dataset and found.stands_for is None:
-                # Some experiments run one q alone: the other is an override away.
-                other_q = found.dataset in done and len(self.options[found.dataset]) > 1
-                how = f" parameterisation=[{found.parameterisation}]" if other_q else ""
-                commands |= dict.fromkeys(command + how for command in self._commands_for(found.dataset))
-        return [*map(self.results.command, commands)]
-
-    def _commands_for(self, dataset: str) -> list[str]:
-        fitting = [name for name in self.claim.experiments if dataset in catalogue.selected_in(name, "dataset", [])]
-        kind = _kind(dataset)
-        return [catalogue.run_command(name, dataset) + run_words(self.setting, name, dataset, kind) for name in fitting]
-
-    @property
-    def difference(self) -> str:
-        """In words: whether it matters how q is parameterised ('' where the question does not arise)."""
-        return " ".join(filter(None, map(self._difference, self.by_basis)))
-
-    @property
-    def changes_with_q(self) -> str:
-        """The same, only for the kind of data on which the verdict does depend on it."""
-        changing = (basis for basis, under in self.by_basis.items() if len({*under.values()} - {Verdict.NOT_RUN}) > 1)
-        return " ".join(map(self._difference, changing))
-
-    def _difference(self, basis: str) -> str:
-        run = {how: verdict for how, verdict in self.by_basis[basis].items() if verdict is not Verdict.NOT_RUN}
-        where = f"On {basis}: "
-        if not run or not any(len(self.options[found.dataset]) > 1 for found in _on(self.judged, basis)):
-            return ""
-        if len(run) == 1:
-            (how,) = run
-            other = next(name for name in PARAMETERISATIONS if name != how)
-            return f"{where}only the {how} q was run, not the {other}."
-        parts = _differing(_on(self.findings, basis))
-        if len(set(run.values())) == 1 and not parts:
-            return f"{where}the same under both parameterisations of q, in every part."
-        says = ", ".join(f"{verdict} with q {how}" for how, verdict in run.items())
-        return f"{where}{says}" + (f"; they differ in: {'; '.join(parts)}." if parts else ".")
+    def label(self) -> str:
+        return self.protocol + (f", {self.changes}" if self.changes else "") + (" (preset)" if self.preset else "")
 
 
-def _on(findings: list[Finding], basis: str) -> list[Finding]:
-    return [found for found in findings if (found.stands_for is not None) == (basis == STAND_IN)]
+@dataclass(frozen=True)
+class Judged:
+    """The claims under each column.
+
+    `parts` has one row per part (the fields of `Part`, with `column`, `number` and `stands_for`), `verdicts` one per
+    claim and column (what `_verdict` gives).
+    """
+
+    columns: list[Column]
+    parts: pd.DataFrame
+    verdicts: pd.DataFrame
+    left_out: list[str]  # options that show other settings
 
 
-def _datasets(findings: list[Finding]) -> list[str]:
-    return list(dict.fromkeys(found.dataset for found in findings if found.dataset and not found.ours))
+def judge(
+    results: Results, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
+) -> Judged:
+    """Every claim (or those with these numbers) under each protocol that was run, or in the settings asked for."""
+    table, candidates = coded(results.table), coded(results.candidates)
+    alone = cache(partial(alone_on_device, candidates))
+    untimed = candidates[candidates["role"] != "timing"]
+    settings = list(untimed[["protocol", "changes"]].drop_duplicates().itertuples(index=False, name=None))
+    if terms := parse_where(where, results.table):
+        table, candidates = (frame[matching(frame, terms)] for frame in (table, candidates))
+    columns = choose_columns(candidates, protocol, everything=bool(terms))
+    parts, verdicts = [], []
+    for column in columns:
+        evidence = Evidence(results, rows_of(table, column), rows_of(candidates, column), alone, column.preset)
+        for claim in claims():
+            if not numbers or claim.number in numbers:
+                facts = {"column": column.label, "number": claim.number}
+                several = list(claim.parts(evidence))
+                parts += [
+                    facts | {"stands_for": evidence.stands_for.get(str(one.dataset))} | vars(one) for one in several
+                ]
+                verdicts.append(facts | _verdict(claim, several, evidence, column))
+    shown = {(column.protocol, column.changes) for column in columns}
+    left_out = [_options(*setting) for setting in settings if setting not in shown]
+    return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
 
 
-def _differing(findings: list[Finding]) -> list[str]:
-    """Parts whose verdict depends on the parameterisation, with the differences measured under each."""
-    parts: dict[tuple[str | None, str], dict[str, Finding]] = {}
-    for found in findings:
-        if found.parameterisation and found.verdict is not Verdict.NOT_RUN:
-            parts.setdefault((found.dataset, found.about), {})[found.parameterisation] = found
+def check_numbers(texts: Sequence[str]) -> list[int]:
+    """Numbers of claims as they were typed; UserError for one that no claim has."""
+    known = {str(claim.number): claim.number for claim in claims()}
+    for text in texts:
+        if text not in known:
+            raise UserError(f"there is no claim '{text}': choose of {', '.join(known)}")
+    return [known[text] for text in texts]
+
+
+def choose_columns(candidates: pd.DataFrame, protocol: str | None, everything: bool = False) -> list[Column]:
+    """The settings to judge: of each protocol its own values, or if these were not run, the fewest changes; or
+    `everything` that there is. A preset is left out where a whole protocol was run."""
+    rows = candidates[candidates["role"] != "timing"] if (candidates["role"] != "timing").any() else candidates
+    counts = rows.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False)
+    settings = [Column(name, changes, is_preset(name)) for name, changes in counts.index]
+    names = list(dict.fromkeys(one.protocol for one in settings))
+    if protocol and protocol not in names:
+        raise UserError(f"--protocol {protocol}: nothing was run under it; there is {', '.join(names)}")
+    chosen = [one for one in settings if protocol in (None, one.protocol)]
+    if not everything:
+        chosen = [one for one in chosen if not one.preset] or chosen
+        fewest = sorted(chosen, key=lambda one: len(changes_of(one.changes)), reverse=True)
+        chosen = list({one.protocol: one for one in fewest}.values())
+    rank = {name: position for position, name in enumerate(PROTOCOLS)}
+    return sorted(chosen, key=lambda one: (rank.get(one.protocol, len(rank)), one.protocol, one.changes))
+
+
+def is_preset(protocol: str) -> bool:
+    """Whether a protocol's name is that of a preset, such as `quick` or `released-quick`."""
+    return protocol.rpartition("-")[2] in catalogue.presets() and protocol not in catalogue.protocols()
+
+
+def _options(protocol: str, changes: str) -> str:
+    return " ".join([f"--protocol {protocol}", *(f"--where {n}={v}" for n, v in changes_of(changes).items())])
+
+
+def rows_of(frame: pd.DataFrame, column: Column) -> pd.DataFrame:
+    """The rows of one column, with runs for timing, which have values of their own. Where a dataset was run with other
+    contents or splits, those with most rows count."""
+    same, contents = ["dataset", "role"], ["evaluate", "data", "split"]
+    frame = frame[frame["protocol"] == column.protocol]
+    frame = frame[(frame["changes"] == column.changes) | ((frame["role"] == "timing") & (column.changes == ""))]
+    counts = frame.groupby([*same, *contents], observed=True, dropna=False).size()
+    usual = counts.sort_values(ascending=False, kind="stable").reset_index().drop_duplicates(same)
+    return frame if len(usual) == len(counts) else frame.merge(usual.drop(columns=0), on=[*same, *contents])
+
+
+def _verdict(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> dict[str, Any]:
+    """A claim summed up on the paper's data and on stand-ins, and what it rests on."""
+    stands_for = evidence.stands_for
+    told = [part for part in parts if not part.beside]
+    on_paper, on_stand_ins = (
+        [one for one in told if (one.dataset in stands_for) == stand_in] for stand_in in (False, True)
+    )
+    paper, stand_in = claim.sum_up(on_paper), claim.sum_up(on_stand_ins)
+    basis = "stand-in" if paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN else "paper"
+    deciding = on_stand_ins if basis == "stand-in" else on_paper
+    run = [part for part in parts if part.verdict is not Verdict.NOT_RUN]
+    judged = [part for part in run if part.dataset and not part.beside]
+    counts = [part.repetitions for part in judged]
+    found = {
+        "claim": claim.text, "where": claim.where, "figures": list(claim.figures), "paper": paper, "stand_in": stand_in,
+        "verdict": stand_in if basis == "stand-in" else paper,
+        "corrected": claim.sum_up([replace(part, verdict=part.corrected or part.verdict) for part in deciding]),
+        "basis": basis if any(part.dataset for part in parts) else "none",
+        "data": list(dict.fromkeys(labelled(str(part.dataset), stands_for.get(str(part.dataset))) for part in judged)),
+        "seen": len({part.dataset for part in judged} - {*stands_for}),
+        "named": len({part.dataset for part in on_paper}),
+        "repetitions": [min(counts), max(counts)] if counts else [],
+        "commands": list(dict.fromkeys(command for part in run for command in part.commands)),
+        "commits": sorted({commit for part in run for commit in part.commits}),
+        "records": sum(part.records for part in run),
+        "missing": _missing(claim, on_paper, evidence, column),
+    }  # fmt: skip
+    return found | {"words": _words(claim, found, judged)}
+
+
+def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
+    """`holds on 1 of 3; stand-ins: undecided`, as tables show a verdict."""
+    if claim.seen and Verdict.PARTLY_SEEN in (found["paper"], found["stand_in"]):
+        stand_ins = len(found["data"]) - found["seen"]
+        return claim.seen(judged) + (f" ({stand_ins} a stand-in)" if stand_ins else "")
+    if judged and all(part.few for part in judged):
+        return f"too few repetitions ({max(part.repetitions for part in judged)} of {MIN_REPETITIONS})"
     said = []
-    for (dataset, about), both in parts.items():
-        if len({found.verdict for found in both.values()}) > 1:
-            each = ", ".join(f"{how}: {found.verdict}{_by(found)}" for how, found in both.items())
-            said.append(f"{dataset}: {about} [{each}]")
-    return said
+    if found["paper"] is not Verdict.NOT_RUN or found["stand_in"] is Verdict.NOT_RUN:
+        part_of = 0 < found["seen"] < found["named"]
+        said.append(found["paper"] + (f" on {found['seen']} of {found['named']}" if part_of else ""))
+    if found["stand_in"] is not Verdict.NOT_RUN:
+        said.append(f"stand-ins: {found['stand_in']}")
+    return "; ".join(said)
 
 
-def _by(found: Finding) -> str:
-    return f" ({found.deciding.comparison.sign})" if found.deciding else ""
+def labelled(dataset: str, stands_for: object) -> str:
+    """The dataset's name, with what it stands in for (None or NaN: nothing)."""
+    return f"{dataset} (stand-in for {family(stands_for)})" if isinstance(stands_for, str) else dataset
 
 
-def claims() -> list[Claim]:
-    """All claims in the order of their numbers."""
-    return sorted((CLAIMS[name] for name in CLAIMS), key=lambda claim: claim.number)
+def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> list[str]:
+    """Commands that would compute what was not run on the paper's data."""
+    settings = [f"protocol={column.protocol}"] * (column.protocol != "paper")
+    settings += [f"{name}={value}" for name, value in changes_of(column.changes).items()]
+    absent = dict.fromkeys(part.dataset for part in parts if part.verdict is Verdict.NOT_RUN and part.dataset)
+    return [
+        evidence.results.command(" ".join([f"dlmexp run experiment={experiment} dataset={dataset}", *settings]))
+        for dataset in absent
+        for experiment in claim.experiments
+        if FIRST_WORD.get(experiment.split("-")[0]) in (None, TASKS.get(str(dataset)))
+    ]
 
 
-def judge(results: Results, setting: Setting = PLAIN) -> list[Judgement]:
-    """Every claim with its verdict, on records of one setting."""
-    return [judge_one(claim, results, setting) for claim in claims()]
+def verdicts(folder: str = "results", protocol: str | None = None) -> pd.DataFrame:
+    """The paper's 22 claims, judged on the records of a folder (called as `dlmexp.claims`).
 
+    Args:
+        folder: A results folder.
+        protocol: Judge the records of this protocol alone, such as `"paper"`; otherwise of all that were run.
 
-def judge_protocols(results: Results, wanted: Wanted = ANY) -> dict[str, list[Judgement]]:
-    """Every claim with its verdict under each protocol that was run, or under those that are wanted. Where values of a
-    protocol were changed, that is a column of its own: `paper, lr=0.01`."""
-    check_at_hand(results.settings, results.choices, wanted)
-    return {name: judge(some, setting) for name, (setting, some) in by_setting(results, wanted).items()}
+    Returns:
+        A table with one row per claim and protocol. Its columns are `number`, `claim`, `where` (in the paper),
+        `protocol`, `verdict`, `words` (the verdict with stand-ins and the number of datasets), `basis` (on whose data),
+        `data`, `repetitions`, `missing` (commands that would compute what is not there) and `commands` (those that made
+        the records).
 
+    Raises:
+        UserError: There are no records in the folder, or none of this protocol.
 
-def by_setting(results: Results, wanted: Wanted = ANY) -> dict[str, tuple[Setting, Results]]:
-    """By name, each protocol and each changed one with its results; a record may serve several. What an experiment that
-    no claim names changes in a protocol is a column only if asked for, or if the unchanged protocol was not run."""
-    columns: dict[str, Setting] = {}
-    beside: set[str] = set()
-    choices: dict[str, list[Choice]] = {}
-    for at_hand in results.at_hand.values():
-        for setting, several in at_hand.items():
-            if has(results.settings, setting, several, wanted):
-                name = _column(setting, several[0])
-                columns.setdefault(name, Setting(name) if name == setting.protocol else setting)
-                choices.setdefault(name, []).extend(several)
-                if _unclaimed(experiment_of(setting, several[0])):
-                    beside.add(name)
-    if not wanted.where:
-        beside = {name for name in beside if columns[name].protocol in choices}
-        choices = {name: several for name, several in choices.items() if name not in beside}
-    if len(choices) < 2 and wanted == ANY and not beside:
-        return {name: (columns.get(name, PLAIN), results) for name in choices or (PROTOCOLS[0],)}
-    ranks = {name: rank for rank, name in enumerate(PROTOCOLS)}
-    ordered = sorted(choices, key=lambda name: (ranks.get(p := columns[name].protocol, len(ranks)), p, name))
-    return {name: (columns[name], results.keeping(choices[name])) for name in ordered}
-
-
-def _column(setting: Setting, one: Choice) -> str:
-    """The protocol's name where the records are what it asks for, or what an experiment that some claim names makes of
-    it; otherwise what is different is in the name."""
-    experiment = experiment_of(setting, one)
-    if experiment is None:
-        return setting.label
-    return f"{setting.protocol}, experiment={experiment}" if _unclaimed(experiment) else setting.protocol
-
-
-def _unclaimed(experiment: str | None) -> bool:
-    """Whether it is an experiment that no claim is judged by, such as `anatomy`."""
-    return bool(experiment) and experiment not in {name for claim in claims() for name in claim.experiments}
-
-
-def judge_one(claim: Claim, results: Results, setting: Setting = PLAIN) -> Judgement:
-    """A dataset that has one parameterisation of q, as all of regression has, counts under either."""
-    found = list(claim.judge(results))
-    options = _options(found, setting.protocol)
-    findings, other_q = [], []
-    for one in found:
-        if not one.parameterisation or one.parameterisation in options[one.dataset]:
-            findings.append(one)
-        elif one.verdict is not Verdict.NOT_RUN:
-            other_q.append(one)
-    both = any(len(some) > 1 for some in options.values())
-    by_basis = {}
-    for basis in (PAPER, STAND_IN):
-        here = [one for one in _on(findings, basis) if not one.ours]
-        under = {how: _under(how, here, options) for how in PARAMETERISATIONS} if both else {ONE_Q: here}
-        by_basis[basis] = {how: claim.sum_up(several) if several else Verdict.NOT_RUN for how, several in under.items()}
-    return Judgement(claim, findings, by_basis, options, results, setting, other_q)
-
-
-def _options(findings: list[Finding], protocol: str) -> Options:
-    """For each dataset, the protocol's parameterisations of q. Others, as `anatomy` trains them, are not its own."""
-    options: Options = {}
-    for found in findings:
-        some = options.setdefault(found.dataset, set())
-        if found.dataset and found.parameterisation:
-            some.update(training_of(Setting(protocol), _kind(found.dataset)).parameterisation)
-    return options
-
-
-def _under(how: str, findings: list[Finding], options: Options) -> list[Finding]:
-    """The findings under one parameterisation, with those on datasets that do not have it; [] if none has it."""
-    if not any(found.parameterisation == how and found.verdict is not Verdict.NOT_RUN for found in findings):
-        return []
-    return [found for found in findings if found.parameterisation == how or how not in options[found.dataset]]
-
-
-def _kind(dataset: str) -> str:
-    file = catalogue.datasets()[dataset]
-    return kind_of(file["task"], file["split"])
+    Example:
+        ```python
+        verdicts = dlmexp.claims("results/paper")
+        verdicts[verdicts["verdict"] == "holds"]["claim"]
+        ```
+    """
+    found = judge(load(folder), protocol=protocol).verdicts.rename(columns={"column": "protocol"})
+    names = ("number", "claim", "where", "protocol", "verdict", "words", "basis", "data", "repetitions", "missing")
+    return found[[*names, "commands"]]

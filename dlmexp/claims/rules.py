@@ -1,26 +1,27 @@
-"""The rules: from comparisons to verdicts. Each is a few lines, and each is tested to say yes and to say no.
+"""The rules: from comparisons to states of sizes, from states to the verdict of a part, from parts to that of a claim.
+docs/SPEC.md, section 8, has them in words."""
 
-At each size a relation (`better`, `comparable`, `no_worse`) turns comparisons into a p-value for the statement and one
-against it. `by_size` corrects both over the sizes (Holm) and counts where the statement is supported and contradicted;
-`Sizes.verdict` makes a verdict of the counts; `combine` makes one of several parts.
-"""
-
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
-from dlmexp.claims.statistics import Comparison, holm
-from dlmexp.claims.thresholds import AGREE_SHARE, ALMOST_ALL, ALPHA, HALF, MIN_REPETITIONS, NOT_ALMOST_ALL
+import numpy as np
+from jaxtyping import Bool, Float
+
+from dlmexp.claims.statistics import Comparisons, holm
+from dlmexp.claims.thresholds import ALPHA, HALF, MIN_REPETITIONS
 
 
 class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = "fails"
-    MIXED = "mixed"
-    UNDECIDED = "undecided"  # the intervals are wider than the margin: more repetitions would tell
+    BETTER_WITHIN = "better within the margin"  # significant, but smaller than the least difference that counts
+    WORSE_WITHIN = "worse within the margin"
+    NO_DIFFERENCE = "no difference found"
+    MIXED = "mixed"  # sizes or parts disagree
+    UNDECIDED = "undecided"  # the intervals are too wide to tell: more repetitions would
     UNDECIDABLE = "undecidable"  # the records lack what the claim's own rule needs
+    PARTLY_SEEN = "partly seen"  # the claim counts datasets, and too few of them were run
     NOT_RUN = "not run"
 
 
@@ -29,174 +30,170 @@ class State(StrEnum):
 
     SUPPORTED = "supported"
     CONTRADICTED = "contradicted"
-    UNDECIDED = "undecided"  # neither, and the interval is wider than the margin
-    NEITHER = "neither"  # neither, although the interval is narrow enough
+    BETTER_WITHIN = "better within the margin"
+    WORSE_WITHIN = "worse within the margin"
+    NO_DIFFERENCE = "no difference"  # and the interval is narrow enough to see one
+    UNDECIDED = "undecided"  # the interval is too wide to tell
     INCOMPLETE = "incomplete"  # not contradicted, and a rival has too few repetitions to be compared with
     NO_MARGIN = "no margin"  # not supported, and the margin that would tell more is unknown
     DOUBTFUL = "perhaps contradicted"  # worse, and only the unknown margin could excuse it
 
 
-@dataclass(frozen=True)
-class AtSize:
-    """p-values for and against a statement at one size. `margin_unknown`: the statement needs one, and it is taken as
-    0; what is significant in favour stays so with any margin, the rest can't be told."""
-
-    p_for: float
-    p_against: float
-    wide: bool = False  # the interval is wider than the margin (or no margin says that it is narrow)
-    margin_unknown: bool = False
-    incomplete: bool = False  # a rival that the statement is about could not be compared with
-
-
-def better(comparison: Comparison, margin: float | None = None) -> AtSize:
-    """Ours is lower than the rival. The margin only says which intervals are too wide to see a difference."""
-    difference, p = comparison.difference, comparison.p
-    wide = comparison.error > 0 and (margin is None or comparison.half_width > margin)
-    return AtSize(p if difference > 0 else 1.0, p if difference < 0 else 1.0, wide)
-
-
-def comparable(comparison: Comparison, margin: float | None) -> AtSize:
-    """No difference beyond the margin, in either direction (two one-sided tests)."""
-    if margin is None:
-        return AtSize(1.0, 1.0, margin_unknown=True)
-    p_for = max(comparison.p_above(-margin), comparison.p_below(margin))
-    p_against = min(1.0, 2 * min(comparison.p_above(margin), comparison.p_below(-margin)))
-    return AtSize(p_for, p_against, comparison.half_width > margin)
-
-
-def no_worse(comparison: Comparison, margin: float | None) -> AtSize:
-    """Ours is worse by less than the margin, or better. Against an unknown margin only `better` can be shown."""
-    bound = -(margin or 0.0)
-    p_for, p_against = comparison.p_above(bound), comparison.p_below(bound)
-    wide = margin is not None and comparison.half_width > margin
-    return AtSize(p_for, p_against, wide, margin is None)
-
-
-def every(several: Iterable[AtSize]) -> AtSize:
-    """All of several statements: as likely as the least likely (an intersection-union test needs no correction);
-    contradicted where one is (Bonferroni)."""
-    found = list(several)
-    against = min(1.0, len(found) * min(one.p_against for one in found))
-    return AtSize(max(one.p_for for one in found), against, *_unsure(found))
-
-
-def any_of(several: Iterable[AtSize]) -> AtSize:
-    """At least one of several statements: the mirror image of `every`."""
-    found = list(several)
-    p_for = min(1.0, len(found) * min(one.p_for for one in found))
-    return AtSize(p_for, max(one.p_against for one in found), *_unsure(found))
-
-
-def _unsure(several: list[AtSize]) -> tuple[bool, bool]:
-    return any(one.wide for one in several), any(one.margin_unknown for one in several)
-
-
-def opposite(one: AtSize) -> AtSize:
-    """The statement that it is not so."""
-    return AtSize(one.p_against, one.p_for, one.wide, one.margin_unknown)
+Margin = Float[np.ndarray, " S"]  # by size; NaN: unknown
+Sides = tuple[Float[np.ndarray, "K S"], Float[np.ndarray, "K S"]]  # p-values for a statement, and against it
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The state at every size that could be judged."""
+class Rule:
+    """A relation of ours to each rival.
 
-    states: Mapping[Any, State]
+    `sides` are the p-values for and against it. `least_effect`: a significant difference counts only if it is at least
+    the margin. `tolerant`: a loss inside the margin is no contradiction. `decides` is the position of the difference
+    that the verdict hangs on.
+    """
 
-    def count(self, *states: State) -> int:
-        return sum(state in states for state in self.states.values())
-
-    @property
-    def verdict(self) -> Verdict:
-        """Holds: nowhere contradicted, supported at half of the sizes or more. Fails: contradicted at half or more.
-        Undecidable: it hangs on an unknown margin, or on rivals that were not run. Undecided: sizes with wide intervals
-        could still make it hold."""
-        half = HALF * len(self.states)
-        supported, contradicted = self.count(State.SUPPORTED), self.count(State.CONTRADICTED)
-        if not self.states:
-            return Verdict.NOT_RUN
-        if supported >= half and not contradicted and not self.count(State.DOUBTFUL):
-            return Verdict.HOLDS
-        if contradicted >= half:
-            return Verdict.FAILS
-        if self.count(State.NO_MARGIN, State.DOUBTFUL, State.INCOMPLETE):
-            return Verdict.UNDECIDABLE
-        if not contradicted and supported + self.count(State.UNDECIDED) >= half:
-            return Verdict.UNDECIDED
-        return Verdict.MIXED
-
-    @property
-    def words(self) -> str:
-        """`supported at 4 of 6 sizes, contradicted at 0, undecided at 2`."""
-        total = len(self.states)
-        text = f"supported at {self.count(State.SUPPORTED)} of {total} size{'' if total == 1 else 's'}"
-        text += f", contradicted at {self.count(State.CONTRADICTED)}"
-        for state in (State.UNDECIDED, State.NEITHER, State.INCOMPLETE, State.NO_MARGIN, State.DOUBTFUL):
-            if number := self.count(state):
-                text += f", {state} at {number}"
-        return text
+    sides: Callable[[Comparisons, Margin], Sides]
+    decides: Callable[[np.ndarray], np.intp]
+    least_effect: bool = False
+    tolerant: bool = False
 
 
-def by_size(statements: Mapping[Any, AtSize]) -> Sizes:
-    """Which sizes support a statement and which contradict it, each way with Holm's correction over the sizes."""
-    several = list(statements.values())
-    p_for, p_against = holm([one.p_for for one in several]), holm([one.p_against for one in several])
-    return Sizes(dict(zip(statements, map(_state, several, p_for, p_against), strict=True)))
+def _better(comparisons: Comparisons, margin: Margin) -> Sides:
+    """Ours is lower, or higher: a two-sided test."""
+    difference, p = comparisons.difference, comparisons.p
+    return np.where(difference > 0, p, 1.0), np.where(difference < 0, p, 1.0)
 
 
-def _state(one: AtSize, p_for: float, p_against: float) -> State:
-    if p_for < ALPHA:
-        return State.SUPPORTED
-    if one.margin_unknown:
-        return State.DOUBTFUL if p_against < ALPHA else State.NO_MARGIN
-    if p_against < ALPHA:
-        return State.CONTRADICTED
-    if one.incomplete:
-        return State.INCOMPLETE
-    return State.UNDECIDED if one.wide else State.NEITHER
+def _comparable(comparisons: Comparisons, margin: Margin) -> Sides:
+    """No difference beyond the margin, in either direction: two one-sided tests."""
+    p_for = np.maximum(comparisons.p_above(-margin), comparisons.p_below(margin))
+    p_against = np.minimum(1.0, 2 * np.minimum(comparisons.p_above(margin), comparisons.p_below(-margin)))
+    return np.where(np.isnan(margin), 1.0, p_for), np.where(np.isnan(margin), 1.0, p_against)
 
 
-def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Of several parts that were run: what all of them say. Where they say different things it is mixed if a part fails
-    or is mixed; otherwise some parts hold and the rest can't be told, and then the whole can't be told either."""
+def _different(comparisons: Comparisons, margin: Margin) -> Sides:
+    """A difference beyond the margin: the opposite of comparable."""
+    p_for, p_against = _comparable(comparisons, margin)
+    return p_against, p_for
+
+
+def _no_worse(comparisons: Comparisons, margin: Margin) -> Sides:
+    """Ours is worse by less than the margin, or better; without a margin only that it is better can be shown."""
+    bound = -np.nan_to_num(margin)
+    return comparisons.p_above(bound), np.where(np.isnan(margin), 1.0, comparisons.p_below(bound))
+
+
+BETTER = Rule(_better, np.nanargmin, least_effect=True)
+COMPARABLE = Rule(_comparable, lambda differences: np.nanargmax(abs(differences)), tolerant=True)
+EQUAL = replace(COMPARABLE, tolerant=False)  # of two on a par: a difference inside the margin is a loss of neither
+NO_WORSE = Rule(_no_worse, np.nanargmin, tolerant=True)
+DIFFERENT = Rule(_different, lambda differences: np.nanargmin(abs(differences)))
+
+
+def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State | None]:
+    """What each size says about the relation to all rivals; None where no rival has repetitions enough.
+
+    Supported: as likely as the least likely of the relations (an intersection-union test needs no correction).
+    Contradicted: where one is (Bonferroni). Both have Holm's correction over the sizes.
+    """
+    enough = comparisons.repetitions >= MIN_REPETITIONS
+    judged, complete = np.any(enough, axis=0, keepdims=True)[0], np.all(enough, axis=0, keepdims=True)[0]
+    unknown = np.isnan(margin)
+    p_for, p_against = rule.sides(comparisons, margin)
+    gains, losses = _better(comparisons, margin)
+    for_, gain = (_significant(_all_of(p, enough), judged) for p in (p_for, gains))
+    against, loss = (_significant(_any_of(p, enough), judged) for p in (p_against, losses))
+    if rule.least_effect:
+        differences = np.where(enough, comparisons.difference, np.inf)
+        lost = (enough.sum(0) * losses < ALPHA) & enough
+        for_ &= differences.min(0) >= margin
+        against &= np.where(lost, -differences, -np.inf).max(0) >= margin
+    # A relation to the margin that is neither shown nor refuted has the margin in its interval.
+    wide = (enough & (comparisons.error > 0) & ~(comparisons.half_width() <= margin)).any(0) | (not rule.least_effect)
+    named = (
+        (~judged, None),
+        (for_ & complete & rule.tolerant & loss, State.WORSE_WITHIN),
+        (for_ & complete, State.SUPPORTED),
+        (unknown & loss, State.DOUBTFUL),
+        (unknown, State.NO_MARGIN),
+        (against, State.CONTRADICTED),
+        (~complete, State.INCOMPLETE),
+        (gain & rule.least_effect, State.BETTER_WITHIN),
+        (loss & rule.least_effect, State.WORSE_WITHIN),
+        (wide, State.UNDECIDED),
+    )
+    table = [(np.atleast_1d(holds).tolist(), state) for holds, state in named]
+    return [next((state for holds, state in table if holds[size]), State.NO_DIFFERENCE) for size in range(len(judged))]
+
+
+def _all_of(p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " S"]:
+    return np.where(enough, p, 0.0).max(0)
+
+
+def _any_of(p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " S"]:
+    return np.minimum(1.0, enough.sum(0) * np.where(enough, p, 1.0).min(0))
+
+
+def _significant(p: Float[np.ndarray, " S"], judged: Bool[np.ndarray, " S"]) -> Bool[np.ndarray, " S"]:
+    found = np.zeros(len(p), dtype=bool)
+    found[judged] = holm(p[judged]) < ALPHA
+    return found
+
+
+def by_size(told: Collection[State], tolerant: bool = False) -> Verdict:
+    """The verdict on a dataset, from the states of its sizes."""
+    half = HALF * len(told)
+    number = {state: sum(one is state for one in told) for state in State}
+    supported, contradicted = number[State.SUPPORTED], number[State.CONTRADICTED]
+    if not told:
+        return Verdict.NOT_RUN
+    if contradicted >= half:
+        return Verdict.FAILS
+    if not contradicted and not number[State.DOUBTFUL] and supported >= half:
+        return Verdict.HOLDS
+    if number[State.NO_MARGIN] or number[State.DOUBTFUL] or number[State.INCOMPLETE]:
+        return Verdict.UNDECIDABLE
+    worse, better = number[State.WORSE_WITHIN], number[State.BETTER_WITHIN]
+    if contradicted:
+        only_losses = not (tolerant or supported or better) and contradicted + worse >= half
+        return Verdict.FAILS if only_losses else Verdict.MIXED
+    if worse and worse + supported * tolerant >= half:
+        return Verdict.WORSE_WITHIN
+    if better and not worse and better + supported >= half:
+        return Verdict.BETTER_WITHIN
+    if supported + number[State.UNDECIDED] >= half:
+        return Verdict.UNDECIDED
+    return Verdict.MIXED if supported or better or worse else Verdict.NO_DIFFERENCE
+
+
+def combine(verdicts: Iterable[Verdict], tolerant: bool = False) -> Verdict:
+    """What all parts that were run say. Where they say different things: the weaker of `holds` and `within the margin`
+    (`worse` only if the parts tolerate that); undecided or undecidable where the rest holds; otherwise mixed."""
     judged = {verdict for verdict in verdicts if verdict is not Verdict.NOT_RUN}
     if len(judged) <= 1:
         return judged.pop() if judged else Verdict.NOT_RUN
-    if judged & {Verdict.FAILS, Verdict.MIXED}:
+    unsure = judged & {Verdict.UNDECIDED, Verdict.UNDECIDABLE, Verdict.PARTLY_SEEN}
+    told = judged - unsure
+    if len(told) > 1:
+        weaker = told - {Verdict.HOLDS}
+        agreeing_with_holds = {Verdict.BETTER_WITHIN} | ({Verdict.WORSE_WITHIN} if tolerant else set())
+        if len(weaker) > 1 or not weaker <= agreeing_with_holds:
+            return Verdict.MIXED
+        told = weaker
+    if not unsure:
+        return told.pop()
+    if told & {Verdict.FAILS, Verdict.MIXED}:
         return Verdict.MIXED
-    return Verdict.UNDECIDABLE if Verdict.UNDECIDABLE in judged else Verdict.UNDECIDED
+    return Verdict.UNDECIDABLE if Verdict.UNDECIDABLE in unsure else Verdict.UNDECIDED
 
 
-def agreeing(yes: int, out_of: int) -> Verdict:
-    """In (nearly) every repetition, in (nearly) none, or in some."""
-    if out_of < MIN_REPETITIONS:
-        return _too_few(out_of)
-    if yes >= AGREE_SHARE * out_of:
-        return Verdict.HOLDS
-    return Verdict.FAILS if out_of - yes >= AGREE_SHARE * out_of else Verdict.MIXED
-
-
-def most(yes: int, out_of: int) -> Verdict:
-    """`For most`: more than half; fails where it is less than half."""
-    if out_of == 0:
-        return Verdict.NOT_RUN
-    share = yes / out_of
-    return Verdict.HOLDS if share > HALF else Verdict.FAILS if share < HALF else Verdict.MIXED
-
-
-def almost_all(yes: int, out_of: int) -> Verdict:
-    """`Almost all` of many runs."""
-    if out_of == 0:
-        return Verdict.NOT_RUN
-    share = yes / out_of
-    return Verdict.HOLDS if share >= ALMOST_ALL else Verdict.FAILS if share < NOT_ALMOST_ALL else Verdict.MIXED
+def by_share(share: float, holds: float, fails: float, repetitions: int = MIN_REPETITIONS) -> Verdict:
+    """Holds from one share on, fails up to another, mixed in between; undecidable with too few repetitions."""
+    if repetitions < MIN_REPETITIONS:
+        return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
+    return Verdict.HOLDS if share >= holds else Verdict.FAILS if share <= fails else Verdict.MIXED
 
 
 def between(value: float, low: float, high: float, repetitions: int) -> Verdict:
-    """A mean within given limits."""
-    if repetitions < MIN_REPETITIONS:
-        return _too_few(repetitions)
-    return Verdict.HOLDS if math.isfinite(value) and low <= value <= high else Verdict.FAILS
-
-
-def _too_few(repetitions: int) -> Verdict:
-    return Verdict.UNDECIDABLE if repetitions else Verdict.NOT_RUN
+    """Whether a mean lies within limits; undecidable with too few repetitions."""
+    return by_share(float(low <= value <= high), 1.0, 0.0, repetitions)

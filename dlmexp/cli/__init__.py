@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dlmexp import __version__
+from dlmexp.console import harmless_output
 from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
 COMMANDS = (
     "run", "predict", "export", "status", "logs", "cancel", "collect", "plot", "claims", "report", "data", "clean",
-    "benchmark",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
     """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
-    from dlmexp.data.folders import is_writable
+    from dlmexp.data.raw_files import is_writable
 
     if not is_writable(folder):
         raise UserError(f"can't write to '{path}': choose another path with {option}")
@@ -78,7 +78,11 @@ def check_writable(path: Path, folder: Path, option: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 130: interrupted."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    with harmless_output():
+        return _main(list(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: list[str]) -> int:
     try:
         if asked := [argv[i + 1 :] for i, word in enumerate(argv[:2]) if word in COMPLETION]:
             from dlmexp.cli.complete import answer
@@ -93,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         common, rest = shared.parse_known_args(argv)
         with extended(common.config_dir, [name for name in common.plugins.split(",") if name]):
             if rest[:1] == ["run"] and not {"-h", "--help"} & set(rest):
-                return main(rest)
+                return _main(rest)
             args = parser().parse_args(rest)
             return args.run(args)
     except UserError as error:

@@ -7,26 +7,28 @@ from dlmexp.cli.folder import add_results
 
 DESCRIPTION = """
 Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of claims
-and protocols, then what changes a verdict. At each size there is a paired t-test over repetitions, with Holm's
+and protocols, then what a verdict depends on. At each size there is a paired t-test over repetitions, with Holm's
 correction over the sizes. A claim holds on a dataset where it is supported at half of the sizes or more and nowhere
-contradicted; it fails where it is contradicted at half or more; it is mixed otherwise, undecided where the intervals
-are too wide to tell, and undecidable where the records lack what it needs. Verdicts on data that stands in for the
-paper's are labelled as such.
+contradicted; it fails where it is contradicted at half or more; it is mixed where sizes or parts disagree, undecided
+where the intervals are too wide to tell, and undecidable where the records lack what it needs. A difference counts only
+if it is at least the margin; smaller ones are "better" or "worse within the margin" (docs/SPEC.md, section 8). Verdicts
+on data that stands in for the paper's are labelled as such.
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("claims", help="judge the paper's claims by your results", description=DESCRIPTION)
+    parser.add_argument("numbers", nargs="*", metavar="NUMBER", help="claims to judge, such as 7 18 (default: all)")
     add_results(parser)
     parser.add_argument(
         "--protocol", metavar="NAME", help="judge under this protocol alone (default: all that were run)"
     )
     parser.add_argument(
         "--where", action="append", default=[], metavar="SETTING=VALUE",
-        help="judge the records made with this value alone, such as training.lr=0.01",
+        help="judge the records made with this value, such as training.lr=0.01, in columns of their own",
     )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--details", action="store_true", help="also the figures behind each verdict, and their commands")
+    form.add_argument("--details", action="store_true", help="also the numbers behind each verdict, and their commands")
     form.add_argument("--json", action="store_true", help="everything, for programs")
     form.add_argument("--markdown", action="store_true", help="tables and details, in Markdown")
     form.add_argument("--table", action="store_true", help="the table alone, in Markdown, for a README")
@@ -36,12 +38,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.claims import render
-    from dlmexp.claims.judge import judge_protocols
+    from dlmexp.claims.judge import check_numbers, judge
     from dlmexp.records.results import load
-    from dlmexp.records.wanted import Wanted, parse_where
 
-    wanted = Wanted(args.protocol, parse_where(args.where))
-    judged = judge_protocols(load(args.results), wanted)
+    numbers = check_numbers(args.numbers)
+    judged = judge(load(args.results), numbers, args.protocol, args.where)
     if args.json:
         import json
 
@@ -52,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
         print(render.as_markdown_table(judged), end="")
     elif args.counts:
         print(render.as_markdown_counts(judged), end="")
-    elif sys.stdout.isatty():
-        from dlmexp.console import wide_console
-
-        wide_console().print(render.as_table(judged))
-        print("\n".join(render.after_table(judged, args.details)))
     else:
-        print(render.as_text(judged, args.details))
+        from rich.console import Console
+
+        Console(width=None if sys.stdout.isatty() else 500).print(render.as_table(judged))
+        print("\n".join(render.below_table(judged, args.details)))
+        if not args.details:
+            print("\nThe numbers behind each verdict, and commands for what was not run: --details.")
     return 0

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlmexp.console import counted
+from dlmexp.console import counted, wide_console
 
 if TYPE_CHECKING:
-    from dlmexp.data.download import ProgressCallback
+    from dlmexp.data.acquire import ProgressCallback
     from dlmexp.data.status import DatasetStatus
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
@@ -99,7 +99,7 @@ def _import(args: argparse.Namespace, root: Path) -> int:
 
 def _check(args: argparse.Namespace, root: Path) -> int:
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.verify import verify
+    from dlmexp.data.status import verify
     from dlmexp.errors import UserError
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
@@ -132,7 +132,6 @@ def _plain_table(rows: "list[DatasetStatus]") -> None:
 
 
 def _rich_table(rows: "list[DatasetStatus]", root: Path) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -143,7 +142,7 @@ def _rich_table(rows: "list[DatasetStatus]", root: Path) -> None:
     for row in rows:
         # Text, not markup: a folder may be called [red].
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in _texts(row)), Text(_folders_and_detail(row)))
-    Console().print(table)
+    wide_console().print(table)
 
 
 def _folders_and_detail(row: "DatasetStatus") -> str:
@@ -157,11 +156,10 @@ def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
     if not sys.stderr.isatty():
         yield _line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+    with Progress(*columns, TimeRemainingColumn(), console=wide_console(stderr=True)) as bars:
 
         def bar(name: str) -> "ProgressCallback":
             task = bars.add_task(name, total=None)

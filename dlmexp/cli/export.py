@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="dlmexp export [-h] [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.pt",
+        usage="dlmexp export [-h] [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.pt|FILE.npz",
     )
     parser.add_argument("words", nargs="*", metavar="[KEY] FILE.pt", help="key of a cell, and the file to write")
     add_results(parser)
@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
     script = export(model, Path(out))
     print(f"model {described(results, row, model)}")
+    if script.suffix == ".npz":
+        print(f"{out}: dlmexp predict FILE --model {out}")
+        return 0
     importable = script.stem.isidentifier() and script.parent == Path()
     load_it = (
         f"from {script.stem} import load"

@@ -42,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output"
     )
+    parser.add_argument("--model", metavar="FILE", help="a model file: .npz of 'dlmexp export', or of a results folder")
     parser.add_argument("--seeds", choices=["all"], help="all: the equally weighted mixture of the models of all seeds")
     parser.set_defaults(run=run)
 
@@ -64,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dlmexp.models.choose import chosen, described, load_model
-    from dlmexp.models.tables import check_output, extra_columns, features, open_rows, written
+    from dlmexp.models.file import load_file
+    from dlmexp.models.tables import check_output, extra_columns, open_rows, written
     from dlmexp.records.results import load
 
     where, words = and_rest(args.where, [args.file] if args.file else [])
@@ -74,13 +76,20 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.out)
     if args.out != "-" and Path(args.out).exists() and Path(args.out).resolve() == Path(file).resolve():
         raise UserError(f"--out {args.out} is the file to predict on: name another one")
-    results = load(args.results)
-    rows = list(chosen(results, where, args.seeds == "all").itertuples())
-    models = [load_model(results, row) for row in rows]
+    if args.model and (where or args.seeds):
+        raise UserError("--model names the file of one model: leave --where and --seeds out")
+    if args.model:
+        models = [load_file(Path(args.model))]
+        said = [f"{args.model} ({models[0].cell.describe()})"]
+    else:
+        results = load(args.results)
+        rows = list(chosen(results, where, args.seeds == "all").itertuples())
+        models = [load_model(results, row) for row in rows]
+        said = [described(results, row, model) for row, model in zip(rows, models, strict=True)]
     schema = models[0].schema
     names, pieces = open_rows(Path(file), schema)
-    for row, model in zip(rows, models, strict=True):
-        print(f"model {described(results, row, model)}", file=sys.stderr)
+    for text in said:
+        print(f"model {text}", file=sys.stderr)
     if extra := extra_columns(names, schema):
         shown = ", ".join(extra[:8]) + (", ..." if len(extra) > 8 else "")
         print(f"ignored: {counted(len(extra), 'column')} that the model does not use ({shown})", file=sys.stderr)
@@ -92,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
     with written(args.out) as append, _progress() as show:
         for piece in pieces:
-            append(predictor.predict(features(schema, piece, rows + 1, file)))
+            append(predictor.predict(schema.encode(piece, rows + 1, file)))
             rows += piece.num_rows
             show(rows)
         if not rows:

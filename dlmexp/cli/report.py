@@ -6,8 +6,8 @@ from pathlib import Path
 from dlmexp.cli.folder import add_results
 
 DESCRIPTION = """
-Writes one self-contained HTML file about the records under --results: what was run on which machines, a verdict on
-each of the paper's claims, all figures, a table of results, failures, and the commands to reproduce them.
+Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the paper's
+claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a switch.
 """
 
 
@@ -21,6 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
+    from dlmexp.records.files import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 
@@ -31,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--out {out}: there is no folder '{out.parent}'")
     results = load(args.results)
     check_writable(out, out.parent, "--out")
-    out.write_text(page(results, args.results), encoding="utf-8")
+    write_atomically(out, page(results).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -90,7 +91,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
 
     overrides = with_default(args.overrides)
     if args.hydra_help:
-        return _through_hydra(flags, args.overrides)
+        return _through_hydra(flags, [])
     if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
         raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
     expanded = expand(overrides) if args.multirun else [overrides]
@@ -128,8 +129,7 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
         with contextlib.redirect_stderr(stderr):
             return parser.parse_intermixed_args(list(arguments))
     except SystemExit:
-        reason = stderr.getvalue().strip().rpartition("error: ")[2]
-        raise UserError(f"can't read 'run {' '.join(arguments)}' ({reason}): see 'dlmexp run --help'") from None
+        raise _unread(arguments, stderr.getvalue()) from None
 
 
 _HYDRA_FLAGS = {
@@ -142,18 +142,29 @@ def _no_task(cfg: object) -> None:
 
 
 def _through_hydra(flags: Sequence[str], overrides: Sequence[str], task: Callable[..., object] = _no_task) -> int:
-    """Calls Hydra with its own flags and with overrides, in the order that it expects."""
+    """Calls Hydra with its own flags and with overrides, in the order that it expects. A failure of one that only
+    prints something is a UserError."""
     import hydra
 
     from dlmexp.config import register
     from dlmexp.paths import conf_dir
 
     register()
-    before, sys.argv = sys.argv, ["dlmexp", *flags, *overrides]
+    before, sys.argv = sys.argv, ["dlmexp", *overrides, *flags]
+    stderr = io.StringIO()
     try:
-        hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
+        with contextlib.redirect_stderr(stderr) if task is _no_task else contextlib.nullcontext():
+            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(task)()
     except SystemExit as stop:
+        if task is _no_task and stop.code:
+            raise _unread([*flags, *overrides], stderr.getvalue()) from None
         return stop.code if isinstance(stop.code, int) else 1
     finally:
         sys.argv = before
     return 0
+
+
+def _unread(arguments: Sequence[str], stderr: str) -> UserError:
+    """Arguments that Hydra ends at, with what it said last: after `error:`, or the name of an exception."""
+    reason = " ".join(re.split(r"(?m)^.*(?:error|Error|Exception): ", stderr)[-1].split())
+    return UserError(f"can't read 'run {' '.join(arguments)}' ({reason}): see 'dlmexp run --help'")

@@ -49,9 +49,9 @@ def multirun(configs: Sequence[RunConfig], launcher: str, launch: Callable[[Task
     for cfg in configs:
         found = prepare_sweep(cfg)
         said |= dict.fromkeys([*what_was_read(found), *found.notes])
-        checked.append(replace(found, datasets={}))  # the jobs load the data themselves
-        for name, (spec, data) in found.datasets.items():
-            checksums.add((cfg.results, name, data.checksum, spec.loader == "table"))
+        checked.append(replace(found, datasets={}, loaded={}))  # the jobs load the data themselves
+        for spec, data in found.datasets.values():
+            checksums.add((cfg.results, data.name, data.checksum, spec.loader == "table"))
     for line in said:
         print(line, flush=True)
     if configs[0].plan:

@@ -1,34 +1,70 @@
-"""Adds raw files to the data root, downloaded or copied. They get their final names only after they were verified and
-parsed in a staging folder."""
+"""Adds raw files to the data root, downloaded (by pooch) or copied. They get their final names only after they were
+verified and parsed."""
 
-import contextlib
-import fcntl
+import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
-from itertools import count
 from pathlib import Path
-from typing import IO
+from typing import Any, cast
 
-from dlmexp.data.checksums import mismatch
 from dlmexp.data.dataset import parse
-from dlmexp.data.download import ProgressCallback, download
-from dlmexp.data.folders import is_writable
 from dlmexp.data.parsers.registry import loader_of
-from dlmexp.data.raw_files import file_groups, find_files, find_group, how_to_get
+from dlmexp.data.raw_files import file_groups, find_files, find_group, how_to_get, is_writable, mismatch
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
+from dlmexp.reading.files import GIB, reading
 
-ATTEMPTS = 100  # at making a folder that another process removes meanwhile
-ProgressFactory = Callable[[str], ProgressCallback]
-"""Name of a file -> the callback for the progress of its download."""
+MAX_BYTES = 8 * GIB
+RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
+ProgressCallback = Callable[[int, int | None], None]
+"""Called with (bytes so far, bytes in total if known)."""
 
 
-def fetch(spec: DatasetSpec, root: Path, progress: ProgressFactory) -> list[Path]:
-    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid)."""
+class _Bar:
+    """What pooch tells the progress of a download; one that does not end is refused."""
+
+    def __init__(self, report: ProgressCallback):
+        self.report, self.total, self.done = report, 0, 0
+
+    def update(self, amount: int) -> None:
+        self.done += amount
+        if max(self.done, self.total) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes: refused")
+        self.report(self.done, self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None: ...
+
+
+def download(url: str, target: Path, progress: ProgressCallback, sha256: str | None = None) -> None:
+    """Downloads `url` to the file `target`, which appears when it is complete and has the checksum. Errors that may
+    pass are tried again after some seconds."""
+    import pooch
+
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"'{url}' is no address of a file: it should begin with https:// and a host")
+    logging.getLogger("pooch").setLevel(logging.WARNING)
+    files = pooch.create(
+        target.parent, "", registry={target.name: sha256 and f"sha256:{sha256}"}, urls={target.name: url},
+        retry_if_failed=RETRIES,
+    )  # fmt: skip
+    by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
+    with reading(url, "could not be downloaded"):
+        try:
+            files.fetch(target.name, downloader=by_http)
+        except OSError as error:  # requests' errors are such, without a number
+            raise UserError(f"{url}: {error}; is the address right, and is there a network here?") from error
+
+
+def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
+    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
+    `progress` gives the callback for a file by its name."""
     if loader_of(spec).drawn:
         return []
     problems: list[str] = []
@@ -37,33 +73,26 @@ def fetch(spec: DatasetSpec, root: Path, progress: ProgressFactory) -> list[Path
         if not wanted:
             return []
         try:
-            with _staging_folder(root, spec.name) as folder:
+            with _staging_folder(root) as folder:
                 staged = {entry.name: _downloaded(entry, folder, progress) for entry in wanted}
                 return _parse_and_move(spec, root, staged)
-        except Busy:
-            raise
         except UserError as error:
             problems.append(str(error))
     raise UserError("; then ".join(problems))
 
 
-class Busy(UserError):
-    """Another process has the staging folder."""
-
-
-def _downloaded(entry: FileSpec, folder: Path, progress: ProgressFactory) -> Path:
+def _downloaded(entry: FileSpec, folder: Path, progress: Callable[[str], ProgressCallback]) -> Path:
     """The file from the first of its addresses that has it."""
-    part, problems = folder / Path(entry.name).name, []
+    target, problems = folder / Path(entry.name).name, []
     for address in filter(None, (entry.url, *entry.mirrors)):
         try:
-            download(address, part, progress(entry.name), will_verify=bool(entry.sha256 or entry.git_blob))
+            download(address, target, progress(entry.name), entry.sha256)
+            if problem := mismatch(entry, target):
+                target.unlink()
+                raise UserError(f"{address} is not the expected file: {problem}; the download was deleted")
+            return target
         except UserError as error:
             problems.append(str(error))
-            continue
-        if (problem := mismatch(entry, part)) is None:
-            return part
-        part.unlink()
-        problems.append(f"{address} is not the expected file: {problem}; the download was deleted")
     raise UserError("; then ".join(problems))
 
 
@@ -80,8 +109,8 @@ def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[P
         if entry.pinned and (problem := mismatch(entry, path)):
             raise UserError(f"dataset '{spec.name}': {problem}")
         matched[name] = path
-    with _staging_folder(root, spec.name) as folder, tempfile.TemporaryDirectory(dir=folder) as copies:
-        staged = {name: Path(copies) / Path(name).name for name in matched}
+    with _staging_folder(root) as folder:
+        staged = {name: folder / Path(name).name for name in matched}
         for name, path in matched.items():
             shutil.copyfile(path, staged[name])
         return _parse_and_move(spec, root, staged)
@@ -115,20 +144,18 @@ def _recognise(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec]:
     for entry in entries:
         if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
             return str(Path(entry.name).parent / path.name), entry
-    if (found := _by_content(spec, path)) is not None:
+    checks = bool(spec.options.get("checks"))  # which tell the data from any other
+    if checks and (found := _by_content(spec, path)) is not None:
         return found
     names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
-    how = "its name, checksum and content" if spec.options.get("checks") else "its name and checksum"
+    how = "its name, checksum and content" if checks else "its name and checksum"
     raise UserError(f"{path} is none of the files of dataset '{spec.name}', by {how}: {names}")
 
 
 def _by_content(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec] | None:
-    """The format in which `path`, whatever its name, holds the data of the spec; None if it does in none, or if the
-    spec has no checks that would tell."""
-    if not spec.options.get("checks"):
-        return None
-    single = [one for (one, *others) in file_groups(spec) if not others and one.package is None]
-    for entry in sorted(single, key=lambda one: not path.suffix or not one.name.endswith(path.suffix)):
+    """The format in which `path`, whatever its name, holds the data of the spec; None if it does in none."""
+    single = [entry for (entry, *others) in file_groups(spec) if not others and entry.package is None]
+    for entry in sorted(single, key=lambda entry: not path.suffix or not entry.name.endswith(path.suffix)):
         name = entry.name.replace("*", path.stem, 1).replace("*", "")
         if entry.pinned and mismatch(entry, path) is not None:
             continue
@@ -137,9 +164,9 @@ def _by_content(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec] | None:
             named.symlink_to(path.resolve())
             try:
                 parse(spec, loader_of(spec), {name: named})
+                return name, entry
             except UserError:
                 continue
-        return name, entry
     return None
 
 
@@ -148,71 +175,18 @@ def _parse_and_move(spec: DatasetSpec, root: Path, staged: dict[str, Path]) -> l
     for entries in file_groups(spec):
         files, missing = find_group(entries, root, staged)
         if staged.keys() & files.keys() and not missing:
-            try:
-                parse(spec, loader_of(spec), files)
-            except UserError:
-                for path in staged.values():
-                    path.unlink()  # otherwise the next fetch would take it for a finished download
-                raise
-    moved = []
+            parse(spec, loader_of(spec), files)
     for name, path in staged.items():
-        target = root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(path, target)
-        moved.append(target)
-    return moved
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, root / name)
+    return [root / name for name in staged]
 
 
 @contextmanager
-def _staging_folder(root: Path, name: str) -> Iterator[Path]:
-    """A folder in the data root for unfinished files, locked by one process at a time, removed when it is empty."""
-    folder = root / ".incoming" / name
+def _staging_folder(root: Path) -> Iterator[Path]:
+    """A folder in the data root for unfinished files, removed with what is left in it."""
     if not is_writable(root):
         raise UserError(f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA")
-    lock = _locked(folder)
-    if lock is None:
-        raise Busy(f"another process is fetching or importing '{name}' into {root} right now")
-    with lock:
-        try:
-            yield folder
-        finally:
-            _clean_up(folder)
-
-
-def _locked(folder: Path) -> IO[str] | None:
-    """The locked lock file of a folder, which is made; None if another process has it. That one may remove file and
-    folder at any moment: a lock counts only on the file that is there afterwards."""
-    path = folder / ".lock"
-    for attempt in count(1):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = path.open("w")
-        except (FileNotFoundError, FileExistsError):  # a folder that was there a moment ago, or that was not
-            if attempt == ATTEMPTS:
-                raise
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            return None
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
-                return lock
-        lock.close()
-
-
-def _clean_up(folder: Path) -> None:
-    """Removes the download metadata that belongs to no unfinished file, then the folders that are empty. Another
-    process may use them again before they are gone: then they stay."""
-    for metadata in folder.glob(".*.json"):
-        if not (folder / metadata.name[1 : -len(".json")]).exists():
-            metadata.unlink()
-    if {path.name for path in folder.iterdir()} != {".lock"}:
-        return
-    (folder / ".lock").unlink()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-        folder.parent.rmdir()
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as folder:
+        yield Path(folder)

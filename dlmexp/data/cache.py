@@ -8,14 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from dlmexp.data.checksums import sha256, write_json
-from dlmexp.data.folders import is_writable
+from dlmexp.data.raw_files import is_writable
 from dlmexp.errors import Unreadable
+from dlmexp.paths import user_cache
 from dlmexp.reading.arrays import mapped_array
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -27,9 +27,22 @@ class About(msgspec.Struct):
     """What `about.json` says of the arrays beside it."""
 
     shape: list[int]
-    arrays: dict[Literal["X.npy", "y.npy"], str]  # their checksums
-    checksum: str = ""
-    facts: dict[str, Any] = {}
+    checksum: str
+    facts: dict[str, Any]
+
+
+Entry = tuple[np.ndarray, np.ndarray, About]
+
+
+def cache_folders(raw_file: Path, root: Path) -> list[Path]:
+    """Folders that may hold what was parsed from `raw_file`, in order of preference; `root` is the data root.
+
+    `DLMEXP_CACHE` if set. Otherwise `.cache` next to a file inside the data root, then the user's cache folder. Nothing
+    is written next to files elsewhere, such as a user's table or those of an installed package.
+    """
+    name = hashlib.sha256(str(raw_file.parent.resolve()).encode()).hexdigest()[:16]
+    inside = raw_file.resolve().is_relative_to(root.resolve()) and not os.environ.get("DLMEXP_CACHE")
+    return [*([raw_file.parent / ".cache"] if inside else []), user_cache() / name]
 
 
 def content_checksum(task: str, X: np.ndarray, y: np.ndarray, by: np.ndarray | None = None) -> str:
@@ -46,67 +59,36 @@ def definition_checksum(definition: Any) -> str:
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
-def store(folders: list[Path], entry: str, X: np.ndarray, y: np.ndarray, metadata: Mapping[str, Any]) -> None:
-    """Writes `<folder>/<entry>/{X.npy, y.npy, about.json}` atomically in the first folder that is writable.
-
-    Nothing is cached if none is.
-    """
+def store(folders: list[Path], name: str, X: np.ndarray, y: np.ndarray, checksum: str, facts: Mapping) -> None:
+    """Writes `<folder>/<name>/{X.npy, y.npy, about.json}`, which appear at once, in the first folder that is writable.
+    Nothing is cached if none is."""
+    about = About(list(X.shape), checksum, dict(facts))
     for folder in filter(is_writable, folders):
         try:
-            _write_entry(folder, entry, X, y, metadata)
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=f".{name}.", ignore_cleanup_errors=True) as temporary:
+                for file, array in (("X.npy", X), ("y.npy", y)):
+                    np.save(Path(temporary, file), np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
+                Path(temporary, "about.json").write_bytes(msgspec.json.encode(about))
+                os.chmod(temporary, 0o755)
+                if find([folder], name) is None:
+                    shutil.rmtree(folder / name, ignore_errors=True)
+                    os.rename(temporary, folder / name)
+            return
         except OSError as error:
+            if find([folder], name) is not None:  # another process wrote it first
+                return
             log.warning("could not cache parsed arrays in %s (%s); parsing will be repeated", folder, error)
-            continue
-        return
 
 
-def _write_entry(folder: Path, entry: str, X: np.ndarray, y: np.ndarray, metadata: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder, prefix=f".{entry}."))
-    try:
-        for name, array in (("X.npy", X), ("y.npy", y)):
-            with (temporary / name).open("wb") as out:
-                np.save(out, np.ascontiguousarray(array, dtype=np.float64), allow_pickle=False)
-                out.flush()
-                os.fsync(out.fileno())
-        checksums = {name: sha256(temporary / name) for name in ("X.npy", "y.npy")}
-        write_json(temporary / "about.json", dict(metadata) | {"shape": list(X.shape), "arrays": checksums})
-        os.chmod(temporary, 0o755)
-        target = folder / entry
-        if target.exists() and find([folder], entry) is None:
-            shutil.rmtree(target, ignore_errors=True)
-        try:
-            os.rename(temporary, target)
-        except OSError:
-            # Another process wrote the same entry first.
-            if find([folder], entry) is None:
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def find(folders: list[Path], entry: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]] | None:
-    """X and y of an entry, memory-mapped read-only, and its metadata; None if there is no valid entry."""
+def find(folders: list[Path], name: str) -> Entry | None:
+    """X and y of an entry, memory-mapped read-only, and what is said of them; None if there is no valid entry."""
     for folder in folders:
         try:
-            metadata = _about(folder / entry)
-            X, y = mapped_array(folder / entry / "X.npy"), mapped_array(folder / entry / "y.npy")
+            about = typed_json(content(folder / name / "about.json"), About)
+            X, y = mapped_array(folder / name / "X.npy"), mapped_array(folder / name / "y.npy")
         except (OSError, Unreadable):
             continue
-        if list(X.shape) == metadata["shape"] and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
-            return X, y, metadata
+        if list(X.shape) == about.shape and y.shape == X.shape[:1] and X.dtype == y.dtype == np.float64:
+            return X, y, about
     return None
-
-
-def _about(folder: Path) -> dict[str, Any]:
-    return msgspec.structs.asdict(typed_json(content(folder / "about.json"), About))
-
-
-def find_damage(folder: Path) -> str | None:
-    """Compares an entry's arrays with the checksums stored with them; describes what is wrong, or None."""
-    try:
-        metadata = _about(folder)
-        wrong = [name for name, value in metadata["arrays"].items() if sha256(folder / name) != value]
-    except (OSError, Unreadable) as error:
-        return f"{folder}: unreadable ({error})"
-    return f"{folder}: {', '.join(wrong)} changed after they were written" if wrong else None

@@ -12,11 +12,9 @@ from jaxtyping import Float
 from dlmexp.data import cache
 from dlmexp.data.arrangement import Arrangement
 from dlmexp.data.checks import check
-from dlmexp.data.checksums import cached_sha256, mismatch
-from dlmexp.data.folders import cache_folders
 from dlmexp.data.parsers.registry import TEST, Loader, Parsed, loader_of
-from dlmexp.data.raw_files import data_command, find_files, how_to_get
-from dlmexp.data.schema import Schema, plain_schema
+from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
+from dlmexp.data.schema import Schema
 from dlmexp.data.spec import DatasetSpec, Task, as_spec
 from dlmexp.errors import UserError
 
@@ -44,7 +42,7 @@ class Dataset:
         if (known := self.facts.get("schema")) is not None:
             return msgspec.convert(known, Schema)
         names = self.facts.get("features", ())
-        return plain_schema(names if len(names) == self.X.shape[1] else self.X.shape[1], self.task)
+        return Schema.plain(names if len(names) == self.X.shape[1] else self.X.shape[1], self.task)
 
 
 def load(spec: Any, root: str | Path) -> Dataset:
@@ -53,55 +51,74 @@ def load(spec: Any, root: str | Path) -> Dataset:
     Parsed and checked the first time, memory-mapped from the cache afterwards. Raises UserError if files are missing
     or fail a check.
     """
-    spec = as_spec(spec)
+    spec, root = as_spec(spec), Path(root)
     loader = loader_of(spec)
     if loader.drawn:
-        return _draw(spec, loader)
-    root = Path(root)
-    files = verified_files(spec, root)
-    if not loader.cached:
-        parsed = parse(spec, loader, files)
-        by = parsed.arrangement.by if parsed.arrangement else None
-        checksum = cache.content_checksum(spec.task, parsed.X, parsed.y, by)
-        return _read_only(spec, parsed.X, parsed.y, checksum, parsed.facts, parsed.arrangement)
-    folders = cache_folders(next(iter(files.values())), root)
-    entry = cache_entry_name(spec, loader, files, root)
-    cached = cache.find(folders, entry)
-    if cached is None:
-        parsed = parse(spec, loader, files)
-        facts = dict(parsed.facts)
-        metadata = {"checksum": cache.content_checksum(spec.task, parsed.X, parsed.y), "facts": facts}
-        cache.store(folders, entry, parsed.X, parsed.y, metadata)
-        cached = cache.find(folders, entry) or (parsed.X, parsed.y, metadata)
-    X, y, metadata = cached
-    return _read_only(spec, X, y, metadata["checksum"], metadata["facts"])
+        definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
+        return _dataset(spec, parse(spec, loader, {}), cache.definition_checksum(definition))
+    files = present_files(spec, root)
+    cached = find_cached(spec, loader, files, root) if loader.cached else None
+    if cached is not None:
+        X, y, about = cached
+        return _dataset(spec, Parsed(X, y, about.facts), about.checksum)
+    verify_pinned(spec, files, root)
+    parsed = parse(spec, loader, files)
+    checksum = cache.content_checksum(spec.task, parsed.X, parsed.y, parsed.arrangement and parsed.arrangement.by)
+    if loader.cached:
+        folders = cache.cache_folders(next(iter(files.values())), root)
+        cache.store(folders, cache_name(spec, loader, files), parsed.X, parsed.y, checksum, parsed.facts)
+    return _dataset(spec, parsed, checksum)
 
 
-def verified_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
-    """The files to read, by name. Raises UserError if one is missing, or pinned and not the published one."""
+def find_cached(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path], root: Path) -> cache.Entry | None:
+    """The arrays that were parsed from these very files before."""
+    return cache.find(cache.cache_folders(next(iter(files.values())), root), cache_name(spec, loader, files))
+
+
+def present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
+    """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
     if spec.loader == "table" and not spec.files:
-        return _user_table(spec)
+        if not spec.options.get("path"):
+            raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
+        files = {str(spec.options["path"]): _own_file(Path(), "path", spec)}
+        return files | ({TEST: _own_file(Path(), "test", spec)} if spec.options.get("test") else {})
     found = find_files(spec, root)
     if found.state != "ready":
         raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
-    for entry in spec.files:
-        path = found.files.get(entry.name)
-        if path is not None and entry.pinned and (problem := mismatch(entry, path, cached_sha256(path, root))):
+    own_test = spec.loader == "table" and spec.options.get("test")
+    return found.files | ({TEST: _own_file(root, "test", spec)} if own_test else {})
+
+
+def _own_file(folder: Path, option: str, spec: DatasetSpec) -> Path:
+    given = spec.options[option]
+    path = folder / Path(str(given)).expanduser()
+    try:
+        if path.is_file():
+            return path
+    except (OSError, ValueError):  # a name that no file can have
+        pass
+    raise UserError(f"csv.{option}={given}: there is no such file")
+
+
+def verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:
+    """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
+    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob or e.size)]
+    for entry in pinned:
+        if problem := mismatch(entry, files[entry.name]):
             fetch = data_command(f"fetch {spec.name}", root)
             raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
-    if spec.loader == "table" and spec.options.get("test"):
-        return found.files | {TEST: _existing(root / str(spec.options["test"]), "test", spec.options["test"])}
-    return found.files
+    return len(pinned)
 
 
-def cache_entry_name(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path], root: Path) -> str:
-    """Name of the cache entry: a hash of all that affects the parsed arrays, the raw files by their checksums."""
-    options = {key: value for key, value in spec.options.items() if key not in ("path", "by_task")}
+def cache_name(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path]) -> str:
+    """Name of the cache entry: a hash of all that affects the parsed arrays; raw files by size and time of change."""
+    about = {name: path.stat() for name, path in files.items()}
     identity = {
         "loader": [spec.loader, loader.version],
         "expected": [spec.task, spec.rows, spec.features],
-        "options": options,
-        "files": {name: cached_sha256(path, root) for name, path in files.items()},
+        "options": {key: value for key, value in spec.options.items() if key not in ("path", "by_task")},
+        "files": {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in about.items()},
+        "pinned": [[entry.name, entry.sha256, entry.git_blob] for entry in spec.files if entry.pinned],
     }
     return f"{Path(spec.name).name}-{cache.definition_checksum(identity)[:16]}"
 
@@ -113,44 +130,8 @@ def parse(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path]) -> Parse
     return parsed
 
 
-def _draw(spec: DatasetSpec, loader: Loader) -> Dataset:
-    parsed = parse(spec, loader, {})
-    definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
-    return _read_only(spec, parsed.X, parsed.y, cache.definition_checksum(definition), parsed.facts)
-
-
-def _user_table(spec: DatasetSpec) -> dict[str, Path]:
-    """The file that `csv.path` names, and the one with test rows that `csv.test` names."""
-    if not spec.options.get("path"):
-        raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=regression|binary|count")
-    found = {}
-    for name, option in ((str(spec.options["path"]), "path"), (TEST, "test")):
-        given = spec.options.get(option)
-        if not given:
-            continue
-        found[name] = _existing(Path(str(given)).expanduser(), option, given)
-    return found
-
-
-def _existing(path: Path, option: str, given: Any) -> Path:
-    try:
-        exists = path.is_file()
-    except (OSError, ValueError):  # a name that no file can have
-        exists = False
-    if not exists:
-        raise UserError(f"csv.{option}={given}: there is no such file")
-    return path
-
-
-def _read_only(
-    spec: DatasetSpec,
-    X: np.ndarray,
-    y: np.ndarray,
-    checksum: str,
-    facts: Mapping[str, Any],
-    arrangement: Arrangement | None = None,
-) -> Dataset:
-    X, y = np.asarray(X), np.asarray(y)  # no np.memmap
+def _dataset(spec: DatasetSpec, parsed: Parsed, checksum: str) -> Dataset:
+    X, y = np.asarray(parsed.X), np.asarray(parsed.y)  # no np.memmap
     for array in (X, y):
         array.flags.writeable = False
-    return Dataset(spec.name, spec.task, X, y, checksum, dict(facts), arrangement)
+    return Dataset(spec.name, spec.task, X, y, checksum, dict(parsed.facts), parsed.arrangement)

@@ -1,6 +1,8 @@
-"""Which raw files of a dataset are present, which are missing, and how a user can get those."""
+"""Raw files of a dataset: which are present, whether they are the published ones, and how a user can get the others."""
 
+import hashlib
 import importlib.util
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ Availability = Literal["ready", "partial", "missing", "drawn"]
 class FoundFiles:
     """Result of a search for the files of a dataset; paths are by the name of the file.
 
-    `files` are those of the first complete group, which is the one to read. `present` are all that were found.
+    `files` are those of the first complete group, which is the one to read. `present` are all that are there.
     `missing` are those that the group closest to complete lacks.
     """
 
@@ -31,18 +33,13 @@ class FoundFiles:
 
 def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
     """Searches the data root for a dataset's files, one group after another in the order of the spec."""
-    present: dict[str, Path] = {}
-    complete: dict[str, Path] | None = None
-    missing: list[tuple[FileSpec, ...]] = []
-    for entries in file_groups(spec):
-        found, missing_here = find_group(entries, root)
-        present |= found
-        if not missing_here and complete is None:
-            complete = found
-        missing.append(missing_here)
-    if complete is not None:
-        return FoundFiles("ready", complete, present, ())
-    return FoundFiles("partial" if present else "missing", {}, present, min(missing, key=len, default=()))
+    groups = [find_group(entries, root) for entries in file_groups(spec)]
+    present = {name: path for found, _ in groups for name, path in found.items()}
+    for found, missing in groups:
+        if not missing:
+            return FoundFiles("ready", found, present, ())
+    closest = min((missing for _, missing in groups), key=len, default=())
+    return FoundFiles("partial" if present else "missing", {}, present, closest)
 
 
 def file_groups(spec: DatasetSpec) -> list[list[FileSpec]]:
@@ -91,19 +88,44 @@ def data_command(words: str, root: Path) -> str:
     return f"dlmexp data {words}" + ("" if root == data_root() else f" --data-root {shlex.quote(root.as_posix())}")
 
 
+def mismatch(entry: FileSpec, path: Path) -> str | None:
+    """How a file differs from its spec, by size or checksum; None if it does not."""
+    size = path.stat().st_size
+    if entry.size is not None and size != entry.size:
+        return f"{path} has {size} bytes, the published file has {entry.size}"
+    if entry.sha256 is not None and (found := _digest(path, "sha256")) != entry.sha256:
+        return f"{path} has SHA-256 {found}, the published file has {entry.sha256}"
+    # git hashes a header with the size, then the bytes.
+    if entry.git_blob is not None and (found := _digest(path, "sha1", f"blob {size}\0".encode())) != entry.git_blob:
+        return f"{path} has git blob hash {found}, the published file has {entry.git_blob}"
+    return None
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether `folder` can be written to, or created. A folder without any write bit is read-only for root too."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
+
+
+def _digest(path: Path, name: str, header: bytes = b"") -> str:
+    digest = hashlib.new(name, header, usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
     if "*" in entry.name:
         found = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
         return found | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
-    path = staged.get(entry.name) or _expected_path(entry, root)
-    return {entry.name: path} if path is not None and path.is_file() else {}
+    folder = root if entry.package is None else _package_folder(entry.package)
+    path = staged.get(entry.name) or (folder and folder / entry.name)
+    return {entry.name: path} if path and path.is_file() else {}
 
 
-def _expected_path(entry: FileSpec, root: Path) -> Path | None:
-    """The path where a file should be; None if it belongs to a package that is not installed."""
-    if entry.package is None:
-        return root / entry.name
-    package = importlib.util.find_spec(entry.package)
-    if package is None or package.origin is None:
-        return None
-    return Path(package.origin).parent / entry.name
+def _package_folder(package: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec and spec.origin else None

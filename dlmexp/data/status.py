@@ -1,15 +1,15 @@
-"""Which datasets are available: one row per dataset for `dlmexp data list`."""
+"""Which datasets are available (`dlmexp data list`), and whether their files are sound (`dlmexp data check`)."""
 
-from collections.abc import Mapping
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from dlmexp.catalogue import stand_ins
 from dlmexp.console import counted
 from dlmexp.data import cache
-from dlmexp.data.dataset import cache_entry_name, load, verified_files
-from dlmexp.data.folders import cache_folders
+from dlmexp.data.dataset import cache_name, find_cached, load, parse, verify_pinned
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.raw_files import Availability, find_files, how_to_get
 from dlmexp.data.spec import DatasetSpec
@@ -35,58 +35,71 @@ class DatasetStatus:
 
 def dataset_status(spec: DatasetSpec, root: Path) -> DatasetStatus:
     """Searches for a dataset's files, and parses them if they are small."""
-    if loader_of(spec).drawn:
-        return _row(spec, "drawn", (), f"{spec.note}")
+
+    def row(state: Availability, *notes: str | None, shape: tuple[int | None, int | None]) -> DatasetStatus:
+        places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
+        detail = "; ".join(filter(None, notes))
+        return DatasetStatus(spec.name, spec.task, *shape, spec.M, state, tuple(dict.fromkeys(places)), detail)
+
+    expected, loader = (spec.rows, spec.features), loader_of(spec)
+    if loader.drawn:
+        return row("drawn", spec.note, shape=expected)
     found = find_files(spec, root)
-    folders = tuple(dict.fromkeys(_folder(entry.name, entry.package, root) for entry in spec.files))
     if found.state != "ready":
-        available = stand_ins(spec.name)
-        suggestion = f"; {' and '.join(available)} may stand in" if available else ""
-        return _row(spec, found.state, folders, how_to_get(spec, found, root) + suggestion)
+        others = stand_ins(spec.name)
+        advice = f"{' and '.join(others)} may stand in" if others else None
+        return row(found.state, how_to_get(spec, found, root), advice, shape=expected)
     try:
-        known = _shape_and_facts(spec, root)
+        if sum(path.stat().st_size for path in found.files.values()) <= MAX_PARSED_BYTES:
+            data = load(spec, root)
+            shape, facts = data.X.shape, data.facts
+        elif cached := find_cached(spec, loader, found.files, root):
+            shape, facts = cached[0].shape, cached[2].facts
+        else:
+            return row("ready", spec.note, "not read yet", shape=expected)
     except UserError as error:
-        return _row(spec, "partial", folders, str(error))
-    if known is None:
-        return _row(spec, "ready", folders, "; ".join(filter(None, [spec.note, "not read yet"])))
-    shape, facts = known
-    detail = "; ".join(filter(None, [spec.note, *_describe(facts)]))
-    return _row(spec, "ready", folders, detail, rows=shape[0], features=shape[1])
-
-
-def _shape_and_facts(spec: DatasetSpec, root: Path) -> tuple[tuple[int, int], Mapping[str, Any]] | None:
-    """(rows, features) and facts, parsed from small files or read from the cache; None for large files not cached."""
-    files = verified_files(spec, root)
-    if sum(path.stat().st_size for path in files.values()) <= MAX_PARSED_BYTES:
-        dataset = load(spec, root)
-        return dataset.X.shape, dataset.facts
-    folders = cache_folders(next(iter(files.values())), root)
-    cached = cache.find(folders, cache_entry_name(spec, loader_of(spec), files, root))
-    return None if cached is None else (cached[0].shape, cached[2]["facts"])
-
-
-def _describe(facts: Mapping[str, Any]) -> list[str]:
-    texts = []
+        return row("partial", str(error), shape=expected)
+    notes = [spec.note]
     if parts := facts.get("parts"):
-        texts.append(f"{counted(len(parts), 'part')}: " + ", ".join(f"{name} {rows}" for name, rows in parts.items()))
-    if "direction" in facts:
-        texts.append(f"direction {facts['direction']}")
-    if "dirs" in facts:
-        texts.append(f"dirs: {', '.join(facts['dirs'])}")
-    return texts
+        notes.append(f"{counted(len(parts), 'part')}: " + ", ".join(f"{name} {rows}" for name, rows in parts.items()))
+    notes += [f"direction {facts['direction']}"] if "direction" in facts else []
+    notes += [f"dirs: {', '.join(facts['dirs'])}"] if "dirs" in facts else []
+    return row("ready", *notes, shape=(shape[0], shape[1]))
 
 
-def _folder(name: str, package: str | None, root: Path) -> str:
-    return f"package {package}" if package else str((root / name).parent)
+@dataclass(frozen=True)
+class CheckResult:
+    """`ok` is None if the dataset has no files to check."""
+
+    name: str
+    ok: bool | None
+    detail: str
 
 
-def _row(
-    spec: DatasetSpec,
-    state: Availability,
-    folders: tuple[str, ...],
-    detail: str,
-    rows: int | None = None,
-    features: int | None = None,
-) -> DatasetStatus:
-    rows, features = rows or spec.rows, features or spec.features
-    return DatasetStatus(spec.name, spec.task, rows, features, spec.M, state, folders, detail)
+def verify(spec: DatasetSpec, root: Path) -> CheckResult:
+    """Hashes every raw file, parses the dataset with all checks, and compares the cached arrays with the result."""
+    loader = loader_of(spec)
+    found = find_files(spec, root)
+    if not loader.drawn and not found.present:
+        return CheckResult(spec.name, None, "no files")
+    try:
+        verified = f"{counted(verify_pinned(spec, found.present, root), 'checksum')} verified"
+        if not loader.drawn and found.state != "ready":
+            return CheckResult(spec.name, True, f"{verified}; incomplete, so not parsed")
+        parsed = parse(spec, loader, found.files)
+    except UserError as error:
+        return CheckResult(spec.name, False, str(error))
+    shape = f"{parsed.X.shape[0]} x {parsed.X.shape[1]}"
+    if loader.drawn:
+        return CheckResult(spec.name, True, f"{shape} drawn, checks pass")
+    name = cache_name(spec, loader, found.files)
+    for folder in cache.cache_folders(next(iter(found.files.values())), root):
+        if not (folder / name).exists():
+            continue
+        kept = cache.find([folder], name)
+        same = kept and np.array_equal(kept[0], parsed.X, equal_nan=True) and np.array_equal(kept[1], parsed.y)
+        if not same:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            problem = f"{folder / name} differs from what the raw files contain"
+            return CheckResult(spec.name, False, f"cached arrays were wrong and have been removed: {problem}")
+    return CheckResult(spec.name, True, f"{verified}; {shape} parsed, checks pass")

@@ -1,325 +1,293 @@
-"""Drawing one panel on one pair of axes. The data on the axes is exact: lines are set apart by an offset in points."""
+"""Drawing one panel on one pair of axes: what is drawn lies exactly where the numbers are."""
 
-import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
-from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
-from dlmexp import catalogue
 from dlmexp.figures import style
-from dlmexp.figures.effect_axes import draw_effects
-from dlmexp.figures.histogram_axes import draw_histograms
-from dlmexp.figures.panels import Panel
-from dlmexp.figures.scales import (
-    MARGIN,
-    STEPS,
-    compact,
-    frame,
-    frame_of_height,
-    frame_of_optimum,
-    log_x,
-    scale_y,
-    tick_zero,
-)
-from dlmexp.figures.series import Series
+from dlmexp.figures.numbers import Measured, Series
+from dlmexp.figures.panels import STATISTICS, Panel
+from dlmexp.figures.stats import half_width
 from dlmexp.figures.style import Look
+from dlmexp.labels import metric_label
 
-START = 0.05  # of a learning curve: there it falls from anywhere, and may leave the frame
-APART = 10.0  # so many times smaller than the smallest other β is where β = 0 is drawn
-NATS = 5.0  # an NLL within so many is on a linear axis
-STAGGER = 0.618  # of the distance between markers, from one curve to the next: neighbours are never close
-DODGE = 1.1  # points between neighbouring lines, so that error bars at one n can be told apart
-DODGE_ALONE = 6.0  # the same where there is one n, and nothing to join
-REMARK = 38  # letters in a line of a remark: what the narrowest panels have room for
+STEPS = [1, 2, 2.5, 5, 10]
+START, START_OF_MEDIANS = 0.1, 0.25  # of a learning curve: there it falls from anywhere, and may leave the frame
+FAR = 4.0  # a line so many times as far from the ELBO as the median line may leave the frame of differences
+MARGIN = 0.06
+LABEL_GAP = 7.5  # points between labels at the ends of curves
+BINS = 60
+EDGE = 3e-4  # the smallest probability of a reliability diagram; bins beyond it have no visible error
+UNITS = {"regression": "std(y)", "count": "counts"}
+GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
+Lines = Sequence[tuple[Series, Look]]
 
 
-def draw(ax: Axes, panel: Panel, series: list[Series], looks: list[Look], error: str) -> None:
-    """Everything inside the axes of a panel that has at least one line."""
-    kind = {
-        "sizes": _points,
-        "betas": _points,
-        "curve": _curves,
-        "histogram": draw_histograms,
-        "reliability": _reliability,
-        "effects": draw_effects,
-    }[panel.kind]
-    drawn = [(one, look) for one, look in zip(series, looks, strict=True) if not one.empty]
-    kind(ax, panel, drawn, error)
-    if panel.kind == "effects":
-        return
-    ax.autoscale_view()
+def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: str) -> None:
+    """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
+    panel = measured.panel
+    label = _label(panel, measured.task)
     if panel.kind == "sizes":
-        log_x(ax, "training rows n", compact)
-    elif panel.kind == "betas":
-        log_x(ax, "β")
-        if (zero := _zero(drawn)) is not None:
-            tick_zero(ax, zero)
-        ax.axvline(1.0, color=style.MISSING, linewidth=0.6, zorder=0.5)
-    elif panel.kind == "curve":
-        ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
-        ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
-        ax.xaxis.set_major_formatter(FuncFormatter(compact))
-    if panel.kind == "sizes" and panel.metric.startswith("coverage_"):
-        ax.axhline(int(panel.metric.removeprefix("coverage_")) / 100, color=style.MISSING, linewidth=0.6, zorder=0.5)
-    if panel.kind not in ("histogram", "reliability"):
-        ax.set_ylabel(f"test {style.METRIC_LABELS[panel.metric]}{_unit(panel)}")
-        points = [one.points[one.points["repetitions"] > 0] for one, _ in drawn]
-        if panel.kind == "curve":
-            points = [some[some["x"] >= START * some["x"].max()] for some in points]
-        means = np.concatenate([some["mean"].to_numpy(dtype=float) for some in points])
-        if panel.kind == "betas" and frame_of_optimum(ax, points, error):
-            means = means[:0]  # the frame is linear
-        # The 0 of an NLL means nothing: it is on a log axis only where some are many nats above the others.
-        near = panel.metric == "nll" and (not len(means) or np.nanmax(means) - np.nanmin(means) < NATS)
-        scale_y(ax, means, panel.kind != "curve" and not near, panel.log)
-        if panel.metric.startswith("coverage_"):
-            low, high = ax.get_ylim()
-            ax.set_ylim(low, min(high, 1 + MARGIN * (1 - low)))  # a share: room for a marker at 1, and no more
-        if panel.kind == "curve" and panel.height is not None:
-            frame_of_height(ax, points, panel.height)
-        elif panel.kind == "curve":
-            frame(ax, pd.concat(points), error)
-        if panel.kind == "curve":
-            _ends_above(ax, drawn)
-    if panel.has_differences and any("minus_elbo" in one.points for one, _ in drawn):
-        _differences(ax, drawn)
-
-
-def _unit(panel: Panel) -> str:
-    """What a metric with the unit of the target is measured in."""
-    task = catalogue.datasets().get(panel.dataset, {}).get("task", "")
-    has_unit = panel.metric == "crps" or panel.metric.startswith("width_")
-    return {"regression": ", std(y)", "count": ", counts"}.get(task, "") if has_unit else ""
-
-
-def blank(ax: Axes, text: str, command: str) -> None:
-    """A panel without any record: grey, with what to type."""
-    ax.set(xticks=[], yticks=[], facecolor="#f6f6f6")
-    ax.grid(visible=False)
-    for spine in ax.spines.values():
-        spine.set(visible=True, color="#d5d5d5")
-    ax.text(0.5, 0.6, text, transform=ax.transAxes, ha="center", va="bottom", color=style.MISSING)
-    broken = command.replace(" experiment=", "\nexperiment=").replace(" dataset=", "\ndataset=")
-    ax.text(
-        0.5, 0.54, broken, transform=ax.transAxes, ha="center", va="top", color=style.MISSING, fontsize=5.5,
-        family="monospace",
-    )  # fmt: skip
-
-
-def write_beside(ax: Axes, text: str) -> None:
-    """A remark in the corner where it covers least of what is drawn."""
-    drawn = [line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float)) for line in ax.lines]
-    inside = [ax.transAxes.inverted().transform(_along(points)) for points in drawn if len(points)]
-    points = np.concatenate([np.zeros((0, 2)), *inside])
-
-    def covered(corner: tuple[float, float]) -> int:
-        return int((np.abs(points - corner) < (0.5, 0.15)).all(axis=1).sum())
-
-    x, y = min(((1.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0)), key=covered)
-    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, REMARK)]
-    ax.text(
-        abs(x - 0.02), abs(y - 0.02), "\n".join(lines), transform=ax.transAxes, ha="right" if x else "left",
-        va="top" if y else "bottom", fontsize=5.5, color=style.MISSING, in_layout=False,
-    )  # fmt: skip
-
-
-def _along(points: np.ndarray) -> np.ndarray:
-    """Points on the line through these points, those that are not finite apart."""
-    points = points[np.isfinite(points).all(axis=1)]
-    shares = np.linspace(0, 1, 20)[:, None, None]
-    return np.concatenate([points, ((1 - shares) * points[:-1] + shares * points[1:]).reshape(-1, 2)])
+        (_bars if measured.one_size else _sizes)(ax, below, panel, lines, error, label)
+    else:
+        make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability}
+        make[panel.kind](ax, panel, lines, error)
+        ax.set_ylabel({"histogram": "share of draws", "reliability": "observed − predicted"}.get(panel.kind, label))
 
 
 def line_style(look: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
-    return {
-        "color": look.colour,
-        "marker": look.marker,
-        "linestyle": look.dashes,
-        "linewidth": style.WIDTHS.get(look.dashes, matplotlib.rcParams["lines.linewidth"]),
-        "fillstyle": "bottom" if look.fill == "bottom" else "full",
-        "markerfacecolor": "white" if look.fill == "none" else look.colour,
-        "markerfacecoloralt": "white",
-        "markeredgecolor": look.colour,
-    }
+    return {"color": look.colour, "marker": look.marker, "linestyle": look.dashes, "label": look.label}
 
 
-def _dodged(ax: Axes, position: int, drawn: list[tuple[Series, Look]]) -> Transform:
+def _nominal(panel: Panel) -> float:
+    """What an interval promises to cover, which is subtracted from its coverage; 0 for other metrics."""
+    return int(panel.metric[9:]) / 100 if panel.metric.startswith("coverage_") else 0.0
+
+
+def _label(panel: Panel, task: str) -> str:
+    if _nominal(panel):
+        return f"coverage − {panel.metric[9:]} %"
+    unit = UNITS.get(task, "") if panel.metric == "crps" or panel.metric.startswith("width_") else ""
+    return f"test {metric_label(panel.metric)}" + (f", {unit}" if unit else "")
+
+
+def _band(ax: Axes, x: pd.Series, mean: pd.Series, half: pd.Series, look: Look, **how: Any) -> None:
+    """Means on a line, with their intervals as a band; as a bar where a point has no neighbour."""
+    ax.plot(x, mean, **line_style(look), **how)
+    known, half = mean.notna(), half.fillna(0.0)
+    alone = known & ~known.shift(1, fill_value=False) & ~known.shift(-1, fill_value=False)
+    ax.fill_between(x[known], (mean - half)[known], (mean + half)[known], color=look.colour, alpha=0.15, linewidth=0)
+    if alone.any():
+        ax.errorbar(x[alone], mean[alone], yerr=half[alone], fmt="none", ecolor=look.colour, elinewidth=0.7)
+
+
+def _frame(ax: Axes, means: Iterable[Any], above: Iterable[Any], below: Iterable[Any] | None = None) -> None:
+    """Limits that hold all means, and their intervals (so far above and below them) unless those are wider than the
+    means are apart: intervals of two or three repetitions can be huge."""
+    mean, up = (np.concatenate([np.asarray(one, dtype=float) for one in some]) for some in (means, above))
+    down = up if below is None else np.concatenate([np.asarray(one, dtype=float) for one in below])
+    known = np.isfinite(mean)
+    mean, up, down = mean[known], np.nan_to_num(up[known]), np.nan_to_num(down[known])
+    if len(mean):
+        span = float(np.ptp(mean)) or float(max(up.max(), down.max()))
+        low, high = max((mean - down).min(), mean.min() - span), min((mean + up).max(), mean.max() + span)
+        if low < high:
+            ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+
+
+def _sizes(ax: Axes, below: Axes | None, panel: Panel, lines: Lines, error: str, label: str) -> None:
+    """Means against n."""
     assert ax.figure is not None
-    alone = len({x for one, _ in drawn for x in one.points["x"].dropna()}) == 1
-    shift = (position - (len(drawn) - 1) / 2) * (DODGE_ALONE if alone else DODGE) / 72
-    return ax.transData + ScaledTranslation(shift, 0, ax.figure.dpi_scale_trans)
-
-
-def _points(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
-    """Means with error bars; how many repetitions a point lacks is written beside it."""
-    zero = _zero(drawn) if panel.kind == "betas" else None
-    for position, (one, look) in enumerate(drawn):
-        # A point without any repetition left has no mean: the line breaks there instead of bridging the gap.
-        points = one.points
-        flat = points[points["x"].isna() & points["mean"].notna()]
-        for _, point in flat.iterrows():
-            ax.axhline(point["mean"], color=look.colour, linestyle=look.dashes, label=look.label)
-        points = points[points["x"].notna()].sort_values("x")
-        if zero is not None and (points["x"] == 0).any():
-            # No place on a log axis: apart from the others, and not joined to them.
-            apart = points["x"] == 0
-            points_only: dict[str, Any] = {**line_style(look), "linestyle": "none"}
-            ax.errorbar(
-                [zero], points["mean"][apart], yerr=points[error][apart].fillna(0.0), elinewidth=0.7,
-                label=f"_{look.label}, β = 0", **points_only,
-            )  # fmt: skip
-            points = points.assign(x=points["x"].mask(apart, zero))
-        joined = points[points["x"] != zero]
-        transform = _dodged(ax, position, drawn) if panel.kind == "sizes" else ax.transData
-        if points["mean"].notna().any():
-            ax.errorbar(
-                joined["x"], joined["mean"], yerr=joined[error].fillna(0.0) if joined[error].notna().any() else None,
-                elinewidth=0.7, transform=transform, label=look.label, **line_style(look),
-            )  # fmt: skip
-            # What is drawn through an offset does not count towards the limits of its own accord.
-            bar = points[error].fillna(0.0)
-            finite = points["mean"].notna()
-            for edge in (points["mean"] - bar, points["mean"] + bar):
-                ax.update_datalim(np.column_stack([points["x"], edge]).astype(float)[finite])
-        if panel.kind == "betas" and (points["validation"].notna() & points["mean"].notna()).any():
-            best = points[points["mean"].notna()].sort_values("validation").iloc[0]
-            ax.plot(
-                [best["x"]], [best["mean"]], linestyle="none", marker="o", markersize=8, markerfacecolor="none",
-                markeredgecolor=look.colour, markeredgewidth=0.7, label="_lowest validation metric",
-            )  # fmt: skip
-        _lost(ax, one, look, transform)
-
-
-def _zero(drawn: list[tuple[Series, Look]]) -> float | None:
-    """Where β = 0 is drawn: left of the smallest other β; None where there is none, or nothing else."""
-    values = np.concatenate([one.points["x"].to_numpy(dtype=float) for one, _ in drawn])
-    positive = values[values > 0]
-    return float(positive.min()) / APART if (values == 0).any() and len(positive) else None
-
-
-def _lost(ax: Axes, one: Series, look: Look, transform: Transform) -> None:
-    """`4/5` beside a point with a lost repetition; a cross at the top of the panel where all were lost."""
-    for _, point in one.points[one.points["failed"] > 0].iterrows():
-        if np.isnan(point["x"]):
-            continue
-        attempted = int(point["repetitions"] + point["failed"])
-        place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 5, "color": look.colour}
-        if point["repetitions"]:
-            place |= {"xytext": (3, 3), "xycoords": transform}
-            ax.annotate(f"{int(point['repetitions'])}/{attempted}", (point["x"], point["mean"]), **place)
-        else:
-            top = blended_transform_factory(transform, ax.transAxes)
-            ax.update_datalim([(point["x"], 0.0)], updatey=False)
-            ax.plot([point["x"]], [0.97], transform=top, marker="x", color=look.colour, linestyle="none", clip_on=False)
-            ax.annotate(f"0/{attempted}", (point["x"], 0.97), xycoords=top, xytext=(3, -2), **place)
-
-
-def _lost_in_corner(ax: Axes, one: Series, look: Look, position: int) -> None:
-    """`bMC-10: 4/5` where a whole line lacks repetitions, one line of text above the other."""
-    if lost := int(one.points["failed"].max()):
-        attempted = int((one.points["repetitions"] + one.points["failed"]).max())
-        ax.text(
-            0.98, 0.02 + 0.08 * position, f"{look.label}: {attempted - lost}/{attempted}", transform=ax.transAxes,
-            ha="right", fontsize=5, color=look.colour,
-        )  # fmt: skip
-
-
-def _differences(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
-    """Axes below `ax`, which gives up the second line of its row: each line minus the ELBO of the same repetitions."""
-    assert ax.figure is not None
-    spec = ax.get_subplotspec()
-    assert spec is not None
-    grid, first, column = spec.get_gridspec(), spec.rowspan.start, spec.colspan.start
-    ax.set_subplotspec(grid[first, column])
-    below = ax.figure.add_subplot(grid[first + 1, column], sharex=ax)
-    below.set_xlabel(ax.get_xlabel())
-    ax.set_xlabel("")
-    ax.tick_params(labelbottom=False)
-    below.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
-    means, edges = [0.0], [0.0]
-    for position, (one, look) in enumerate(drawn):
-        if one.line.method == "elbo" or "minus_elbo" not in one.points:
-            continue
-        points = one.points[one.points["minus_elbo"].notna()].sort_values("x")
-        if points.empty:
-            continue
-        half = (points["high"] - points["minus_elbo"]).astype(float)
-        below.errorbar(
-            points["x"], points["minus_elbo"], yerr=half.fillna(0.0) if half.notna().any() else None, elinewidth=0.7,
-            transform=_dodged(below, position, drawn), label=look.label, markersize=2.6, **line_style(look),
-        )  # fmt: skip
-        means += [*points["minus_elbo"]]
-        edges += [*(points["minus_elbo"] - half.fillna(0.0)), *(points["minus_elbo"] + half.fillna(0.0))]
-    # Intervals of two or three repetitions are huge: they may leave the frame, the differences may not.
-    span = max(means) - min(means)
-    low, high = max(min(edges), min(means) - span), min(max(edges), max(means) + span)
-    if low < high:
-        below.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
-    below.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
-    below.set_ylabel("− ELBO")
-
-
-def _curves(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
-    """Means with a band; sparse markers, staggered so that lines that lie on each other can be told apart."""
-    for position, (one, look) in enumerate(drawn):
-        points = one.points[one.points["repetitions"] > 0]
-        if points.empty:
-            ax.plot([], [], label=look.label, **line_style(look))
-        else:
-            every = max(len(points) // 6, 1)
-            start = int(position * STAGGER % 1 * every)
-            ax.plot(points["x"], points["mean"], markevery=(start, every), label=look.label, **line_style(look))
-            low, high = points["mean"] - points[error], points["mean"] + points[error]
-            if points[error].notna().any():
-                ax.fill_between(points["x"], low, high, color=look.colour, alpha=0.15, linewidth=0)
-        _lost_in_corner(ax, one, look, position)
-
-
-def _ends_above(ax: Axes, drawn: list[tuple[Series, Look]]) -> None:
-    """A triangle at the upper edge, where a curve ends above it: a spike there is what a reader takes the run for."""
-    top = blended_transform_factory(ax.transData, ax.transAxes)
-    for one, look in drawn:
-        points = one.points[one.points["repetitions"] > 0]
-        if len(points) and points["mean"].iloc[-1] > ax.get_ylim()[1]:
-            ax.plot(
-                [points["x"].iloc[-1]], [1.02], transform=top, marker="^", markersize=5, color=look.colour,
-                linestyle="none", clip_on=False, label="_ends above",
-            )  # fmt: skip
-
-
-def _reliability(ax: Axes, panel: Panel, drawn: list[tuple[Series, Look]], error: str) -> None:
-    """Coverage as its difference from what the interval promises; shares of class 1 against the diagonal."""
-    coverage = panel.metric == "coverage"
-    for position, (one, look) in enumerate(drawn):
-        points = one.points[one.points["repetitions"] > 0]
-        height = points["mean"] - points["x"] if coverage else points["mean"]
-        bar = points[error].fillna(0.0)
-        ax.errorbar(
-            points["x"], height, yerr=bar if points[error].notna().any() else None, elinewidth=0.5, label=look.label,
-            transform=_dodged(ax, position, drawn) if coverage else ax.transData, markersize=2.5,
-            **line_style(look),
-        )  # fmt: skip
-        for edge in (height - bar, height + bar):
-            ax.update_datalim(np.column_stack([points["x"], edge]).astype(float))
-        _lost_in_corner(ax, one, look, position)
-    guide: dict[str, Any] = {"color": style.MISSING, "linewidth": 0.6, "zorder": 0.5}
-    if coverage:
-        ax.axhline(0.0, **guide)
-        levels = sorted({float(x) for one, _ in drawn for x in one.points["x"]})
-        ax.set_xticks(levels, [f"{100 * level:g}" for level in levels])
-        ax.set_xlabel("central interval, %")
-        ax.set_ylabel("coverage − nominal")
-        ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
+    means = [one.points["mean"] - _nominal(panel) for one, _ in lines]
+    halves = [half_width(one.points, error) for one, _ in lines]
+    for (one, look), mean, half in zip(lines, means, halves, strict=True):
+        _band(ax, one.points["x"], mean, half, look)
+    if _nominal(panel):
+        ax.axhline(0.0, **GUIDE)
+        means, halves = [*means, [0.0]], [*halves, [0.0]]
+    if panel.log and min(float(mean.min()) for mean in means) > 0:
+        _log_y(ax)
     else:
-        ax.plot([0, 1], [0, 1], label="_diagonal", **guide)
-        ax.set_xlabel("predicted probability")
-        ax.set_ylabel("share of class 1")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(FixedLocator([0, 0.25, 0.5, 0.75, 1]))
-            axis.set_major_formatter(FuncFormatter(compact))
+        _frame(ax, means, halves)
+    ax.set_ylabel(label)
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
+    inches = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi / np.log10(high / low)  # for a decade
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0)))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_minor_locator(NullLocator())
+    (ax if below is None else below).set_xlabel("training rows n")
+    if below is not None:
+        ax.tick_params(labelbottom=False)
+        _differences(below, panel, lines, error)
+
+
+def _log_y(ax: Axes) -> None:
+    """A log axis with ordinary numbers at its ticks."""
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    wide = LogLocator(subs=(1.0, 2.0, 5.0))
+    ax.yaxis.set_major_locator(wide if high / low > 4 else MaxNLocator(5, steps=STEPS, prune="both"))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _difference(points: pd.DataFrame, error: str) -> tuple[pd.Series, pd.Series]:
+    """The mean difference to the ELBO, and half its interval, of the kind that the figure shows."""
+    mean, std = points["minus_elbo"], points["minus_elbo_std"]
+    return mean, {"ci95": points["high"] - mean, "std": std, "sem": std / np.sqrt(points["repetitions"])}[error]
+
+
+def _differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """Each line minus the ELBO of the same repetitions."""
+    ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
+    means, halves = [], []
+    for one, look in lines:
+        if "minus_elbo" in one.points and one.points["minus_elbo"].notna().any():
+            mean, half = _difference(one.points, error)
+            _band(ax, one.points["x"], mean, half, look, markersize=2.6)
+            means.append(mean)
+            halves.append(half)
+    reach = [float(mean.abs().max()) for mean in means]
+    held = [i for i, far in enumerate(reach) if far <= FAR * np.median(reach)]
+    _frame(ax, [[0.0], *(means[i] for i in held)], [[0.0], *(halves[i] for i in held)])
+    ax.set_ylabel(f"Δ {metric_label(panel.metric)}\nvs ELBO")
+
+
+def _bars(ax: Axes, below: Axes | None, panel: Panel, lines: Lines, error: str, label: str) -> None:
+    """A bar per line where there is one n, with its number; below, the differences to the ELBO."""
+    found = [(look, one.points["mean"] - _nominal(panel), half_width(one.points, error)) for one, look in lines]
+    size = next(x for one, _ in lines for x in one.points["x"])
+    _rows_of_bars(ax, found, f"{label}, n = {size:g}")
+    if below is not None:
+        found = [(look, *_difference(one.points, error)) for one, look in lines if "minus_elbo" in one.points]
+        _rows_of_bars(below, found, f"Δ {metric_label(panel.metric)} vs ELBO")
+
+
+def _rows_of_bars(ax: Axes, rows: list[tuple[Look, pd.Series, pd.Series]], label: str) -> None:
+    for row, (look, mean, half) in enumerate(rows):
+        value, bar = float(mean.iloc[0]), float(half.fillna(0.0).iloc[0])
+        ax.barh([row], [value], 0.62, color=look.colour, alpha=0.75)
+        ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=style.INK, elinewidth=0.8)
+        right = max(value + bar, 0.0)
+        number = f"{value:.3g}".replace("-", "−")
+        ax.annotate(number, (right, row), (3, 0), textcoords="offset points", va="center", fontsize=5.5)
+    ax.set_yticks(range(len(rows)), [look.label for look, *_ in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.invert_yaxis()
+    ax.axvline(0.0, color=style.INK, linewidth=0.6)
+    ax.margins(x=0.18)
+    ax.grid(visible=False, axis="y")
+    ax.set_xlabel(label)
+
+
+def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """Means against beta; a line across for a method without one, a circle at the lowest mean validation metric. The
+    frame holds those and most points; far from the best beta, lines may leave it."""
+    framed = []
+    for one, look in lines:
+        points = one.points.sort_values("x")
+        half = half_width(points, error)
+        flat = points["x"].isna()
+        for mean in points["mean"][flat]:
+            ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
+        _band(ax, points["x"][~flat], points["mean"][~flat], half[~flat], look)
+        known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
+        best = known[known["validation"] == known["validation"].min()]
+        ax.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
+        framed += [*points["mean"][flat], *best["mean"], *(best["mean"] - half[best.index]), points["mean"].min()]
+    betas = np.concatenate([one.points["x"].dropna() for one, _ in lines])
+    smallest = betas[betas > 0].min(initial=np.inf)
+    if (betas == 0).any() and np.isfinite(smallest):  # the place of 0 is left of the smallest other
+        ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
+    else:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(numticks=6))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel("β")
+    ax.axvline(1.0, **GUIDE)
+    means = np.concatenate([one.points["mean"] for one, _ in lines])
+    low, high = np.nanmin(framed), max(np.nanmax(framed), np.nanquantile(means, 0.7))
+    ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
+
+
+def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """Means with a band, or medians with quartiles; each labelled where it ends."""
+    late: list[list[pd.Series]] = [[], [], []]
+    ends = []
+    for one, look in lines:
+        points = one.points[one.points["repetitions"] > 0]
+        if panel.median:
+            centre, up, down = points["median"], points["q75"] - points["median"], points["median"] - points["q25"]
+        else:
+            centre = points["mean"]
+            up = down = half_width(points, error).fillna(0.0)
+        ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, label=look.label)
+        ax.fill_between(points["x"], centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
+        after = points["x"] >= (START_OF_MEDIANS if panel.median else START) * points["x"].max()
+        for part, values in zip(late, (centre, up, down), strict=True):
+            part.append(values[after])
+        ends.append((float(points["x"].iloc[-1]), float(centre.iloc[-1]), one.line.end_label, look.colour))
+    _frame(ax, *late)
+    ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.margins(x=0.02)
+    _label_ends(ax, ends)
+
+
+def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
+    """Labels right of the axes, each joined to the end of its curve; set apart where ends lie close together."""
+    assert ax.figure is not None
+    low, high = ax.get_ylim()
+    gap = LABEL_GAP / (ax.get_position().height * ax.figure.bbox.height / ax.figure.dpi * 72)
+    ends = sorted(ends, key=lambda end: end[1])
+    places = [min(max((y - low) / (high - low), 0.0), 1.0) for _, y, _, _ in ends]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + gap)
+    places[-1] = min(places[-1], 1.0 + gap)
+    for i in range(len(places) - 2, -1, -1):
+        places[i] = min(places[i], places[i + 1] - gap)
+    for (x, y, text, colour), place in zip(ends, places, strict=True):
+        line = {"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
+        ax.annotate(
+            text, (x, min(max(y, low), high)), (1.06, place), textcoords="axes fraction", va="center", fontsize=5.5,
+            color=colour, annotation_clip=False, arrowprops=line,
+        )  # fmt: skip
+
+
+def _histogram(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """The axes of `draw_histograms`, which needs all panels of a statistic."""
+    ax.set_xlabel(STATISTICS[panel.metric])
+    ax.set_xscale("log")
+    ax.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+
+
+def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -> None:
+    """Shares of the draws of one statistic, in the same bins in all of its panels; where it is an error, a line at that
+    of G itself, which no draw can be told from."""
+    every = np.concatenate([one.draws for some in lines for one, _ in some if one.draws is not None])
+    bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
+    for ax, some in zip(axes, lines, strict=True):
+        limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
+        for one, look in some:
+            assert one.draws is not None
+            shape = {"bins": bins, "weights": np.full(len(one.draws), 1 / len(one.draws)), "color": look.colour}
+            ax.hist(one.draws, histtype="stepfilled", alpha=0.25, **shape)
+            ax.hist(one.draws, histtype="step", linewidth=1.0, label=look.label, **shape)
+        ax.set_xlim(bins[0] / 1.15, bins[-1] * 1.15)
+        if bins[-1] / bins[0] < 100:
+            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            ax.xaxis.set_minor_formatter(NullFormatter())
+        if not bins[0] < limit < bins[-1]:
+            continue
+        ax.axvline(limit, **GUIDE)
+        if metric == "error":
+            ax.annotate("error of G", (limit, 1.0), (2, -1), xycoords=ax.get_xaxis_transform(), va="top", fontsize=5.5,
+                        textcoords="offset points", color=style.GREY)  # fmt: skip
+
+
+def _reliability(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
+    means: list[Any] = [[0.0]]
+    halves: list[Any] = [[0.0]]
+    for one, look in lines:
+        points = one.points[one.points["x"].between(0, 1, inclusive="neither")]
+        means.append(points["mean"] - points["x"])
+        halves.append(half_width(points, error))
+        _band(ax, points["x"], means[-1], halves[-1], look, markersize=2.6)
+    ax.axhline(0.0, **GUIDE)
+    ax.set_xscale("logit")
+    ax.set_xlim(EDGE, 1 - EDGE)
+    ax.set_xticks([0.001, 0.05, 0.5, 0.95, 0.999], ["0.001", "0.05", "0.5", "0.95", "0.999"])
+    ax.xaxis.set_minor_locator(NullLocator())
+    _frame(ax, means, halves)
+    ax.set_xlabel("predicted probability")

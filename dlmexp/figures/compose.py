@@ -1,78 +1,92 @@
-"""Draws a whole figure: panels in a grid, one legend above them, notes below."""
+"""Draws a whole figure: panels in a grid, and legends above all of them or above each row."""
 
-import textwrap
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.textpath import TextPath
 
 from dlmexp import catalogue
-from dlmexp.figures import axes, style
-from dlmexp.figures.effect_axes import effect_legend, span_effects
-from dlmexp.figures.gaps import missing_lines
-from dlmexp.figures.measure import Drawn
-from dlmexp.figures.notes import notes_below
-from dlmexp.figures.panels import Line
-from dlmexp.figures.scales import MARGIN
-from dlmexp.figures.series import Series
+from dlmexp.figures import axes, effects, style
+from dlmexp.figures.numbers import Measured, Series
 from dlmexp.figures.style import Look
-from dlmexp.figures.variants import Drawing
 
-PANEL_HEIGHT = 1.55  # inches
-DIFFERENCES_HEIGHT = 0.75  # of the axes below a panel, where a figure has any
-EFFECTS_HEIGHT = 2.7
-MOST_BLANK = 4  # panels in a row, where they have nothing to show but the command that computes them
-TITLE_GAP = 0.04  # inches between a title and the edge of the figure
-HEADINGS = {"regression": "Regression", "binary": "Binary", "count": "Counts"}
-NOT_RUN = "#cccccc"  # legend entries without any records
+if TYPE_CHECKING:
+    from dlmexp.figures.plot import Drawn
+
+PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
+LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
 
 
-def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
+@dataclass(frozen=True)
+class Cell:
+    """A place in the grid, with a panel; protocols side by side have a cell each, the `first` with the letter."""
+
+    panel: int
+    row: int
+    column: int
+    measured: list[Measured]  # by folder
+    protocol: str = ""
+    first: bool = True
+
+    @property
+    def empty(self) -> bool:
+        return all(one.empty for one in self.measured)
+
+    @property
+    def filled(self) -> Measured:
+        """The first folder that has results, or else the first."""
+        return next((one for one in self.measured if not one.empty), self.measured[0])
+
+    @property
+    def kind(self) -> str:
+        return self.filled.panel.kind
+
+    @property
+    def series(self) -> list[Series]:
+        return [series for one in self.measured for series in one.series if not series.empty]
+
+    @property
+    def has_strip(self) -> bool:
+        return self.filled.panel.has_differences and any("minus_elbo" in series.points for series in self.series)
+
+
+def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
     """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
-    without records are left out, unless there are no others; the rest have letters in reading order."""
-    panels = _shown(drawn)
-    columns = min(drawn.drawing.columns, len(panels), MOST_BLANK if drawn.empty else len(panels))
-    rows = -(-len(panels) // columns)
+    without results are left out; the rest have letters in reading order."""
+    cells, columns = _arranged(drawn)
+    by_row = drawn.figure.legend == "row" and not drawn.protocols
     width = style.COLUMN if columns == 1 else style.TEXT
-    legend = _legend(drawn)
-    per_row = 4 if columns == 1 else 7
-    lines = -(-len(legend) // per_row)
-    across = per_row if lines > 2 else -(-len(legend) // lines)  # two rows of equal length; figure 1 has a row per kind
-    notes = textwrap.wrap(" ".join(notes_below(drawn)), width=80 if columns == 1 else 165, break_long_words=False)
-    height = rows * _row_height(drawn, columns) + 0.14 * lines + 0.11 * len(notes) + 0.1
-    if wanted is not None:
-        width, height = wanted, height * wanted / width
-    canvas = Canvas(figsize=(width, height), layout="constrained")
-    # Two lines of the grid to a row: a panel takes both, or leaves the second to the axes below it.
-    grid = canvas.add_gridspec(2 * rows, columns, height_ratios=[1.7, 1.0] * rows)
-    effects = any(panel.kind == "effects" for panel in drawn.drawing.panels)
-    # By row: the panels of a kind, and the axes below them; effects by their task.
-    drawn_axes: dict[tuple[int | str, str, int], list[Any]] = {}
-    titles: list[Text] = []
-    for place, index in enumerate(panels):
-        row, column = divmod(place, columns)
-        ax = canvas.add_subplot(grid[2 * row : 2 * row + 2, column])
-        titles.append(_panel(ax, index, drawn, panels))
-        if not _empty(drawn.series[index]):
-            panel = drawn.drawing.panels[index]
-            for below, one in enumerate(canvas.axes[canvas.axes.index(ax) :]):
-                drawn_axes.setdefault((panel.experiment if effects else row, panel.kind, below), []).append(one)
-    if drawn.drawing.protocols or effects:
-        for (_, kind, _), together in drawn_axes.items():
-            _same_limits(together, kind)
-    spacing = 0.8 if columns == 1 else 1.4
-    box = canvas.legend(
-        handles=_by_rows(legend, across), loc="outside upper center", ncols=across, columnspacing=spacing
-    )
-    for line, text in zip(box.get_lines(), box.get_texts(), strict=True):
-        if line.get_color() == NOT_RUN:
-            text.set_color(style.MISSING)
-    if notes:
-        canvas.supxlabel("\n".join(notes), fontsize=5.5, color="#555555", linespacing=1.25)
+    heights: list[float] = []
+    legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
+    place: list[slice] = []  # of each row
+    for row in range(1 + max(cell.row for cell in cells)):
+        own = [cell for cell in cells if cell.row == row]
+        handles = _legend(drawn, own if by_row else cells) if by_row or row == 0 else []
+        if handles:
+            legends.append((len(heights), handles))
+            heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
+        begin = len(heights)
+        heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
+        heights += [STRIP] if any(cell.has_strip for cell in own) else []
+        place.append(slice(begin, len(heights)))
+    scale = 1.0 if wanted is None else wanted / width
+    height = min(sum(heights) + 0.1, style.PAGE)
+    canvas = Canvas(figsize=(scale * width, scale * height), layout="constrained")
+    grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
+    for row, handles in legends:
+        box = canvas.add_subplot(grid[row, :])
+        box.set_axis_off()
+        ncols = _across(handles, width)
+        box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
+    pairs = [(cell, *_panel(canvas, grid, place[cell.row], cell, drawn)) for cell in cells]
+    titles = [ax.set_title(_title(cell, columns, cells), loc="left") for cell, ax, _ in pairs]
+    _draw_together([pair for pair in pairs if not pair[0].empty], drawn)
     # The layout is computed once, so that it is the same in all formats.
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
@@ -82,137 +96,123 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     return canvas
 
 
-def _fit(title: Text, canvas: Canvas) -> None:
-    """A title that would leave the figure is set smaller: the layout makes no room for titles."""
-    assert title.axes is not None
-    # By its outline: pixels of a low resolution are too coarse to measure letters with.
-    lines = [TextPath((0, 0), line, prop=title.get_fontproperties()) for line in title.get_text().split("\n") if line]
-    width = max(float(line.get_extents().x1) for line in lines) / 72
-    room = (1 - title.axes.get_position().x0) * canvas.get_figwidth() - TITLE_GAP
-    title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / width))
+def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
+    """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
+    protocol (of effects, a row per protocol)."""
+    shown = [i for i, of in enumerate(drawn.measured) if not all(one.empty for column in of for one in column)]
+    cells: list[Cell] = []
+    if names := drawn.protocols:
+        transposed = drawn.figure.panels[shown[0]].kind == "effects"
+        for place, i in enumerate(shown):
+            for k, name in enumerate(names):
+                row, column = (k, place) if transposed else (place, k)
+                cells.append(Cell(i, row, column, drawn.measured[i][k], name, k == 0))
+        return cells, len(shown) if transposed else len(names)
+    columns = 3 if len(shown) == 3 else min(drawn.figure.columns, len(shown))
+    row = column = 0
+    for i in shown:
+        asked = drawn.figure.panels[i].column
+        if asked is not None and columns == drawn.figure.columns:
+            row, column = (row + 1 if column > asked else row), asked
+        elif column >= columns:
+            row, column = row + 1, 0
+        cells.append(Cell(i, row, column, drawn.measured[i][0]))
+        column += 1
+    return cells, columns
 
 
-def _row_height(drawn: Drawn, columns: int) -> float:
-    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
-        return EFFECTS_HEIGHT
-    below = DIFFERENCES_HEIGHT if any(panel.has_differences for panel in drawn.drawing.panels) else 0.0
-    return (PANEL_HEIGHT if columns > 1 else 2.0) + below
+def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
+    """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
+    one = cell.filled
+    panels = list(dict.fromkeys(other.panel for other in cells))
+    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 and cell.first else ""
+    if not cell.first:
+        return cell.protocol
+    of = catalogue.stands_for(one.panel.dataset) if columns < 4 and not cell.protocol else None
+    dataset = f"{one.panel.dataset} (for {catalogue.family(of)})" if of else one.panel.dataset
+    at_one_size = cell.kind in ("betas", "reliability", "effects") or (
+        cell.kind == "curve" and not one.panel.experiment
+    )
+    words = [dataset, one.panel.title, f"n = {one.n}" if at_one_size and one.n else "", cell.protocol]
+    return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
 
 
-def _empty(series: list[Series]) -> bool:
-    return all(one.empty for one in series)
+def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: "Drawn") -> tuple[Axes, Axes | None]:
+    """Draws a panel; returns its axes, and those of the differences below."""
+    split = cell.has_strip
+    ax = canvas.add_subplot(grid[rows.start if split else rows, cell.column])
+    bars = cell.filled.one_size  # which have axes of their own
+    below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=None if bars else ax) if split else None
+    if cell.empty:
+        ax.set_axis_off()
+        ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
+    elif cell.kind == "effects":
+        effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
+    else:
+        axes.draw(ax, below, cell.filled, _lines(cell, drawn), drawn.error)
+    return ax, below
 
 
-def _shown(drawn: Drawn) -> list[int]:
-    """The panels that are drawn: those with records, or all if none has any. Side by side, a row stays whole."""
-    everything = list(range(len(drawn.series)))
-    width = drawn.drawing.columns if drawn.drawing.protocols else 1
-    rows = [everything[first : first + width] for first in everything[::width]]
-    return [i for row in rows if not all(_empty(drawn.series[i]) for i in row) for i in row] or everything
+def _lines(cell: Cell, drawn: "Drawn") -> list[tuple[Series, Look]]:
+    """The lines of a panel with their looks; dashes show the folder where several are compared."""
+    folders = drawn.folders
+    looks = [(one, one.line.look) for one in cell.series]
+    return [(one, style.folder_look(look, folders.index(one.folder)) if folders else look) for one, look in looks]
 
 
-def _same_limits(row: list[Any], kind: str) -> None:
-    """The same limits, so that panels side by side can be compared: heights and sizes, or those of effects."""
-    if kind in ("effects", "sizes"):
-        limits = [ax.get_xlim() for ax in row]
-        low, high = min(low for low, _ in limits), max(high for _, high in limits)
-        for ax in row:
-            span_effects(ax, low, high) if kind == "effects" else ax.set_xlim(low, high)
-    if kind != "effects" and len({ax.get_yscale() for ax in row}) == 1:
-        # On the axis as it is drawn. Where the limits of one panel are the outermost, its margin is small beside the
-        # height that they now share, and a marker there would be cut.
-        scale = row[0].yaxis.get_transform()
-        limits = [scale.transform(np.array(ax.get_ylim())) for ax in row]
-        low, of_low = min((low, high - low) for low, high in limits)
-        high, of_high = max((high, high - low) for low, high in limits)
-        edges = low - MARGIN * (high - low - of_low), high + MARGIN * (high - low - of_high)
-        for ax in row:
-            ax.set_ylim(scale.inverted().transform(np.array(edges)))
+def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") -> None:
+    """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
+    side, where only the first has numbers at its axis."""
+    groups: dict[tuple[str, object], list[tuple[Cell, Axes, Axes | None]]] = {}
+    for cell, ax, below in pairs:
+        own = {"histogram": cell.filled.panel.metric, "effects": cell.filled.task}.get(cell.kind)
+        groups.setdefault((cell.kind, own or cell.panel), []).append((cell, ax, below))
+    for (kind, _), group in groups.items():
+        above = [ax for _, ax, _ in group]
+        if kind == "histogram":
+            metric = group[0][0].filled.panel.metric
+            axes.draw_histograms(above, [_lines(cell, drawn) for cell, *_ in group], metric)
+        elif kind == "effects":
+            _same_limits(above, "x")
+        elif drawn.protocols:
+            which = "xy" if kind == "sizes" else "y"
+            _same_limits(above, which)
+            _same_limits([below for *_, below in group if below is not None], which)
+            for ax in (ax for cell, *both in group if not cell.first for ax in both if ax is not None):
+                ax.set_ylabel("")
+                ax.tick_params(labelleft=False)
 
 
-def _letter(index: int, drawing: Drawing, shown: list[int]) -> str:
-    """`(a) ` for the first panel that is shown, or row of protocols side by side; nothing for the only one."""
-    together = drawing.columns if drawing.protocols else 1
-    return f"({chr(97 + shown.index(index) // together)}) " if len(shown) > together else ""
+def _same_limits(several: list[Axes], which: str) -> None:
+    """The same limits, so that panels side by side can be compared."""
+    for name in which if several else "":
+        limits = np.array([getattr(ax, f"get_{name}lim")() for ax in several])
+        for ax in several:
+            getattr(ax, f"set_{name}lim")(limits[:, 0].min(), limits[:, 1].max())
 
 
-def _heading(index: int, drawn: Drawn, shown: list[int]) -> str:
-    """The task above the first of the panels that share it, and a scale."""
-    tasks = [catalogue.datasets().get(drawn.drawing.panels[i].dataset, {}).get("task", "") for i in shown]
-    place = shown.index(index)
-    return HEADINGS.get(tasks[place], "") if tasks[place] not in tasks[:place] else ""
-
-
-def _panel(ax: Any, index: int, drawn: Drawn, shown: list[int]) -> Text:
-    """Draws a panel, and returns its title."""
-    panel, series, drawing = drawn.drawing.panels[index], drawn.series[index], drawn.drawing
-    at_one_size = panel.kind in ("betas", "reliability", "effects") or (panel.kind == "curve" and not panel.experiment)
-    size = next((one.n for one in series if one.n is not None), None) if at_one_size else None
-    protocol = drawing.protocols[index] if drawing.protocols else ""
-    of = drawing.stand_ins.get(panel.dataset)
-    # Side by side there is no room for it; the notes say whom it stands in for.
-    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of and not protocol else panel.dataset
-    about = (dataset, panel.title, f"n = {size}" if size else "", protocol)
-    narrow = panel.kind == "effects" and drawing.columns > 4
-    words = _letter(index, drawing, shown) + ("\n" if narrow else ", ").join(text for text in about if text)
-    title = ax.set_title(f"{_heading(index, drawn, shown)}\n{words}" if narrow else words, loc="left")
-    if _empty(series):
-        axes.blank(ax, "not run", drawn.commands[index])
-        return title
-    looks = [_look(one, drawn.folders) for one in series]
-    axes.draw(ax, panel, series, looks, drawn.error)
-    if panel.kind != "effects" and (text := _not_run(series, drawn.folders)):  # their rows say so themselves
-        axes.write_beside(ax, text)
-    return title
-
-
-def _not_run(series: list[Series], folders: list[str]) -> str:
-    """Text with the lines that have no records, for each folder if there are several."""
-    texts = []
-    for folder in folders or [""]:
-        here = [one for one in series if one.folder == folder]
-        if absent := missing_lines(here):
-            what = "everything" if len(absent) == len(here) else ", ".join(absent)
-            texts.append(f"not run{f' in {folder}' if folder else ''}: {what}")
-    return "\n".join(texts)
-
-
-def _look(one: Series, folders: list[str]) -> Look:
-    look = one.line.look
-    return style.in_folder(look, folders.index(one.folder), one.folder) if folders else look
-
-
-def _legend(drawn: Drawn) -> list[Line2D]:
-    """Entries of the legend: methods or estimators (grey if without records), then the dashes of betas or folders."""
-    if any(panel.kind == "effects" for panel in drawn.drawing.panels):
-        return effect_legend()
-    run = {entry for entry, several in drawn.by_entry.items() if any(not one.empty for one in several)}
-    panels = [panel for panel, _ in drawn.run]
-    lines = dict.fromkeys(line for panel in panels for line in panel.lines)
-    ordered = sorted(lines, key=_in_legend)
-    marked = {line.entry for panel in panels if panel.kind != "histogram" for line in panel.lines}
+def _legend(drawn: "Drawn", cells: Iterable[Cell]) -> list[Line2D]:
+    """Entries for the lines that are drawn, unless they are labelled directly; then the dashes of folders."""
     entries: dict[str, Line2D] = {}
-    for line in ordered:
-        look = style.of_method_by_beta(line.method, line.beta) if line.names == "beta" else line.look
-        dashes = "-" if drawn.folders else look.dashes
-        look = look if line.entry in marked else replace(look, marker="")
-        entries.setdefault(line.entry, _handle(look, line.entry in run, dashes))
-    betas = sorted({line.beta for line in lines if line.names == "beta" and line.beta is not None})
-    for beta in betas if not drawn.folders else ():
-        look = style.at_beta(Look("", "#555555", "o"), beta)
-        entries[f"β={beta:g}"] = _handle(replace(look, label=f"β = {beta:g}"), True, look.dashes)
-    for position, folder in enumerate(drawn.folders):
-        dashes = style.FOLDER_DASHES[position % len(style.FOLDER_DASHES)]
-        entries[f"folder {folder}"] = Line2D([], [], color="#555555", linestyle=dashes, label=folder)
-    return list(entries.values())
+    for cell in cells:
+        if cell.kind == "effects":
+            return effects.legend()
+        marked = cell.kind not in ("histogram", "curve")
+        for line in (series.line for series in cell.series if not cell.filled.one_size):
+            look = replace(line.look, dashes="-") if drawn.folders or not marked else line.look
+            if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
+                entries[look.label] = Line2D([], [], **axes.line_style(look if marked else replace(look, marker="")))
+    order = [look.label for look in style.METHODS.values()]
+    ordered = sorted(entries, key=lambda label: order.index(label) if label in order else len(order))
+    folders = [(folder, style.folder_look(style.METHODS["elbo"], i)) for i, folder in enumerate(drawn.folders)]
+    dashes = [Line2D([], [], color=style.INK, linestyle=look.dashes, label=folder) for folder, look in folders]
+    return [entries[label] for label in ordered] + dashes
 
 
-def _in_legend(line: Line) -> tuple[int, int, int]:
-    """Methods first, then estimators by their number of samples: in figure 1 that gives a row to each."""
-    if line.names == "estimator":
-        return 1, ["exact", *style.ESTIMATORS].index(line.estimator), line.samples or 0
-    known = [look.label for look in style.METHODS.values()]
-    return 0, known.index(line.entry) if line.entry in known else len(known), 0
+def _across(handles: list[Line2D], width: float) -> int:
+    """How many entries of a legend fit beside each other."""
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    return min(len(handles), max(int(width / (LETTER * (longest + HANDLE))), 1))
 
 
 def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
@@ -222,7 +222,9 @@ def _by_rows(entries: list[Line2D], across: int) -> list[Line2D]:
     return [padded[row * across + column] for column in range(across) for row in range(rows)]
 
 
-def _handle(look: Look, run: bool, dashes: style.Dashes) -> Line2D:
-    shown = look if run else replace(look, colour=NOT_RUN)
-    how: dict[str, Any] = axes.line_style(shown) | {"linestyle": dashes}
-    return Line2D([], [], label=look.label, **how)
+def _fit(title: Text, canvas: Canvas) -> None:
+    """A title that would leave the figure is set smaller: the layout makes no room for titles."""
+    assert title.axes is not None
+    width = title.get_window_extent().width / canvas.dpi
+    room = (1 - title.axes.get_position().x0) * canvas.get_figwidth() - 0.04
+    title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / max(width, 1e-6)))

@@ -1,232 +1,255 @@
-"""The work of `dlmexp plot`: chooses which drawings to make, computes their numbers, draws and saves them."""
+"""The work of `dlmexp plot`: which figures to draw, their numbers from the table, their files."""
 
+import io
 import re
-import signal
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from dlmexp.config import PARAMETERISATIONS
-from dlmexp.errors import UserError
-from dlmexp.figures.measure import Drawn, measure, without_empty_columns
-from dlmexp.figures.own import OWN, check_ids, own_datasets, own_drawings, with_commands
-from dlmexp.figures.panels import Figure
-from dlmexp.figures.presets import groups, presets, renamed
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from dlmexp import catalogue
+from dlmexp.errors import UserError, nearest
+from dlmexp.figures import style
+from dlmexp.figures.choose import check_by, figures
+from dlmexp.figures.notes import commands, notes
+from dlmexp.figures.numbers import Measured, measure, panel_rows
+from dlmexp.figures.own import OWN, check_ids
+from dlmexp.figures.panels import Figure, check_methods
 from dlmexp.figures.registry import find
-from dlmexp.figures.save import save
-from dlmexp.figures.series import coordinates, own_coordinates
 from dlmexp.figures.style import Page
-from dlmexp.figures.variants import Drawing, drawings, of_methods, on_datasets, restrict, side_by_side
+from dlmexp.records.files import write_atomically
 from dlmexp.records.results import Results
-from dlmexp.records.settings import PAPER, PROTOCOLS
-from dlmexp.records.wanted import ANY, Wanted, check_at_hand
+from dlmexp.records.table import Term, parse_where, select_setting
 
-MIN_FOR_PROCESSES = 8  # with fewer figures, starting processes takes longer than drawing
+FORMATS = ("pdf", "png", "svg")
+# Without these, matplotlib writes the time and its version.
+METADATA: dict[str, dict[str, str | None]] = {
+    "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": "dlmexp"},
+}
+PROTOCOLS = ("paper", "released", "converged")  # in the order in which they stand side by side
+BOTH = {"whitened", "unwhitened"}  # parameterisations of q
+AGAINST = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
 
 
 @dataclass(frozen=True)
 class Request:
     """What is asked of `dlmexp plot`, figures aside."""
 
-    by: Mapping[str, list[str]] = field(default_factory=dict)
-    parameterisation: str | None = None
-    wanted: Wanted = ANY
-    compare_protocols: bool = False
+    by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw (`choose.parse_by`)
+    protocol: str | None = None  # None: paper, or if nothing of it was run the one with most results
+    where: tuple[Term, ...] = ()  # changed settings (`parse_where`)
+    parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
+    compare_protocols: bool = False  # all that were run, side by side
+    error: str = "ci95"  # or std, sem
 
 
-AS_USUAL = Request()
+@dataclass
+class Drawn:
+    """A figure with its numbers: `measured` by panel, protocol (one, unless they stand side by side) and folder."""
+
+    figure: Figure
+    name: str  # of its files
+    measured: list[list[list[Measured]]]
+    protocols: tuple[str, ...] = ()  # side by side
+    folders: list[str] = field(default_factory=list)  # that are compared
+    error: str = "ci95"
+    page: Page = field(default_factory=Page)
+    commands: list[str] = field(default_factory=list)  # what computes its panels
+    notes: list[str] = field(default_factory=list)  # setting, repetitions, what was not run or is left out
+
+    @property
+    def caption(self) -> str:
+        return self.figure.caption
+
+    @property
+    def cells(self) -> list[Measured]:
+        return [one for panel in self.measured for column in panel for one in column]
+
+    @property
+    def empty(self) -> bool:
+        return all(one.empty for one in self.cells)
+
+    @cached_property
+    def canvas(self) -> Canvas:
+        """The picture, as a matplotlib figure."""
+        from dlmexp.figures.compose import render
+
+        with style.use(self.page.style):
+            return render(self, self.page.width)
+
+    @cached_property
+    def _table(self) -> pd.DataFrame:
+        tables = []
+        for one in self.cells:
+            setting = f"{one.protocol} with {one.changes}" if one.changes else one.protocol
+            for series in (series for series in one.series if not series.empty):
+                line, panel = series.line, one.panel
+                about = {
+                    "dataset": panel.dataset, "metric": panel.metric, "against": AGAINST.get(panel.kind, panel.x),
+                    "n": one.n, "method": line.method, "estimator": line.estimator, "samples": line.samples,
+                    "beta": line.beta, "parameterisation": one.parameterisation, "setting": setting,
+                    "folder": series.folder or None,
+                }  # fmt: skip
+                points = series.points.assign(**about).astype(dict.fromkeys(about, object))
+                tables.append(points[[*about, *series.points.columns]])
+        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """What all rows of the numbers share, where they are points of curves: named once, in the notes."""
+        if any(one.panel.kind != "curve" for one in self.cells):
+            return {}
+        table = self._table
+        return {str(name): table[name].iloc[0] for name in table if table[name].nunique(dropna=False) == 1}
+
+    @property
+    def csv(self) -> pd.DataFrame:
+        """The numbers, a row per point."""
+        return self._table.drop(columns=[*self.constants])
+
+    @property
+    def text(self) -> str:
+        """The caption file, in Markdown."""
+        title = self.figure.title or self.figure.id
+        return "\n".join([f"# {title}", "", self.caption, "", *(f"- {note}" for note in self.notes), ""])
 
 
-def choose(several: list[Results], ids: list[str], request: Request = AS_USUAL) -> list[Drawing]:
-    """The drawings of the figures `ids` (empty: all). Without a dataset and a parameterisation: all variants."""
-    by, parameterisation = request.by, request.parameterisation
-    named = [name for name in ids if name.startswith(OWN)]
-    wanted = find([name for name in ids if name not in named]) if ids != named or not ids else []
-    present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    own = [one for one in own_datasets(several) if f"{OWN}{one}" in named and one in by.get("dataset", [one])]
-    chosen = own_drawings(several, own, parameterisation)
-    if datasets := by.get("dataset"):
-        ours = [name for name in datasets if name not in own_datasets(several)]
-        alone = [] if ids else [name for name in datasets if name not in ours]
-        found = own_drawings(several, alone, parameterisation)
-        for figure in wanted if ids or ours else ():
-            if (drawing := on_datasets(figure, datasets if ids else ours, present)) is not None:
-                found.append(with_commands(drawing, several))
-        if not found and not chosen:
-            raise UserError(f"--by dataset={','.join(datasets)}: {_no_panel(wanted, named, datasets)}")
-        chosen += [_parameterised(drawing, parameterisation or "whitened") for drawing in found]
-    elif parameterisation:
-        plain = [drawings(figure, present, set()) for figure in wanted]
-        chosen += [_parameterised(drawing, parameterisation) for variants in plain for drawing in variants]
-    else:
-        run = _other_coordinates(several, request.wanted.protocol)
-        chosen += [drawing for figure in wanted for drawing in drawings(figure, present, run)]
-    if not ids and not by.get("dataset"):
-        chosen += own_drawings(several, own_datasets(several), parameterisation)
-    if methods := by.get("method"):
-        chosen = [of_methods(drawing, methods) for drawing in chosen]
-    only = tuple(
-        f"{name} = {' or '.join(values)}" + (" of methods that have one to choose" if name == "beta" else "")
-        for name, values in by.items()
-        if name not in ("dataset", "method")
-    )
-    chosen = [replace(drawing, only=only) for drawing in chosen]
-    if request.compare_protocols and len(every := _protocols(several)) > 1:
-        beside = [every if parameterisation else _protocols(several, one.parameterisation) for one in chosen]
-        together = zip(chosen, beside, strict=True)
-        chosen = [side_by_side(drawing, names) for drawing, names in together if len(names) > 1]
-    rest = [f"{name}={'+'.join(values)}" for name, values in by.items() if name != "dataset"]
-    rest += [name for name in (request.wanted.protocol,) if name and name not in (PAPER, *presets(several))]
-    rest += [term.typed.removeprefix("training.") for term in request.wanted.where]
-    return [_renamed(drawing, rest) for drawing in chosen] if rest else chosen
+def drawings(several: list[Results], ids: list[str], request: Request, page: Page | None = None) -> Iterator[Drawn]:
+    """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
+    have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
+    names = ["dataset", "task", "stands_for", "method", "protocol"]
+    parts = [one[names].drop_duplicates() for results in several for one in (results.table, results.candidates)]
+    rows = pd.concat(parts).drop_duplicates()
+    check_ids(ids, rows["dataset"].unique())
+    check_by(request.by, several)
+    _check_protocol(request, sorted(rows["protocol"].unique()))
+    for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
+        check_methods(figure, {*catalogue.methods(), *rows["method"]})
+        found = [
+            [panel_rows(panel, one, request.by, bool(request.where)) for one in several] for panel in figure.panels
+        ]
+        drawn = _measured(figure, (name, number), several, found, request, page)
+        yield drawn
+        run = [one for one in drawn.cells if not one.empty]
+        if run and not number and request.parameterisation is None and all(one.coordinates for one in run):
+            unwhitened = replace(request, parameterisation="unwhitened")
+            other = _measured(figure, (name, ""), several, found, unwhitened, page)
+            if len(other.protocols) > 1 or all(one.coordinates >= BOTH for one in run):
+                yield other
 
 
-def _other_coordinates(several: list[Results], protocol: str | None) -> set[str]:
-    """The parameterisations of q that a protocol has beside the one that it is drawn in anyway, where they were run."""
-    choices = [one for results in several for one in results.choices if protocol in (None, one.protocol)]
-    run = [(one.cell.parameterisation, one) for one in choices]
-    return {how for how, one in run if how in own_coordinates(one) and how != coordinates(one, PARAMETERISATIONS[0])}
+def draw(
+    results: Results, figure_id: str, protocol: str | None = None, where: Sequence[str] = (),
+    page: Page | None = None, **asked: Any,
+) -> Drawn:  # fmt: skip
+    """A figure with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
 
+    Args:
+        results: A results folder.
+        figure_id: As in `dlmexp plot --list`, or `own-NAME`.
+        protocol: The protocol to draw.
+        where: Changed settings, such as `training.lr=0.01`.
+        page: Width and style.
+        asked: More fields of `Request`.
 
-def _renamed(drawing: Drawing, words: list[str]) -> Drawing:
-    return replace(drawing, name=re.sub(r"[^\w.=+-]+", "_", "-".join([drawing.name, *words])))
-
-
-def _protocols(several: list[Results], parameterisation: str = PARAMETERISATIONS[0]) -> list[str]:
-    """Those at hand, in the order in which they are shown; only those that are drawn in this parameterisation of q, or
-    in another one in its place."""
-    choices = [one for results in several for one in results.choices]
-    names = {one.protocol for one in choices if coordinates(one, parameterisation) in own_coordinates(one)}
-    return [*(name for name in PROTOCOLS if name in names), *sorted(names.difference(PROTOCOLS))]
-
-
-def comparable(several: list[Results]) -> bool:
-    """Whether there are protocols to draw side by side. A preset's are compared with each other alone."""
-    return any(len(_protocols(some)) > 1 for some in groups(several, together=True).values())
-
-
-def _check_comparable(several: list[Results]) -> None:
-    if not comparable(several):
-        names = _protocols(several) or [PAPER]
-        at_hand = f"all records are of protocol {names[0]}"
-        if len(names) > 1:
-            at_hand = f"of {' and '.join(names)} none can stand beside another, for a preset's results are drawn apart"
-        raise UserError(f"--compare-protocols: {at_hand}; protocol=NAME makes a run use another")
-
-
-def _no_panel(wanted: list[Figure], own: list[str], datasets: list[str]) -> str:
-    """`own`: the ids of figures of own data, each of which shows one dataset."""
-    ids = [*(figure.id for figure in wanted), *own]
-    names = {panel.dataset for figure in wanted for panel in figure.panels} | {name.removeprefix(OWN) for name in own}
-    which = ", ".join(ids) if len(ids) < 4 else "any figure"
-    show = "shows" if len(ids) == 1 else "show"
-    return f"{' and '.join(datasets)} has no panel in {which}, which {show} {', '.join(sorted(names))}"
-
-
-def _parameterised(drawing: Drawing, how: str) -> Drawing:
-    if drawing.figure.id.startswith(OWN):
-        return drawing
-    name = drawing.name if how == "whitened" else f"{drawing.name}-{how}"
-    return replace(drawing, name=name, parameterisation=how, options=(*drawing.options, "--parameterisation", how))
-
-
-def datasets_not_drawn(several: list[Results], ids: list[str], shown: list[Drawing]) -> list[str]:
-    """Datasets with records that are in none of the drawings, although one of the figures could show them. Not those
-    that have a place in a figure: that is drawn if it is asked for."""
-    wanted = find([name for name in ids if not name.startswith(OWN)])
-    present = {dataset: task for results in several for dataset, task in results.tasks.items()}
-    drawn = {panel.dataset for figure in (*shown, *find([])) for panel in figure.panels}
-    return [
-        name for name in present if name not in drawn and any(on_datasets(figure, [name], present) for figure in wanted)
-    ]
-
-
-def measured(
-    several: list[Results], ids: list[str], request: Request = AS_USUAL, error: str = "std"
-) -> Iterator[Drawn]:  # fmt: skip
-    """The chosen drawings with their numbers, one after another. A figure that is named is drawn without results too,
-    unless a preset has some. UserError where figures or records are chosen and nothing is drawn."""
-    by = request.by
-    check_ids(ids, several)
-    for results in several:
-        check_at_hand(results.settings, results.choices, request.wanted)
-    if request.compare_protocols:
-        _check_comparable(several)
-    whole: list[Drawn] = []
-    small: list[Drawn] = []
-    for preset, some in _having(groups(several, request.compare_protocols), ids, request).items():
-        kept = [restrict(results, by) if set(by) - {"dataset"} else results for results in some]
-        for drawing in choose(some, ids, request):
-            drawn = measure(renamed(drawing, preset) if preset else drawing, kept, error, request.wanted)
-            drawn = without_empty_columns(drawn)
-            if preset is None:
-                whole.append(drawn)
-            elif not drawn.empty:
-                small.append(drawn)
-    shown = {drawn.drawing.figure.id for drawn in small}
-    found = [drawn for drawn in whole if not drawn.empty or drawn.drawing.figure.id not in shown] + small
-    if not found and (ids or by):
-        values = " and ".join(f"{name}={','.join(values)}" for name, values in by.items())
-        raise UserError(f"there are no records for {', '.join(ids) or 'any figure'}{f' with {values}' if by else ''}")
-    yield from found
-
-
-def _having(
-    groups: dict[str | None, list[Results]], ids: list[str], request: Request
-) -> dict[str | None, list[Results]]:
-    """The groups with something to draw; those of no preset also where figures are named, or where none has any."""
-    by, protocol = request.by.get("dataset", []), request.wanted.protocol
-    if protocol and protocol in groups:
-        return {protocol: groups[protocol]}
-    having = {
-        preset: some
-        for preset, some in groups.items()
-        if any(results.records for results in some)
-        and (not by or any(name in results.tasks for results in some for name in by))
-    }
-    if (ids and not request.by) or not having:
-        return {None: groups[None]} | having
-    return having
-
-
-def plot(
-    several: list[Results],
-    ids: list[str],
-    out: Path,
-    formats: list[str],
-    request: Request = AS_USUAL,
-    error: str = "std",
-    jobs: int = 1,
-    page: Page = Page(),  # noqa: B008
-) -> Iterator[tuple[Drawn, list[Path]]]:
-    """Draws and saves figures; yields each with its files. A figure without records is drawn only if `ids` names it.
-
-    With `jobs` > 1 several processes draw, started by `spawn`: a script that uses this needs a main guard.
+    Raises:
+        UserError: There is no such figure, or nothing of it was run.
     """
-    everything = list(measured(several, ids, request, error))
-    wanted = [drawn for drawn in everything if not drawn.empty or drawn.drawing.name in ids]
-    if jobs == 1 or len(wanted) < MIN_FOR_PROCESSES:
-        for drawn in everything:
-            yield drawn, save(drawn, out, formats, page) if any(drawn is one for one in wanted) else []
-        return
-    pool = ProcessPoolExecutor(min(jobs, 4), mp_context=get_context("spawn"))
-    try:
-        with without_interrupts():
-            started = {id(drawn): pool.submit(save, drawn, out, formats, page) for drawn in wanted}
-        for drawn in everything:
-            yield drawn, started[id(drawn)].result() if id(drawn) in started else []
-    finally:
-        pool.shutdown(cancel_futures=True)
+    if not figure_id.startswith(OWN):
+        find([figure_id])
+    request = Request(protocol=protocol, where=parse_where(where, results.candidates), **asked)
+    drawn = next(drawings([results], [figure_id], request, page), None)
+    if drawn is None or drawn.empty:
+        raise UserError(no_results([figure_id], drawn.commands if drawn else []))
+    return drawn
 
 
-@contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Blocks SIGINT in processes started meanwhile: only the main process reacts to Ctrl-C."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def no_results(ids: Iterable[str], run: Iterable[str]) -> str:
+    """A sentence on figures of which nothing was run."""
+    computed = "; ".join(dict.fromkeys(run))
+    return f"there are no results for {', '.join(ids)}" + (f"; what computes them: {computed}" if computed else "")
+
+
+def _check_protocol(request: Request, have: list[str]) -> None:
+    if request.protocol is not None and request.protocol not in have:
+        there = nearest(request.protocol, have) if have else "there are no results"
+        raise UserError(f"--protocol {request.protocol}: nothing was run under it: {there}")
+    if request.compare_protocols and len(have) < 2:
+        only = f"all results are of protocol {have[0]}" if have else "there are no results"
+        raise UserError(f"--compare-protocols: {only}; protocol=NAME makes a run use another")
+
+
+def _measured(
+    figure: Figure, name: tuple[str, str], several: list[Results], rows: list[list[pd.DataFrame]], request: Request,
+    page: Page | None,
+) -> Drawn:  # fmt: skip
+    """A figure with its numbers: by panel, protocol and folder."""
+    how = request.parameterisation
+    names: list[str | None] = [request.protocol or _usual_protocol(rows, request.where)]
+    if request.compare_protocols:
+        fits = [one if how is None else one[one["parameterisation"] == how] for panel in rows for one in panel]
+        have = {name for one in fits for name in one["protocol"].unique()}
+        names = [*(one for one in PROTOCOLS if one in have), *sorted(have.difference(PROTOCOLS))] or names
+    measured = [
+        [[measure(panel, *both, protocol, request.where, how) for both in zip(several, own, strict=True)]
+         for protocol in names]
+        for panel, own in zip(figure.panels, rows, strict=True)
+    ]  # fmt: skip
+    beside = tuple(name for name in names if name) if len(names) > 1 else ()
+    words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
+    words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
+    words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
+    stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper")))
+    folders = [results.label for results in several if results.label]
+    drawn = Drawn(figure, stem, measured, beside, folders, request.error, page or Page())
+    drawn.commands = commands(drawn, several[0])
+    drawn.notes = notes(drawn, several[0], request)
+    return drawn
+
+
+def _usual_protocol(rows: list[list[pd.DataFrame]], where: tuple[Term, ...]) -> str | None:
+    """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
+    filled = [one for panel in rows for one in panel if len(one)]
+    if where and filled:
+        return select_setting(pd.concat(filled), None, where).protocol
+    counts = pd.concat([one["protocol"] for one in filled]).value_counts() if filled else {}
+    return "paper" if "paper" in counts else max(counts.keys(), key=lambda name: (counts[name], name), default=None)
+
+
+def parse_formats(text: str) -> list[str]:
+    """`pdf,png` as a list; UserError for an unknown format."""
+    formats = [name.strip().lower() for name in text.split(",")]
+    for name in formats:
+        if name not in FORMATS:
+            raise UserError(f"--format {text}: there is no '{name}': {nearest(name, list(FORMATS))}")
+    return list(dict.fromkeys(formats))
+
+
+def encode(canvas: Canvas, format: str) -> bytes:
+    """The figure as the bytes of a file: the same numbers give the same bytes, so without dates."""
+    buffer = io.BytesIO()
+    canvas.savefig(buffer, format=format, metadata=METADATA[format])
+    return buffer.getvalue()
+
+
+def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
+    """Writes a file per format, the numbers as CSV and the caption as Markdown; returns their paths."""
+    with style.use(drawn.page.style):
+        contents = {name: encode(drawn.canvas, name) for name in formats}
+    return write(folder, drawn.name, contents, drawn.csv, drawn.text)
+
+
+def write(folder: Path, name: str, contents: dict[str, bytes], table: pd.DataFrame, text: str) -> list[Path]:
+    """The files of a figure; numbers with 6 digits, so that they are the same on all machines."""
+    csv = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
+    paths = []
+    for suffix, content in {**contents, "csv": csv, "md": text.encode()}.items():
+        paths.append(folder / f"{name}.{suffix}")
+        write_atomically(paths[-1], content)
+    return paths

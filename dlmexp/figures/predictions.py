@@ -7,22 +7,27 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from dlmexp.errors import UserError
 from dlmexp.figures import style
-from dlmexp.figures.axes import compact
 from dlmexp.figures.registry import PREDICTIONS
+from dlmexp.labels import metric_label
 from dlmexp.models.diagnosis import Diagnosis
 
-SHOWN = 300  # rows with an interval each; more would hide one another
+FEW = 60  # test rows that have an interval each; of more, the intervals are averaged in bins
+BINS = 20
+MOST = 2000  # test rows that are drawn as points
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
 NARROWEST, ONE_COLUMN = 3.0, 5.5  # inches: below them the legends do not fit, of one panel or of two side by side
 BELOW: dict[str, Any] = {  # a legend under the axes, where it covers nothing
     "ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "columnspacing": 0.8, "handlelength": 1.4,
 }  # fmt: skip
-Draw = Callable[[Axes, Diagnosis], None]
+CAPTION = (
+    "Predictions of one trained model on its test rows, their calibration, the betas that it was selected from, and "
+)
+CAPTION += "the course of its training."
 
 
 def check_width(width: float | None) -> None:
@@ -33,17 +38,21 @@ def check_width(width: float | None) -> None:
 
 def render(found: Diagnosis, width: float | None = None) -> Canvas:
     """The figure; call within `style.use()`. Panels lie side by side where the width allows it."""
-    panels = [draw for draw, there in _panels(found) if there]
+    panels: list[Callable[[Axes, Diagnosis], None]] = [_probabilities if found.labels is not None else _against_true]
+    panels = ([_over_feature] if found.line is not None else []) + panels
+    panels += [_calibration] if found.calibration is not None else []
+    panels += [_against_beta] if found.betas else []
+    panels += [_training] if len(found.objective) > 1 else []
     columns = 1 if width is not None and width < ONE_COLUMN else min(2, len(panels))
     rows = -(-len(panels) // columns)
-    width = width or (style.TEXT if columns > 1 else style.COLUMN)
-    scale = width / (style.TEXT if columns > 1 else style.COLUMN)
-    canvas = Canvas(figsize=(width, scale * (HEIGHT * rows + 0.3)), layout="constrained")
-    for index, ax in enumerate(canvas.subplots(rows, columns, squeeze=False).flat):
-        if index < len(panels):
-            panels[index](ax, found)
-        else:
-            ax.set_axis_off()
+    natural = style.TEXT if columns > 1 else style.COLUMN
+    width = width or natural
+    canvas = Canvas(figsize=(width, width / natural * (HEIGHT * rows + 0.3)), layout="constrained")
+    axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for draw, ax in zip(panels, axes, strict=False):
+        draw(ax, found)
+    for ax in axes[len(panels) :]:
+        ax.set_axis_off()
     canvas.suptitle(found.title, fontsize=7)
     return canvas
 
@@ -55,30 +64,36 @@ def numbers(found: Diagnosis) -> pd.DataFrame:
     return pd.DataFrame({found.target: seen, **found.columns})
 
 
-def _panels(found: Diagnosis) -> list[tuple[Draw, bool]]:
-    return [
-        (_over_feature, found.line is not None),
-        (_probabilities if found.labels is not None else _against_true, True),
-        (_calibration, found.calibration is not None),
-        (_against_beta, bool(found.betas)),
-        (_training, len(found.objective) > 1),
-    ]
+def text(found: Diagnosis, model: str) -> str:
+    """The caption file, in Markdown."""
+    return f"# {found.title}\n\n{CAPTION}\n\n- {model}\n- Test rows: {len(found.targets)}.\n"
 
 
 def _against_true(ax: Axes, found: Diagnosis) -> None:
+    """True values against predicted means; 95 % intervals of each row, or of many rows their mean in bins."""
     mean, y = found.columns["mean"], found.targets
-    some = np.random.default_rng(0).permutation(len(y))[:SHOWN]
-    faint = float(np.clip(40 / np.sqrt(len(some)) / 10, 0.15, 0.6))
-    if "lower_95" in found.columns:  # which need not hold the mean: of rare counts it is 0 to 0
-        lower, upper = found.columns["lower_95"][some], found.columns["upper_95"][some]
-        ax.hlines(y[some], lower, upper, color=BLUE, lw=0.4, alpha=faint)
-    ax.plot(mean[some], y[some], "o", ms=2, mew=0, color=BLUE, alpha=faint)
+    some = np.random.default_rng(0).permutation(len(y))[:MOST]
     both = np.concatenate([mean, y])
-    ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9)
-    shown = "" if len(some) == len(y) else f"{len(some)} of {len(y)} "
-    intervals = " and 95 % interval" if "lower_95" in found.columns else ""
-    ax.set(title=f"mean{intervals}, {shown}test rows", xlabel=f"predicted {found.target}", ylabel="true")
-    _plain(ax.xaxis, ax.yaxis)
+    has_intervals = "lower_95" in found.columns  # which need not hold the mean: of rare counts they are 0 to 0
+    if has_intervals:
+        lower, upper = found.columns["lower_95"], found.columns["upper_95"]
+        if len(y) <= FEW:
+            ax.vlines(mean, lower, upper, color=BLUE, lw=0.6, alpha=0.5, label="95 % interval")
+        else:
+            binned = pd.DataFrame({"x": mean, "low": lower, "high": upper}).sort_values("x")
+            binned = binned.groupby(np.arange(len(y)) * BINS // len(y)).mean()
+            ax.fill_between(binned["x"], binned["low"], binned["high"], color=BLUE, alpha=0.15, lw=0,
+                            label=f"95 % interval, mean in {BINS} bins")  # fmt: skip
+    size = float(np.clip(30 / np.sqrt(len(some)), 0.8, 3))
+    ax.plot(mean[some], y[some], "o", ms=size, mew=0, color=BLUE, alpha=0.6, label="test rows", rasterized=True)
+    ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9, label="_equal")
+    shown = "" if len(some) == len(y) else f" ({len(some)} of {len(y)})"
+    ax.set(title=f"test rows{shown}", xlabel=f"predicted {found.target}", ylabel=f"true {found.target}")
+    for axis in (ax.xaxis, ax.yaxis):
+        if np.abs(both).max() >= 1e4:
+            axis.set_major_formatter(EngFormatter(sep=""))
+    if has_intervals:
+        ax.legend(**BELOW)
 
 
 def _probabilities(ax: Axes, found: Diagnosis) -> None:
@@ -101,10 +116,9 @@ def _calibration(ax: Axes, found: Diagnosis) -> None:
     ax.plot(promised, observed, "-", color=BLUE, lw=0.7)
     binary = found.labels is not None
     ax.scatter(promised, observed, s=60 * rows / rows.max() if binary else 7, color=BLUE, lw=0, zorder=3, clip_on=False)
-    title = "calibration (area: rows)" if binary else "calibration of central intervals"
     ax.set(
-        title=title, xlim=(0, 1), ylim=(0, 1), xlabel="predicted probability" if binary else "promised share",
-        ylabel="observed share",
+        title="calibration (area: rows)" if binary else "calibration of central intervals", xlim=(0, 1), ylim=(0, 1),
+        xlabel="predicted probability" if binary else "promised share", ylabel="observed share",
     )  # fmt: skip
 
 
@@ -113,22 +127,25 @@ def _against_beta(ax: Axes, found: Diagnosis) -> None:
     for name, colour, marker in (("validation", BLUE, "s"), ("test", ORANGE, "o")):
         if np.isfinite(found.betas[name]).any():
             ax.plot(beta, found.betas[name], f"{marker}-", color=colour, ms=2.6, label=name)
-    chosen = found.record.cell.beta
-    if chosen is not None:
+    chosen = found.row.beta
+    if not pd.isna(chosen):
         ax.axvline(chosen, color=GREY, lw=0.8, ls=":", label=f"this model, β = {chosen:.3g}")
     positive = beta[beta > 0]
     if len(positive):
         ax.set_xscale("symlog" if (beta == 0).any() else "log", **({"linthresh": positive.min()} if 0 in beta else {}))
-    metric = style.METRIC_LABELS.get(found.metric, found.metric)
-    scale = " (normalised targets)" if found.record.cell.task == "regression" else ""
+    metric = metric_label(found.metric)
+    scale = " (normalised targets)" if found.row.task == "regression" else ""
     ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
     ax.legend(**BELOW)
 
 
 def _training(ax: Axes, found: Diagnosis) -> None:
+    """The objective, in a frame without the first steps, which may be far above all others."""
     ax.plot(np.arange(1, len(found.objective) + 1), found.objective, "-", color=BLUE)
     ax.set(title="training", xlabel="iteration", ylabel="objective / n")
-    ax.set_ylim(*_range(found.objective))
+    rest = found.objective[len(found.objective) // 20 :]
+    low, high = float(np.nanmin(rest)), float(np.nanmax(rest))
+    ax.set_ylim(low - 0.05 * (high - low or 1), high + 0.1 * (high - low or 1))
 
 
 def _over_feature(ax: Axes, found: Diagnosis) -> None:
@@ -150,15 +167,3 @@ def _over_feature(ax: Axes, found: Diagnosis) -> None:
     ax.set(title="over its one feature", xlabel=found.features[0], ylabel=labelled)
     ax.set_ylim(bottom=low)
     ax.legend(**BELOW)
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    """Without the first steps, which may be far above all others."""
-    rest = values[len(values) // 20 :]
-    low, high = float(np.nanmin(rest)), float(np.nanmax(rest))
-    return low - 0.05 * (high - low or 1), high + 0.1 * (high - low or 1)
-
-
-def _plain(*axes: Any) -> None:
-    for axis in axes:
-        axis.set_major_formatter(lambda value, _: ("−" if value < 0 else "") + compact(abs(value)))

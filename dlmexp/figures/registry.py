@@ -1,13 +1,21 @@
-"""All figures by id. To add one: a `Figure` in a file of `families`, or `FIGURES.add(id, figure)` in a plugin."""
+"""All figures by id. To add one: a `Figure` in `paper.py` or `beyond.py`, or `FIGURES.add(id, figure)` in a plugin."""
 
 from dlmexp.errors import UserError, nearest
-from dlmexp.figures.panels import Figure
+from dlmexp.figures.panels import Figure, check
 from dlmexp.registry import Registry
 
-FIGURES: Registry[Figure] = Registry("figure", "dlmexp.figures.families")
+PREDICTIONS = "predictions"  # the figure of one trained model, which is not made of panels of the table
 
 
-PREDICTIONS = "predictions"  # the figure of one trained model, which is not made of panels of records
+class Figures(Registry[Figure]):
+    """Figures by id, each checked when it is added."""
+
+    def add(self, name: str, thing: Figure) -> Figure:
+        check(thing)
+        return super().add(name, thing)
+
+
+FIGURES = Figures("figure", "dlmexp.figures.paper", "dlmexp.figures.beyond")
 
 
 def find(ids: list[str]) -> list[Figure]:

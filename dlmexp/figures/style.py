@@ -1,58 +1,57 @@
-"""Names, colours, markers and line styles: the same for a method wherever it appears, and never those of another thing.
+"""Colours, markers and dashes: the same for a method wherever it appears, and never those of another thing.
 
 The methods' colours are Okabe and Ito's (distinguishable for colour-blind readers). Methods and estimators have markers
-of their own, so that figures can be printed in grey. An estimator has one hue and marker; lightness and fill show its
-samples S. Dashes and fill show beta, or the folder where several are compared; smooth-bMC is dashed, as it often lies
-on bMC.
+of their own, so that figures can be printed in grey. An estimator has one hue; its lightness shows the samples S.
 """
 
+import logging
+import shutil
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from dlmexp.errors import UserError
+from dlmexp.labels import estimator_label, method_label
 
 COLUMN = 3.25  # inches, AISTATS
 TEXT = 6.75
+PAGE = 9.2  # the tallest figure
 MIN_WIDTH, MAX_WIDTH = 1.0, 40.0
-MISSING = "#9a9a9a"
+GREY = "#9a9a9a"
+INK = "#333333"
 STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
-
-
 Dashes = Literal["-", "--", "-.", ":"]
-Fill = Literal["full", "bottom", "none"]  # matplotlib's names for filled, half filled and open markers
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one line is drawn."""
+    """How a line is drawn, and its entry in the legend."""
 
     label: str
     colour: str
     marker: str
     dashes: Dashes = "-"
-    fill: Fill = "full"
 
 
-METHODS = {
-    "elbo": Look("ELBO", "#000000", "o"),
-    "beta_elbo": Look("β-ELBO", "#0072B2", "s"),
-    "fitc": Look("FITC", "#CC79A7", "v"),
-    "joint_log_dlm": Look("joint DLM", "#D55E00", "D"),
-    "fixed_log_dlm": Look("fixed DLM", "#E69F00", "^"),
-    "joint_sq_dlm": Look("joint sq-DLM", "#009E73", "P"),
-    "fixed_sq_dlm": Look("fixed sq-DLM", "#56B4E9", "X"),
-    "ppgpr": Look("PPGPR (joint DLM, β = 1)", "#8B1A1A", "*"),
+_METHODS = {
+    "elbo": ("#000000", "o"),
+    "beta_elbo": ("#0072B2", "s"),
+    "fitc": ("#CC79A7", "v"),
+    "joint_log_dlm": ("#D55E00", "D"),
+    "fixed_log_dlm": ("#E69F00", "^"),
+    "joint_sq_dlm": ("#009E73", "P"),
+    "fixed_sq_dlm": ("#56B4E9", "X"),
+    "ppgpr": ("#8B1A1A", "*"),
+    "power_ep": ("#6A51A3", "d"),
 }
-EXACT = Look("exact", "#8C6239", "h")
+METHODS = {name: Look(method_label(name), colour, marker) for name, (colour, marker) in _METHODS.items()}
 # Three shades per estimator: few, some, many samples.
-ESTIMATORS: dict[str, tuple[str, str, Dashes, tuple[str, str, str]]] = {
-    "bmc": ("bMC", "<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
-    "ups": ("uPS", ">", "-", ("#CFCB55", "#8E8A00", "#474500")),
-    "smooth_bmc": ("smooth-bMC", "p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
+ESTIMATORS: dict[str, tuple[str, Dashes, tuple[str, str, str]]] = {
+    "bmc": ("<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
+    "ups": (">", "-", ("#C2BD33", "#8E8A00", "#474500")),
+    "smooth_bmc": ("p", "--", ("#93D6D2", "#1FA19B", "#006A66")),
 }
-FILLS: tuple[Fill, ...] = ("none", "bottom", "full")
 EFFECTS = {  # of the figure `anatomy`
     "whole": Look("DLM − ELBO", "#6B6B6B", ""),
     "beta": Look("= choosing β", "#0072B2", ""),
@@ -61,46 +60,26 @@ EFFECTS = {  # of the figure `anatomy`
     "noise": Look("change if noise > 0.01", "#E69F00", ""),
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
-BETAS: dict[float, tuple[Dashes, Fill]] = {0.1: (":", "none"), 1.0: ("-", "full"), 10.0: ("--", "bottom")}
-WIDTHS: dict[Dashes, float] = {":": 2.0}  # dots are seen on a solid line of their colour too
 FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
-METRIC_LABELS = {
-    "nll": "NLL", "mse": "MSE", "error": "error rate", "mre": "MRE",
-    "crps": "CRPS", "brier": "Brier score", "ece": "ECE",
-    **{f"coverage_{level}": f"{level} % coverage" for level in (50, 90, 95)},
-    **{f"width_{level}": f"{level} % width" for level in (50, 90, 95)},
-}  # fmt: skip
 
 
-def of_method(method: str) -> Look:
-    """The look of a method; a method that is not in METHODS is dark grey, labelled with its name."""
-    return METHODS.get(method, Look(method.replace("_", " "), "#555555", "H", "-."))
+def method_look(method: str) -> Look:
+    """The look of a method; one that is not ours is dark grey, labelled with its name."""
+    return METHODS.get(method, Look(method_label(method), "#555555", "H", "-."))
 
 
-def of_method_by_beta(method: str, beta: float | None) -> Look:
-    """The look of a method where each line has its own beta: at β = 1 the β-ELBO is the ELBO."""
-    return of_method("elbo" if method == "beta_elbo" and beta == 1.0 else method)
-
-
-def of_estimator(estimator: str, samples: int | None) -> Look:
+def estimator_look(estimator: str, samples: int | None) -> Look:
     """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
+    label = estimator_label(estimator, samples)
     if estimator not in ESTIMATORS or samples is None:
-        return replace(EXACT, label=estimator)
-    name, marker, dashes, shades = ESTIMATORS[estimator]
-    level = 0 if samples < 10 else 1 if samples < 100 else 2
-    return Look(f"{name}-{samples}", shades[level], marker, dashes, FILLS[level])
+        return Look(label, "#8C6239", "h")
+    marker, dashes, shades = ESTIMATORS[estimator]
+    return Look(label, shades[0 if samples < 10 else 1 if samples < 100 else 2], marker, dashes)
 
 
-def at_beta(look: Look, beta: float) -> Look:
-    """The look of a method at one of several betas: colour and marker of the method, dashes and fill of the beta."""
-    dashes, fill = BETAS.get(beta, ("-.", "full"))
-    return replace(look, label=f"{look.label}, β={beta:g}", dashes=dashes, fill=fill)
-
-
-def in_folder(look: Look, position: int, folder: str) -> Look:
-    """The look of a line from the `position`-th of several results folders."""
-    dashes = FOLDER_DASHES[position % len(FOLDER_DASHES)]
-    return replace(look, label=f"{look.label} [{folder}]", dashes=dashes, fill="full" if position == 0 else "none")
+def folder_look(look: Look, position: int) -> Look:
+    """The look of a line from the `position`-th of the results folders that are compared."""
+    return replace(look, dashes=FOLDER_DASHES[position % len(FOLDER_DASHES)])
 
 
 @dataclass(frozen=True)
@@ -124,14 +103,11 @@ def check_page(page: Page) -> None:
         raise UserError(f"--width {page.width:g}: give inches, {MIN_WIDTH:g} to {MAX_WIDTH:g}")
     if page.style is None:
         return
-    import logging
-    import shutil
-
     import matplotlib
 
     if not Path(page.style).is_file():
         raise UserError(f"--style {page.style}: there is no such file")
-    problems: list[str] = []
+    problems: list[str] = []  # matplotlib logs what it does not know, and goes on
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: problems.append(record.getMessage())
     logger = logging.getLogger("matplotlib")

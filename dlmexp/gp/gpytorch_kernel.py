@@ -4,6 +4,7 @@ The class is built with `batch_shape=[B]`, and its raw parameters are learned wi
 `kernel.<name>`; what constrains them is the kernel's own affair. Our outputscale multiplies it."""
 
 import inspect
+import sys
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
@@ -21,20 +22,33 @@ from dlmexp.gp.kernel import Kernel
 PROBE = 7  # cells of a trial batch; no parameter has this size by itself
 
 
-@cache
-def imported_kernel(path: str) -> "GPyTorchKernel":
-    """The kernel class with that dotted path, ready for the core; or one sentence about what is wrong with it."""
+def gpytorch_kernel(path: str, typed: bool) -> "GPyTorchKernel":
+    """The kernel class with that dotted path, ready for the core; or one sentence about what is wrong with it. Only
+    where the user has `typed` the path is its module imported; otherwise it must have been, as GPyTorch's own and those
+    of plugins are."""
     module_name, _, class_name = path.rpartition(".")
-    try:
-        module = import_module(module_name)
-    except ImportError as error:
-        raise UserError(f"kernel={path}: there is no module '{module_name}' here ({error})") from error
+    if typed:
+        try:
+            import_module(module_name)
+        except (ImportError, TypeError, ValueError) as error:  # the latter two: of names such as `..K`
+            raise UserError(f"kernel={path}: there is no module '{module_name}' here ({error})") from error
+    module = sys.modules.get(module_name)
+    if module is None:
+        raise UserError(
+            f"kernel={path}: code is imported for a model only if you name it; where that is a module you trust, say "
+            f"`dlmexp --plugins {module_name} COMMAND`, or import {module_name} in Python"
+        )
     cls = getattr(module, class_name, None)
     if cls is None:
         classes = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise UserError(f"kernel={path}: {module_name} has no class '{class_name}'; {nearest(class_name, classes)}")
     if not (isinstance(cls, type) and issubclass(cls, gpytorch.kernels.Kernel)):
         raise UserError(f"kernel={path}: it is not a class that derives from gpytorch.kernels.Kernel")
+    return _made(path, cls)
+
+
+@cache
+def _made(path: str, cls: type[gpytorch.kernels.Kernel]) -> "GPyTorchKernel":
     return GPyTorchKernel(path, cls)
 
 
@@ -52,7 +66,7 @@ class GPyTorchKernel(Kernel):
             raise UserError(f"kernel={name}: its constructor must take batch_shape, as gpytorch.kernels.Kernel does")
         try:
             probe = self._built(PROBE, None)
-        except TypeError as error:
+        except Exception as error:  # a class of anybody's can raise anything
             raise UserError(f"kernel={name} needs arguments ({error}): derive a class that sets them") from error
         for parameter, value in probe.named_parameters():
             if value.shape[:1] != (PROBE,):
@@ -77,7 +91,7 @@ class GPyTorchKernel(Kernel):
         module = self._module(len(X1), None if isotropic else X1.shape[-1], X1.dtype, X1.device)
         return functional_call(module, {name: hyper[name] for name, _ in module.named_parameters()}, (X1, X2, diag))
 
-    @lru_cache(maxsize=16)  # noqa: B019  (kernels are kept for good by `imported_kernel`)
+    @lru_cache(maxsize=16)  # noqa: B019  (kernels are kept for good by `_made`)
     def _module(self, B: int, ard: int | None, dtype: torch.dtype, device: torch.device) -> "_Evaluated":
         return self._built(B, ard).to(device=device, dtype=dtype)
 

@@ -19,14 +19,15 @@ from dlmexp.gp.hyperparameters import Hyper, Parameter
 from dlmexp.gp.kernel import KERNELS, Kernel
 
 
-def kernel_named(name: str) -> Kernel:
-    """The kernel registered under that name, or the GPyTorch kernel class with that dotted path (`package.Class`)."""
+def kernel_named(name: str, typed: bool = False) -> Kernel:
+    """The kernel registered under that name, or the GPyTorch kernel class with that dotted path (`package.Class`).
+    `typed`: by the user, whose word imports the package; a name in a record or a model does not."""
     if "." not in name:
         return KERNELS[name]
     with warnings.catch_warnings():  # importing GPyTorch takes seconds, and warns of what it uses itself
         warnings.simplefilter("ignore", DeprecationWarning)
-        from dlmexp.gp.gpytorch_kernel import imported_kernel
-    return imported_kernel(name)
+        from dlmexp.gp.gpytorch_kernel import gpytorch_kernel
+    return gpytorch_kernel(name, typed)
 
 
 class Stationary(Kernel):

@@ -61,7 +61,7 @@ def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = N
         features=model.schema.features,
         labels=model.schema.labels,
         columns=predictor.predict(X),
-        targets=y,
+        targets=np.exp(y) if model.schema.log else y,
         calibration=_calibration(predictor, X, y),
         betas=_betas(results, row.key, metric),
         metric=metric,
@@ -134,5 +134,10 @@ def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> dict[str, np
     x = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), LINE)
     n = member.model.normalisation
     inducing = member.model.hyper["Z"][:, 0] * n.std[0] + n.mean[0]
-    found = {"x": x, "rows": data.X[rows, 0], "targets": np.array(data.y[rows]), "inducing": inducing}
+    found = {
+        "x": x,
+        "rows": data.X[rows, 0],
+        "targets": np.exp(data.y[rows]) if member.model.schema.log else np.array(data.y[rows]),
+        "inducing": inducing,
+    }
     return found | predictor.predict(x[:, None])

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
@@ -23,7 +24,8 @@ from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.student_t import NU
 from dlmexp.gp.precision import PARAMETERS
-from dlmexp.models.file import TrainedModel, lower_triangular
+from dlmexp.models.file import TrainedModel, encoded, lower_triangular
+from dlmexp.models.predictor import kernel_of
 from dlmexp.records.files import write_atomically
 
 MARK = '"""A sparse GP that was trained by dlmexp'
@@ -31,7 +33,8 @@ SOURCE = '''\
 {mark}: {about}.
 
     model, likelihood, saved = load("{file}")
-    x = (X - saved["X_mean"]) / saved["X_std"]        # X: float64 [N, {D}], columns as in saved["features"]
+    X = encode(frame, saved)                          # of a raw table; float64 [N, {D}] as in saved["features"]
+    x = ((X - saved["X_mean"]) / saved["X_std"]).nan_to_num()
     y = likelihood(model(x))                          # of targets (Y - saved["y_mean"]) / saved["y_std"]
 """
 
@@ -55,6 +58,28 @@ class Model(gpytorch.models.ApproximateGP):
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def encode(frame, saved):
+    """The features of a pandas DataFrame with the columns of training; missing values are NaN."""
+    import pandas as pd
+
+    parts = []
+    for column in saved["columns"]:
+        values, kind = frame[column["name"]], column.get("kind", "number")
+        if kind == "number":
+            parts.append(pd.to_numeric(values.replace({{True: 1.0, False: 0.0}})).to_numpy("float64"))
+        elif kind == "date":
+            days = (pd.to_datetime(values, format=column.get("format")) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+            parts.append(days.to_numpy("float64"))
+        else:
+            levels = column["levels"]
+            texts = values.map(lambda v: v if isinstance(v, str) else f"{{v:.15g}}", na_action="ignore")
+            texts = texts.fillna("(missing)") if "(missing)" in levels else texts
+            if not texts.dropna().isin(levels).all():
+                raise ValueError(f"column '{{column['name']}}' has a value that the model was not trained on")
+            parts += [texts.eq(level).astype("float64").where(texts.notna()).to_numpy() for level in levels[1:]]
+    return torch.stack([torch.from_numpy(part.copy()) for part in parts], 1)
 
 
 def load(path):
@@ -146,6 +171,8 @@ def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
         "y_mean": trained.y_mean,
         "y_std": trained.y_std,
         "features": list(trained.schema.features),
+        "columns": [msgspec.to_builtins(column) for column in trained.schema.columns],
+        "log": trained.schema.log,  # targets are logarithms
         "target": trained.schema.target,
         "labels": list(trained.schema.labels or ()),
         "key": trained.cell.key,
@@ -154,12 +181,18 @@ def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
 
 
 def export(trained: TrainedModel, path: Path) -> Path:
-    """Write the state dict to `path` and the Python file beside it, whose path is returned."""
+    """Write the state dict to `path` and the Python file beside it, whose path is returned; or, if it ends in `.npz`,
+    one file for `dlmexp predict --model`, which holds the schema of tables too."""
     script = path.with_suffix(".py")
-    if path.suffix != ".pt":
-        raise UserError(f"'{path}': the file of a PyTorch model ends in .pt; choose such a name")
+    if path.suffix not in (".pt", ".npz"):
+        raise UserError(
+            f"'{path}': the file of a PyTorch model ends in .pt, that of dlmexp in .npz; choose such a name"
+        )
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise UserError(f"'{path}': can't write there; name a file in a folder that is there")
+    if path.suffix == ".npz":
+        write_atomically(path, encoded(trained))
+        return path
     if script.exists() and not script.read_text(errors="replace").startswith(MARK):
         raise UserError(f"'{script}' is there and not one of ours, and would be overwritten: choose another name")
     exported = to_gpytorch(trained, path.name)
@@ -218,6 +251,6 @@ def _set_kernel(kernel: Any, hyper: dict[str, torch.Tensor]) -> None:
 
 def _jitter(trained: TrainedModel) -> float:
     """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
-    kernel = kernel_named(trained.cell.kernel)
+    kernel = kernel_of(trained)
     hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
     return float(trained.jitter * kernel.diagonal(hyper["Z"], hyper).mean())

@@ -3,6 +3,7 @@ names of columns. Read without pickle, and checked before use."""
 
 import io
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,9 +12,10 @@ from jaxtyping import Float
 
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
-from dlmexp.errors import Unreadable
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import unpack_arrays
+from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 
 FORMAT = 1
@@ -64,6 +66,16 @@ def encoded(model: TrainedModel) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
+
+
+def load_file(path: Path) -> TrainedModel:
+    """The model in a file, which holds all that predictions need, the schema of tables included."""
+    if not path.is_file():
+        raise UserError(f"'{path}': there is no such file")
+    try:
+        return decoded(content(path))
+    except Unreadable as why:
+        raise UserError(f"'{path}' can't be used as a model: {why}") from None
 
 
 def encoded_size(M: int, D: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dlmexp.errors import UserError
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.kernels import Kernel, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows
@@ -23,6 +23,19 @@ BISECTIONS = 60  # of an interval in float64
 Columns = dict[str, np.ndarray]
 
 
+def kernel_of(model: TrainedModel) -> Kernel:
+    """The kernel of a model; UserError if there is no such kernel or likelihood, or they have other parameters."""
+    cell, D = model.cell, len(model.schema.features)
+    kernel = kernel_named(cell.kernel)
+    for name, parameter in {**kernel.parameters(D, cell.ard), **LIKELIHOODS[cell.likelihood].parameters}.items():
+        if name not in model.hyper or model.hyper[name].shape != parameter.shape:
+            raise UserError(
+                f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
+                f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
+            )
+    return kernel
+
+
 class Member:
     """One trained model with its tensors on a device, ready for rows at one product of M x M by M x rows.
 
@@ -32,15 +45,7 @@ class Member:
 
     def __init__(self, model: TrainedModel, device: str = "cpu"):
         self.model = model
-        cell, D = model.cell, len(model.schema.features)
-        self.kernel = kernel_named(cell.kernel)
-        kind = LIKELIHOODS[cell.likelihood]
-        for name, parameter in {**self.kernel.parameters(D, cell.ard), **kind.parameters}.items():
-            if name not in model.hyper or model.hyper[name].shape != parameter.shape:
-                raise UserError(
-                    f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
-                    f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
-                )
+        cell, self.kernel = model.cell, kernel_of(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)
@@ -54,7 +59,7 @@ class Member:
         rows = torch.empty(0, dtype=getattr(torch, cell.dtype))
         self.weights, self.P, self.m = as_rows(rows, weights, Q.mT @ Luu_inv, (Q.mT @ m.unsqueeze(-1)).squeeze(-1))
         self.hyper = hyper_as_rows(rows, hyper)
-        self.likelihood: Likelihood = kind.from_hyper(self.hyper)
+        self.likelihood: Likelihood = LIKELIHOODS[cell.likelihood].from_hyper(self.hyper)
         self.rows_at_once = max(1, ENTRIES_AT_ONCE[m.device.type] // cell.M)
 
     @torch.no_grad()
@@ -103,13 +108,16 @@ class Predictor:
         means = [member.likelihood.mean(*at) for member, at in zip(self.members, marginals, strict=True)]
         if self.task == "binary":
             return self._classes(torch.stack(means).mean(0))
-        own = [member.own_units(mean) for member, mean in zip(self.members, means, strict=True)]
-        mean = torch.stack(own).mean(0)
+        moments = [self._moments(*each) for each in zip(self.members, marginals, means, strict=True)]
+        mean = torch.stack([own for own, _ in moments]).mean(0)
         found = {"mean": mean}
         if self.has_distribution:
-            spread = self._std(marginals, own, mean) if self.task == "regression" else None
-            found |= {} if spread is None else {"std": spread}
-            found |= self._interval(marginals)
+            # Of the mixture: the mean of the variances plus the variance of the means.
+            squares = [std.square() + (own - mean).square() for own, std in moments if std is not None]
+            if len(squares) == len(moments) and self.task == "regression":
+                found["std"] = torch.stack(squares).mean(0).sqrt()
+            ends = self._interval(marginals)
+            found |= {name: end.exp() if self.schema.log else end for name, end in ends.items()}
         columns = {name: value[0].cpu().numpy() for name, value in found.items()}
         if self.task == "count":
             columns |= {name: columns[name].astype(np.int64) for name in ("lower_95", "upper_95") if name in columns}
@@ -124,15 +132,16 @@ class Predictor:
             label = label.astype(type(zero) if type(zero) is type(one) else float)
         return {"label": label, f"probability_{zero}": 1 - second, f"probability_{one}": second}
 
-    def _std(self, marginals: list[tuple[Tensor, Tensor]], means: list[Tensor], mean: Tensor) -> Tensor | None:
-        """Of the mixture: the mean of the variances plus the variance of the means."""
-        total = torch.zeros_like(mean)
-        for member, (mu, v), own in zip(self.members, marginals, means, strict=True):
-            std = member.likelihood.std(mu, v)
-            if std is None:
-                return None
-            total += (std * member.model.y_std).square() + (own - mean).square()
-        return (total / len(self.members)).sqrt()
+    def _moments(self, member: Member, marginal: tuple[Tensor, Tensor], mean: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Mean and standard deviation of a new observation in own units; of a model of logarithms those of a log-normal
+        variable or, where the noise is not Gaussian or not known, the median and nothing."""
+        own, std = member.own_units(mean), member.likelihood.std(*marginal) if self.has_distribution else None
+        std = None if std is None else std * member.model.y_std
+        if not self.schema.log:
+            return own, std
+        if std is None or member.model.cell.likelihood != "gaussian":
+            return own.exp(), None
+        return (own + std.square() / 2).exp(), (own + std.square() / 2).exp() * std.square().expm1().sqrt()
 
     def _interval(self, marginals: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
         ends = [member.likelihood.interval(mu, v) for member, (mu, v) in zip(self.members, marginals, strict=True)]

@@ -155,7 +155,7 @@ def check(cfg: RunConfig) -> None:
             source = ("loader", "files") if loader_of(ours).drawn else ("loader", "files", "options")
             if key != dataset.name or any(getattr(given, part) != getattr(ours, part) for part in source):
                 raise UserError(f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name")
-        kernel_named(dataset.kernel)
+        kernel_named(dataset.kernel, typed=True)
         likelihood = LIKELIHOODS[dataset.likelihood]
         if likelihood.task != dataset.task:
             raise UserError(

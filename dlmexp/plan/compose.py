@@ -237,7 +237,12 @@ def expand(overrides: Sequence[str]) -> list[list[str]]:
     return jobs
 
 
-def parts(cfg: RunConfig) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
-    own = [cfg] if cfg.dataset else []
-    return own + [one for part in cfg.parts for one in parts(compose(part))]
+def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
+    """The selections an experiment consists of: its own, if it names data, and those of its `parts`. `around`: the
+    parts that this one is a part of."""
+    selections = [cfg] if cfg.dataset else []
+    for part in cfg.parts:
+        if part in around:
+            raise UserError(f"the part [{', '.join(part)}] is a part of itself, without an end: take it out of `parts`")
+        selections += parts(compose(part), [*around, part])
+    return selections

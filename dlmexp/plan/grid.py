@@ -49,6 +49,12 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
     return [*values, *([0.0] if beta.zero else [])]
 
 
+def split_name(dataset: DatasetConfig, data: Dataset) -> str:
+    """The field `split` of cells: kind, limit of test rows, version, and the arrangement of a user's own table."""
+    cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
+    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if data.arrangement is None else data.arrangement.label}"
+
+
 class Grid:
     """What a config asks for on one dataset. `key` is the name of the dataset's file."""
 
@@ -56,10 +62,7 @@ class Grid:
         self.cfg, self.key, self.dataset, self.data = cfg, key, dataset, data
         self.training = cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
-        arrangement = data.arrangement
-        self.pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap, arrangement).train_pool)
-        cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
-        self.split = f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if arrangement is None else arrangement.label}"
+        self.pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -125,7 +128,7 @@ class Grid:
             raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")
         window = None if training.epochs else training.window
         return Cell(
-            kind="fit", dataset=dataset.name, data=data.checksum, split=self.split, task=dataset.task,
+            kind="fit", dataset=dataset.name, data=data.checksum, split=split_name(dataset, data), task=dataset.task,
             likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
             M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
             form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,

@@ -1,132 +1,187 @@
-"""Tables: CSV, Parquet and Feather through pyarrow, with a limit on columns and on bytes in memory."""
+"""Tables: CSV, Parquet and Feather files through pyarrow, whole or in pieces, with limits on columns and bytes."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
-from dlmexp.reading.arrow_files import MAX_TABLE_BYTES, check_claim, open_feather, open_parquet, plain
-from dlmexp.reading.files import MIB, content
+from dlmexp.reading.files import GIB, MIB, check_plain, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv
 
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather")
 MAX_COLUMNS = 20_000
-MAX_TEXT_RATIO = 50  # of a gzipped text file, unfolded; below SMALL_TEXT it does not matter
-SMALL_TEXT = 256 * MIB  # as numbers it takes four times as much, or more
-MAX_HEADER = 64 * MIB  # of a text file
+MAX_BYTES = 8 * GIB  # of a table in memory
+MAX_RATIO = 300  # of bytes in memory to bytes of the file; below SMALL it does not matter
+SMALL = GIB
+MAX_STREAM_BYTES = 4096 * GIB  # that a gzipped file may unfold to, piece by piece
+MAX_HEADER = 64 * MIB
+BLOCK_BYTES = 4 * MIB  # of a CSV file, read at once
+BLOCK_ROWS = 1 << 16  # of a Parquet file
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
 
 
-@contextmanager
-def translated(problem: str) -> Iterator[None]:
-    """What pyarrow raises about content becomes `Unreadable`; about memory, too, for the content claimed it."""
+def table_suffix(path: Path) -> str | None:
+    """The ending of a name that says how to read the file; None for one that is read by nobody here."""
+    return next((one for one in sorted(SUFFIXES, key=len, reverse=True) if path.name.lower().endswith(one)), None)
+
+
+def read_table(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Table":
+    """A table in memory; the columns of a text file have the types that all their values fit. `sep` is between its
+    columns, `missing` are further words for a missing value."""
     import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-        raise Unreadable(f"{problem}: {_first_line(error)}") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise Unreadable(f"{problem}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]
-
-
-def read_csv(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Table":
-    """A text file with a header, in UTF-8, perhaps gzipped; `missing` are further words for a missing value."""
     from pyarrow import csv
 
-    limit = min(MAX_TABLE_BYTES, max(SMALL_TEXT, MAX_TEXT_RATIO * path.stat().st_size))
-    check_header(path, sep, limit)
-    with open_raw(path, limit=limit) as stream, translated(f"{path} is not a CSV file with a header"):
-        found = csv.read_csv(
-            stream,
-            parse_options=csv.ParseOptions(delimiter=sep, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing]),
-        )
-    if not _is_utf8(found):
-        raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
-    return found
+    limit = min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
+    if table_suffix(path) in (".parquet", ".feather"):
+        names, pieces = stream_table(path)
+        kept, total = [], 0
+        for piece in pieces:
+            total += piece.nbytes
+            if total > limit:
+                raise Unreadable(f"{path} unfolds to more than {limit} bytes: refused")
+            kept.append(piece)
+        return pa.Table.from_batches(kept) if kept else pa.table(dict.fromkeys(names, pa.nulls(0)))
+    check_header(path, sep)
+    convert = csv.ConvertOptions(strings_can_be_null=True, null_values=[*MISSING, *missing])
+    with open_raw(path, limit=limit) as stream, reading(path, "is not a CSV file with a header"):
+        parse = csv.ParseOptions(delimiter=sep, newlines_in_values=True)
+        table = csv.read_csv(stream, parse_options=parse, convert_options=convert)
+    return _in_utf8(path, table)
 
 
-def first_line(path: Path, limit: int = MAX_TABLE_BYTES) -> bytes:
+def stream_table(
+    path: Path, sep: str = ",", missing: Sequence[str] = (), columns: Sequence[str] | None = None
+) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
+    """The names of all columns of a table, and its rows in pieces of bounded size, with the wanted `columns` (None:
+    all). Values of a text file are text, as a type that fits the first piece may not fit the next."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    suffix = table_suffix(path)
+    problem = f"is not a {str(suffix)[1:]} file with named columns"
+    if suffix in (".parquet", ".feather"):
+        return _arrow_pieces(path, suffix, problem, columns)
+    check_header(path, sep)
+    with _csv_reader(path, sep, problem, csv.ConvertOptions()) as reader:
+        names = _in_utf8(path, reader.schema.empty_table()).column_names
+    present = [name for name in names if columns is None or name in columns]
+    convert = csv.ConvertOptions(
+        column_types={name: pa.string() for name in present},
+        include_columns=list(dict.fromkeys(present)),
+        strings_can_be_null=True,
+        null_values=[*MISSING, *missing],
+    )
+
+    def pieces() -> "Iterator[pa.RecordBatch]":
+        with _csv_reader(path, sep, problem, convert) as reader:
+            yield from reader
+
+    return names, pieces()
+
+
+def _arrow_pieces(
+    path: Path, suffix: str, problem: str, columns: Sequence[str] | None
+) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    size = check_plain(path, MAX_BYTES)
+
+    def opened() -> Any:
+        return parquet.ParquetFile(path) if suffix == ".parquet" else pa.ipc.open_file(pa.memory_map(str(path)))
+
+    with reading(path, problem):
+        file = opened()
+        names = list((file.schema_arrow if suffix == ".parquet" else file.schema).names)
+        "".join(names).encode()
+        if len(names) > MAX_COLUMNS:
+            raise Unreadable(f"{path} has {len(names)} columns, more than {MAX_COLUMNS}: leave out what you don't need")
+        if suffix == ".parquet":
+            about = file.metadata
+            groups = (about.row_group(k).total_byte_size for k in range(about.num_row_groups))
+            if max(groups, default=0) > min(MAX_BYTES, max(SMALL, MAX_RATIO * size)):
+                raise Unreadable(f"{path} claims to unfold to more than a file of {size} bytes holds: refused")
+    wanted = [name for name in names if names.count(name) == 1 and (columns is None or name in columns)]
+
+    def pieces() -> "Iterator[pa.RecordBatch]":
+        with reading(path, problem):
+            file = opened()
+            if suffix == ".parquet":
+                found = file.iter_batches(batch_size=BLOCK_ROWS, columns=wanted)
+            else:
+                found = (file.get_batch(k).select(wanted) for k in range(file.num_record_batches))
+            for piece in found:
+                piece.validate(full=True)
+                yield piece
+
+    return names, pieces()
+
+
+@contextmanager
+def _csv_reader(
+    path: Path, sep: str, problem: str, convert: "csv.ConvertOptions"
+) -> "Iterator[csv.CSVStreamingReader]":
+    """A plain file is opened by Arrow: its threads read ahead, and one that were in a read of Python's when the program
+    ends, after an error say, would abort it."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    parse, read = csv.ParseOptions(delimiter=sep, newlines_in_values=True), csv.ReadOptions(block_size=BLOCK_BYTES)
+    with ExitStack() as stack:
+        packed = path.suffix.lower() == ".gz"
+        opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if packed else pa.OSFile(str(path))
+        stream = stack.enter_context(opened)
+        stack.enter_context(reading(path, problem))
+        yield stack.enter_context(csv.open_csv(stream, read, parse, convert))
+
+
+def first_line(path: Path) -> bytes:
     """The first line of a text file, perhaps gzipped."""
-    with open_raw(path, limit=limit) as stream:
+    with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
         return stream.readline(MAX_HEADER)
 
 
-def read_feather(path: Path) -> "pa.Table":
-    """A Feather file; what it claims to hold is checked before it is unfolded."""
-    with translated(f"{path} is not a Feather file"):
-        found = open_feather(path, whole=True).read_all()
-        check_columns(path, found.num_columns)
-        found.validate(full=True)
-        "".join(found.column_names)
-        return plain(path, found)
+def check_header(path: Path, sep: str) -> None:
+    """`Unreadable` for a text file in UTF-16, or whose first line has too many columns."""
+    header = first_line(path)
+    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
+    if (count := header.count(sep.encode()) + 1) > MAX_COLUMNS:
+        raise Unreadable(f"{path} has {count} columns, more than {MAX_COLUMNS}: leave out those you do not need")
 
 
-def _is_utf8(table: "pa.Table") -> bool:
+def _in_utf8(path: Path, table: "pa.Table") -> "pa.Table":
     """pyarrow accepts column names in any encoding, and returns a column of text that is not UTF-8 as bytes."""
     import pyarrow as pa
 
     try:
         "".join(table.column_names)
+        if not any(map(pa.types.is_binary, table.schema.types)):
+            return table
     except UnicodeDecodeError:
-        return False
-    return not any(map(pa.types.is_binary, table.schema.types))
-
-
-def read_parquet(path: Path) -> "pa.Table":
-    """A Parquet file; what it claims to hold is checked before it is unfolded."""
-    with translated(f"{path} is not a Parquet file"):
-        with open_parquet(path) as file:
-            about = file.metadata
-            check_columns(path, about.num_columns)
-            check_claim(path, 8 * about.num_rows * about.num_columns)
-            check_claim(path, sum(about.row_group(k).total_byte_size for k in range(about.num_row_groups)))
-            found = file.read()
-        found.validate(full=True)
-        "".join(found.column_names)
-        return plain(path, found)
-
-
-def check_header(path: Path, sep: str, limit: int) -> None:
-    """`Unreadable` for a text file in UTF-16, or whose first line has too many columns."""
-    header = first_line(path, limit)
-    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
-    check_columns(path, header.count(sep.encode()) + 1)
-
-
-def check_columns(path: Path, columns: int) -> None:
-    """`Unreadable` for more columns than anyone needs."""
-    if columns > MAX_COLUMNS:
-        raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
+        pass
+    raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")
 
 
 def csv_chunks(
-    path: Path, columns: list[str], text: list[str] | None = None, member: str | None = None
-) -> Iterator["pa.RecordBatch"]:
+    path: Path, columns: list[str], text: Sequence[str] = (), member: str | None = None
+) -> "Iterator[pa.RecordBatch]":
     """The given columns of a large CSV with a header, in chunks of rows: as numbers, those in `text` as strings."""
     import pyarrow as pa
     from pyarrow import csv
 
-    types = {name: pa.string() if name in (text or []) else pa.float64() for name in columns}
-    with open_raw(path, member) as stream, translated(f"{path} is not a CSV with the columns {', '.join(columns)}"):
-        yield from csv.open_csv(
-            stream,
-            read_options=csv.ReadOptions(block_size=1 << 24),
-            convert_options=csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=True),
-        )
+    types = {name: pa.string() if name in text else pa.float64() for name in columns}
+    convert = csv.ConvertOptions(column_types=types, include_columns=columns, strings_can_be_null=True)
+    problem = f"is not a CSV with the columns {', '.join(columns)}"
+    with open_raw(path, member) as stream, reading(path, problem):
+        yield from csv.open_csv(stream, csv.ReadOptions(block_size=16 * MIB), convert_options=convert)
 
 
 def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndarray:
@@ -135,23 +190,8 @@ def read_numbers(path: Path, columns: int, member: str | None = None) -> np.ndar
     from pyarrow import csv
 
     names = [f"column {k + 1}" for k in range(columns)]
-    with open_raw(path, member) as stream, translated(f"{path} is not a table of {columns} numbers per line"):
-        reader = csv.open_csv(
-            stream,
-            read_options=csv.ReadOptions(column_names=names, block_size=1 << 23),
-            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
-        )
-        chunks = [
-            np.column_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns])
-            for chunk in reader
-            if chunk.num_rows
-        ]
-    return np.concatenate([np.empty((0, columns)), *chunks])
-
-
-def read_whitespace_separated(path: Path) -> np.ndarray:
-    """A text file of numbers as float64 [rows, columns]."""
-    try:
-        return np.loadtxt(content(path).decode("ascii").splitlines(), dtype=np.float64, ndmin=2)
-    except ValueError as error:
-        raise Unreadable(f"{path} is not a table of numbers: {error}") from error
+    convert = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()))
+    with open_raw(path, member) as stream, reading(path, f"is not a table of {columns} numbers per line"):
+        chunks = csv.open_csv(stream, csv.ReadOptions(column_names=names, block_size=8 * MIB), convert_options=convert)
+        arrays = [np.column_stack([column.to_numpy(zero_copy_only=False) for column in chunk]) for chunk in chunks]
+    return np.concatenate([np.empty((0, columns)), *arrays])

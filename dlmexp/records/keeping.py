@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 import pandas as pd
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.store import Store
@@ -29,7 +30,7 @@ def drop_unselected(store: Store, among: Collection[str] | None = None) -> int:
             kept |= set(_wanted(store, asked, manifest.keep)["key"])
     for key in unwanted - kept:
         for path in files[key]:
-            path.unlink(missing_ok=True)
+            within(store.root, path).unlink(missing_ok=True)
     return len(unwanted - kept)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Name
 from dlmexp.plan.setting import Candidates, Setting
@@ -79,7 +80,7 @@ def write_manifest(root: Path, asked: Manifest) -> None:
     text = msgspec.json.encode(asked)
     path = root / asked.experiment / "cells" / _name(text)
     if not path.exists() or path.read_bytes() != text:
-        write_atomically(path, text)
+        write_atomically(within(root, path), text)
 
 
 def _name(text: bytes) -> str:
@@ -111,7 +112,7 @@ def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) 
     """Refuse to mix results of different contents under one dataset's name; `own`: it is a user's own table."""
     path = root / "data" / f"{dataset}.json"
     if not path.exists():
-        write_atomically(path, json.dumps({"dataset": dataset, "checksum": checksum}).encode())
+        write_atomically(within(root, path), json.dumps({"dataset": dataset, "checksum": checksum}).encode())
         return
     known = _known_checksum(path)
     if known == checksum:

@@ -55,15 +55,16 @@ class Results:
         return self._frames.candidates
 
     @cached_property
-    def _files(self) -> dict[str, tuple[str, str | None]]:
-        rows = self.candidates.drop_duplicates("key")
-        checksums = rows["arrays"].where(rows["arrays"].notna(), None) if "arrays" in rows else [None] * len(rows)
-        return dict(zip(rows["key"], zip(rows["dataset"], checksums, strict=True), strict=True))
+    def _files(self) -> dict[str, tuple[str, str]]:
+        """Key -> dataset and checksum, of the cells that have arrays in a file of their own."""
+        rows = self.candidates
+        rows = rows[rows["arrays"].notna()] if "arrays" in rows else rows[:0].assign(arrays="")
+        return dict(zip(rows["key"], zip(rows["dataset"], rows["arrays"], strict=True), strict=True))
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The arrays of a cell by name: its learning curve, reliability diagram or draws of gradients; none for a cell
         that failed."""
-        dataset, checksum = self._files[key]
+        dataset, checksum = self._files.get(key, ("", None))
         return self.store.arrays(dataset, key, checksum)
 
     def command(self, command: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import content
@@ -58,14 +59,17 @@ class Store:
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            write_atomically(self.model_path(record.cell.dataset, record.key, record.model), model)
+            self._write(self.model_path(record.cell.dataset, record.key, record.model), model)
         if arrays:
             written = pack_arrays(arrays)
             record.arrays = hashlib.sha256(written).hexdigest()
-            write_atomically(self._arrays_path(record.cell.dataset, record.key, record.arrays), written)
-        write_atomically(self._record_path(record), sealed(encoded(record)) + b"\n")
+            self._write(self._arrays_path(record.cell.dataset, record.key, record.arrays), written)
+        self._write(self._record_path(record), sealed(encoded(record)) + b"\n")
         if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
             self.quarantine(old, "retried with success")
+
+    def _write(self, path: Path, content: bytes) -> None:
+        write_atomically(within(self.root, path), content)
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""
@@ -246,7 +250,7 @@ class Store:
         if self.read_only:
             return
         target = self.root / "quarantine" / f"{time.strftime('%Y%m%dT%H%M%S')}-{uuid.uuid4().hex[:8]}-{path.name}"
-        target.parent.mkdir(parents=True, exist_ok=True)
+        within(self.root, target).parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            os.replace(path, target)
-            write_atomically(target.with_name(target.name + ".why"), f"{why}\n".encode())
+            os.replace(within(self.root, path), target)
+            self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())

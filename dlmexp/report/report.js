@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const PAGE = 50;
+  const FEW = 50;
   const table = document.getElementById("table");
   const body = table.tBodies[0];
   const rows = [...body.rows].map((row) => ({
@@ -8,32 +8,21 @@
     text: row.textContent.toLowerCase(),
     values: [...row.cells].map((cell) => ("v" in cell.dataset ? Number.parseFloat(cell.dataset.v) : cell.textContent)),
   }));
-  const filter = document.getElementById("filter");
-  const count = document.getElementById("count");
-  const [previous, next, all] = ["previous", "next", "all"].map((id) => document.getElementById(id));
-  let shown = rows;
-  let page = 0;
-  let paged = true;
+  const [filter, count, more] = ["filter", "count", "more"].map((id) => document.getElementById(id));
+  let all = false;
+  let under = document.querySelector("#switch input:checked")?.value;
 
   function show() {
-    const pages = paged ? Math.max(Math.ceil(shown.length / PAGE), 1) : 1;
-    page = Math.min(Math.max(page, 0), pages - 1);
-    rows.forEach(({ row }) => { row.hidden = true; });
-    shown.forEach(({ row }, index) => {
-      row.hidden = false;
-      row.classList.toggle("off-page", paged && Math.floor(index / PAGE) !== page);
-    });
-    count.textContent = `${shown.length} of ${rows.length} rows` + (pages > 1 ? `, page ${page + 1} of ${pages}` : "");
-    previous.disabled = page === 0;
-    next.disabled = page >= pages - 1;
-    all.textContent = paged ? "show all" : "show pages";
-  }
-
-  function search() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    shown = rows.filter(({ text }) => words.every((word) => text.includes(word)));
-    page = 0;
-    show();
+    let shown = 0;
+    for (const { row, text } of rows) {
+      const fits = words.every((word) => text.includes(word)) && (!under || under === row.dataset.protocol || under.startsWith(`${row.dataset.protocol} (`) || under.startsWith(`${row.dataset.protocol},`));
+      row.hidden = !fits || (!all && shown >= FEW);
+      shown += fits;
+    }
+    count.textContent = `${all ? shown : Math.min(shown, FEW)} of ${shown} rows`;
+    more.hidden = shown <= FEW;
+    more.textContent = all ? `show ${FEW}` : "show all";
   }
 
   // Numbers before words, what is missing (NaN) always last.
@@ -49,16 +38,26 @@
     const sign = heading.getAttribute("aria-sort") === "ascending" ? -1 : 1;
     for (const other of table.tHead.rows[0].cells) other.setAttribute("aria-sort", "none");
     heading.setAttribute("aria-sort", sign === 1 ? "ascending" : "descending");
-    const column = heading.cellIndex;
-    rows.sort((a, b) => compare(a.values[column], b.values[column], sign));
+    rows.sort((a, b) => compare(a.values[heading.cellIndex], b.values[heading.cellIndex], sign));
     body.append(...rows.map(({ row }) => row));
-    search();
+    show();
   });
-  filter.addEventListener("input", search);
-  previous.addEventListener("click", () => { page -= 1; show(); });
-  next.addEventListener("click", () => { page += 1; show(); });
-  all.addEventListener("click", () => { paged = !paged; show(); });
-  search();
+  filter.addEventListener("input", show);
+  more.addEventListener("click", () => { all = !all; show(); });
+  document.getElementById("switch")?.addEventListener("change", (event) => {
+    under = event.target.value;
+    for (const part of document.querySelectorAll("[data-under]")) part.hidden = part.dataset.under !== under;
+    show();
+  });
+  show();
+
+  // A link into a fold opens it.
+  function open() {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target instanceof HTMLDetailsElement) target.open = true;
+  }
+  window.addEventListener("hashchange", open);
+  open();
 
   const viewer = document.getElementById("viewer");
   const image = viewer.querySelector("img");
@@ -81,28 +80,12 @@
     if (event.target.dataset.zoom) zoom(Number(event.target.dataset.zoom));
     else if (event.target === viewer || event.target.id === "close") viewer.close();
   });
-  viewer.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey) return;
-    event.preventDefault();
-    zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
-  }, { passive: false });
-
-  // A claim shows its figures when it is opened; their pictures lie once in the page.
-  for (const links of document.querySelectorAll(".figures[data-figures]")) {
-    links.closest("details").addEventListener("toggle", () => {
-      if (links.querySelector(".zoom")) return;
-      for (const name of links.dataset.figures.split(" ")) {
-        const picture = document.getElementById(`figure-${name}`).querySelector(".zoom").cloneNode(true);
-        picture.querySelector("img").loading = "eager";
-        links.append(picture);
-      }
-    }, { once: true });
-  }
 
   // Paper has no folds: what is closed is opened for printing and closed again after it.
   const opened = [];
   window.addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details:not([open])")) { fold.open = true; opened.push(fold); }
+    rows.forEach(({ row }) => { row.hidden = false; });
   });
-  window.addEventListener("afterprint", () => { while (opened.length) opened.pop().open = false; });
+  window.addEventListener("afterprint", () => { while (opened.length) opened.pop().open = false; show(); });
 })();

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
@@ -64,7 +65,7 @@ class About(msgspec.Struct):
 def path_of(store: Store, cells: Batch) -> Path:
     """The checkpoint file of a batch; its name is a hash of the cells, in whatever order."""
     name = hashlib.sha256("".join(sorted(cell.key for cell in cells)).encode()).hexdigest()[:20]
-    return store.root / "checkpoints" / f"{name}.npz"
+    return within(store.root, store.root / "checkpoints" / f"{name}.npz")
 
 
 def save(path: Path, cells: Batch, notes: Notes, arrays: dict[str, np.ndarray]) -> None:
@@ -98,6 +99,8 @@ def _read(store: Store, path: Path) -> Checkpoint:
     cells, notes = about.cells, about.notes
     if max([*notes.open, *notes.cells], default=0) >= len(cells) or path_of(store, cells) != path:
         raise Unreadable("its cells are not those of its name")
+    if len({cell.group for cell in cells}) > 1:
+        raise Unreadable("its cells are not those of one batch")
     if not len(notes.cells) == len(notes.seconds) == len(notes.curves):
         raise Unreadable("its numbers are not those of its cells")
     return Checkpoint(path, cells, [cells[i] for i in notes.open], notes)

@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.errors import UserError, nearest
 from dlmexp.records.manifest import read_manifests
 from dlmexp.records.store import Store
@@ -54,6 +55,6 @@ def removal(root: Path, experiment: str) -> Removal:
         keys,
         len(own) - len(keys),
         len(keys & store.packed),
-        (*sorted(records), *checkpoints, *checksums, *asked),
+        tuple(within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *asked)),
         tuple(folders),
     )

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from rich.table import Table
 
+from dlmexp.config import DatasetConfig
 from dlmexp.console import counted, duration, wide_console
+from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import split
 from dlmexp.plan.batches import Plan
 from dlmexp.records.record import Record
@@ -29,7 +31,7 @@ class Prediction:
     def __init__(self, plan: Plan, sweep: Sweep, store: Store, device: str, workers: int):
         self.plan, self.workers = plan, workers
         iterations = Iterations(_records(plan, store))
-        rows = {name: _rows(sweep, name) for name in sweep.datasets}
+        rows = {data.name: _rows(spec, data) for spec, data in sweep.datasets.values()}
 
         def expected(costs: Costs) -> Iterable[float]:
             return [course(batch, costs, iterations, device).alone for batch in plan.batches]
@@ -103,8 +105,7 @@ def _records(plan: Plan, store: Store) -> Iterable[Record]:
     return [record for record in found if record is not None]
 
 
-def _rows(sweep: Sweep, dataset: str) -> Rows:
-    spec, data = sweep.datasets[dataset]
+def _rows(spec: DatasetConfig, data: Dataset) -> Rows:
     parts = split(len(data.y), spec.split, 0, spec.test_cap, data.arrangement)
     return Rows(data.X.shape[1], len(parts.validation), len(parts.test))
 

@@ -58,7 +58,7 @@ def keeper(sweep: Sweep, store: Store) -> Keeper | None:
     """What keeps the models of a run; None for `keep=none`."""
     if sweep.cfg.keep == "none":
         return None
-    return Keeper(store, {name: data.schema for name, (_, data) in sweep.datasets.items()})
+    return Keeper(store, {data.name: data.schema for _, data in sweep.datasets.values()})
 
 
 def to_refit(sweep: Sweep, store: Store) -> set[str]:
@@ -72,7 +72,7 @@ def announced_size(sweep: Sweep, plan: Plan) -> str | None:
     """A sentence on the models that a run writes, where that is more than 1 GB; None in an extra process of a run."""
     if sweep.cfg.keep == "none" or os.environ.get(EXTRA_PROCESS):
         return None
-    features = {name: data.X.shape[1] for name, (_, data) in sweep.datasets.items()}
+    features = {data.name: data.X.shape[1] for _, data in sweep.datasets.values()}
     sizes = {
         cell.key: encoded_size(cell.M, features[cell.dataset])
         for batch in plan.batches

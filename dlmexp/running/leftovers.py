@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.records.files import writer_of
 from dlmexp.records.owner import is_dead
 from dlmexp.records.store import FAILED, Store
@@ -26,7 +27,7 @@ def remove_leftovers(root: Path, everywhere: bool = False) -> list[Path]:
     removed = []
     for path in leftovers(root, everywhere):
         with contextlib.suppress(OSError):
-            path.unlink()
+            within(root, path).unlink()
             removed.append(path)
     return removed
 

@@ -18,9 +18,9 @@ MOST_COLUMNS = 12  # that are named one by one
 def what_was_read(sweep: Sweep) -> list[str]:
     """A few lines for each dataset that is a user's own table; none for the others."""
     lines = []
-    for name, (spec, data) in sweep.datasets.items():
+    for which, (spec, data) in sweep.datasets.items():
         if spec.loader == "table":
-            lines += describe(spec, data, [cell for cell in sweep.cells if cell.dataset == name])
+            lines += describe(spec, data, [cell for cell in sweep.cells if (cell.dataset, cell.split) == which])
     return lines
 
 

@@ -84,7 +84,7 @@ def planned_under_others(sweep: Sweep, under: Callable[[str], RunConfig]) -> lis
     for name in catalogue.protocols():
         if name != sweep.cfg.protocol:
             try:
-                other = prepare_sweep(under(name), sweep.datasets)
+                other = prepare_sweep(under(name), sweep.loaded)
             except UserError:  # such as a limit of iterations that leaves no room for its decay
                 continue
             found += manifest(other.cfg.name, other.candidates).candidates

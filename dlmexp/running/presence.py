@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from dlmexp.atomic import within
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -97,7 +98,7 @@ class Presence:
         self._stop.set()
         self._thread.join()
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            within(self.folder.parent, self.path).unlink()
 
     def follow(self, progress: Callable[[], RunProgress]) -> None:
         """Write from now on, with each heartbeat, what this function returns. It is called in another thread."""
@@ -133,7 +134,7 @@ class Presence:
         self._write_about()
 
     def _write_about(self) -> None:
-        write_atomically(self.path, msgspec.json.encode(self._about))
+        write_atomically(within(self.folder.parent, self.path), msgspec.json.encode(self._about))
 
     def _now(self) -> float | None:
         """The time by the clock of the disk, which also dates the files of the others; that of this host may differ."""
@@ -165,7 +166,7 @@ def active_processes(root: Path, now: float | None = None) -> list[ActiveProcess
             continue
         if process.ended:
             with contextlib.suppress(OSError):
-                path.unlink()
+                within(root, path).unlink()
         elif is_fresh(path, now):
             found.append(process)
     return found

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.cores import cores
 from dlmexp.plan.batches import Plan
 from dlmexp.running.cost import is_short
@@ -47,7 +48,7 @@ class ExtraProcesses:
         """`gpus`: as CUDA names the visible ones; the i-th process trains on the i-th of them."""
         self.gpus = gpus
         self.arguments = [argument for argument in arguments if not argument.startswith("workers=")]
-        self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(max(0, number))]
+        self.logs = [within(root, root / "running" / f"process-{i + 2}.log") for i in range(max(0, number))]
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "ExtraProcesses":
@@ -56,7 +57,8 @@ class ExtraProcesses:
         command = [sys.executable, "-m", "dlmexp", "run", *self.arguments, "workers=1"]
         for i, log in enumerate(self.logs, start=1):
             own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
-            with open(log, "wb") as file:
+            log.unlink(missing_ok=True)
+            with open(log, "xb") as file:
                 self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
         return self
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from dlmexp.console import counted, duration, speed
+from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
 from dlmexp.running.forecast import Forecast
@@ -254,5 +254,5 @@ def progress_display(total: int, batches: int, forecast: Forecast | None = None)
     """A live display if standard output is a terminal that no other job writes to, else plain lines."""
     only = current_process().name == "MainProcess"  # a job of local_parallel shares the terminal with others
     if only and sys.stdout.isatty():
-        return LiveProgress(total, batches, Console(), forecast)
+        return LiveProgress(total, batches, wide_console(), forecast)
     return PlainProgress(total, batches, forecast)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted
 from dlmexp.errors import UserError
@@ -24,7 +25,7 @@ from dlmexp.running.own_tables import what_was_read
 from dlmexp.running.plan_table import planned_under_others, show_plan
 from dlmexp.running.processes import EXTRA_PROCESS, cores_each, processes_that_pay
 from dlmexp.running.summary import print_incomplete, summary
-from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 
 NO_MEMORY = "there is not enough memory left for this run; what is finished is safe, the same command goes on"
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
@@ -68,8 +69,8 @@ def execute(
         print(f"left out: {message}", flush=True)
     try:
         remove_leftovers(store.root)
-        for name, (spec, data) in sweep.datasets.items():
-            check_same_data(store.root, name, data.checksum, own=spec.loader == "table")
+        for spec, data in sweep.datasets.values():
+            check_same_data(store.root, data.name, data.checksum, own=spec.loader == "table")
         write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
         again = frozenset(to_refit(sweep, store))
         plan = plan_sweep(sweep, store, device, free, again)
@@ -113,6 +114,8 @@ def prepare_results_folder(root: Path) -> None:
         raise UserError(
             f"results={root}: can't write there ({os.strerror(error.errno or 0)}); choose another folder"
         ) from None
+    for name in RESERVED:
+        within(root, root / name)
 
 
 def _train(

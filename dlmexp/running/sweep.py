@@ -1,7 +1,7 @@
 """A sweep: the cells that a config asks for and the data they are trained on, checked before anything is written."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.raw_files import find_files
-from dlmexp.data.spec import read_spec
+from dlmexp.data.spec import as_spec, read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
@@ -19,7 +19,7 @@ from dlmexp.plan.batches import Plan, cells_at_once, plan
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
-from dlmexp.plan.grid import Grid
+from dlmexp.plan.grid import Grid, split_name
 from dlmexp.plan.setting import Candidates
 from dlmexp.records.store import Store
 
@@ -43,9 +43,10 @@ class Sweep:
 
     cfg: RunConfig
     candidates: list[Candidates]
-    datasets: dict[str, tuple[DatasetConfig, Dataset]]
+    datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]]  # by the fields `dataset` and `split` of cells
     missing: list[str]  # one message for each dataset whose files are not there
     notes: list[str]  # what is not done quite as it was typed
+    loaded: dict[str, Dataset] = field(default_factory=dict)  # by all that makes them
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -53,10 +54,7 @@ class Sweep:
         return list({cell.key: cell for some in self.candidates for cell in some.cells}.values())
 
 
-Datasets = dict[str, tuple[DatasetConfig, Dataset]]
-
-
-def prepare_sweep(cfg: RunConfig, loaded: Datasets | None = None) -> Sweep:
+def prepare_sweep(cfg: RunConfig, loaded: dict[str, Dataset] | None = None) -> Sweep:
     """Check the config, load its datasets but those that are `loaded`, and list its cells. Raises `UserError` for
     whatever can't be run."""
     if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
@@ -68,7 +66,7 @@ def prepare_sweep(cfg: RunConfig, loaded: Datasets | None = None) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep = Sweep(cfg, [], dict(loaded or {}), [], [])
+    sweep = Sweep(cfg, [], {}, [], [], dict(loaded or {}))
     for part in parts:
         root = data_root(part.data_root)
         for key, dataset in part.dataset.items():
@@ -91,15 +89,24 @@ class DatasetMissing(UserError):
 
 
 def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> None:
-    """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file."""
-    if dataset.name not in sweep.datasets:
+    """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file. Two contents under
+    one name are refused."""
+    root = data_root(part.data_root)
+    source = repr((replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None), root))
+    if source not in sweep.loaded:
         try:
-            sweep.datasets[dataset.name] = dataset, load(dataset, data_root(part.data_root))
+            sweep.loaded[source] = load(dataset, root)
         except UserError as error:
             if dataset.loader == "table":  # the user's own: nothing can stand in for it
                 raise
             raise DatasetMissing(str(error)) from error
-    data = sweep.datasets[dataset.name][1]
+    data = sweep.loaded[source]
+    if any(other.checksum != data.checksum for _, other in sweep.datasets.values() if other.name == data.name):
+        raise UserError(
+            f"two parts of this run have different data under the name '{data.name}', and their results would be mixed "
+            "up: give each its own name (csv.name=NAME), or run them with results=DIR of their own"
+        )
+    sweep.datasets[data.name, split_name(dataset, data)] = dataset, data
     grid = Grid(part, key, dataset, data)
     sweep.candidates += grid.candidates()
     sweep.notes += grid.notes()
@@ -141,10 +148,10 @@ def plan_sweep(
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:
     """A function that gives the normalised split of a cell; splits of small datasets are cached."""
 
-    def split(dataset: str, seed: int, n: int) -> Prepared:
-        spec, data = sweep.datasets[dataset]
+    def prepared(dataset: str, split: str, seed: int, n: int) -> Prepared:
+        spec, data = sweep.datasets[dataset, split]
         return prepare(data, spec, seed, n)
 
-    cached = lru_cache(maxsize=CACHED_SPLITS)(split)
-    small = {name for name, (_, data) in sweep.datasets.items() if data.X.nbytes < CACHED_BYTES}
-    return lambda cell: (cached if cell.dataset in small else split)(cell.dataset, cell.seed, cell.n)
+    cached = lru_cache(maxsize=CACHED_SPLITS)(prepared)
+    small = {data.name for _, data in sweep.datasets.values() if data.X.nbytes < CACHED_BYTES}
+    return lambda cell: (cached if cell.dataset in small else prepared)(cell.dataset, cell.split, cell.seed, cell.n)

@@ -9,7 +9,6 @@ import pytest
 
 from dlmexp import __version__
 from dlmexp.cli import COMMANDS, main
-from dlmexp.cli.benchmark import SUITES
 
 LOADED = """
 import sys
@@ -112,13 +111,3 @@ def test_an_error_of_the_file_system_is_one_line(error, message, monkeypatch, ca
     monkeypatch.setattr("dlmexp.cli.status.run", refused)
     assert main(["status"]) == 2
     assert capsys.readouterr().err == f"dlmexp: {message}; fix that, or choose another file or folder\n"
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("suite", SUITES)
-def test_the_help_of_a_benchmark_loads_nothing_heavy(suite):
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, "benchmark", suite, "--help"], capture_output=True, text=True, check=True
-    )
-    assert f"usage: dlmexp benchmark {suite}" in done.stdout
-    assert "loaded [] exit 0" in done.stdout

@@ -13,7 +13,7 @@ from dlmexp.cli import main
 from dlmexp.data.schema import Schema
 from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor
-from dlmexp.reading import streams
+from dlmexp.reading import tables
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
 from tests.support.cells import candidates, scored
@@ -134,8 +134,8 @@ def test_in_pieces(here, capsys, monkeypatch, suffix):
     path = Path(f"many{suffix}")
     many.to_csv(path, index=False) if suffix == ".csv" else many.to_parquet(path)
     whole, _ = predicted(capsys, str(path))
-    monkeypatch.setattr(streams, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(streams, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 7)
     pieces, notes = predicted(capsys, str(path))
     pd.testing.assert_frame_equal(pieces, whole, rtol=1e-12)
     assert "200 rows predicted" in notes
@@ -217,7 +217,7 @@ def test_rows_that_cant_be_predicted_on(mistake, out, here, capsys):
 
 def test_rows_are_counted_over_pieces(here, capsys, monkeypatch):
     fill()
-    monkeypatch.setattr(streams, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 40)
     Path("new.csv").write_text("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9)
     _refused(capsys, ["predict", "new.csv", "--out", "out.csv"], ["row 71, column 'age'"])
     assert not Path("out.csv").exists()

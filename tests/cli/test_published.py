@@ -4,120 +4,111 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.catalogue import beta_rule
-from dlmexp.claims.judge import judge_protocols
 from dlmexp.cli import main
-from dlmexp.figures import style
-from dlmexp.records.pack import PATTERN
+from dlmexp.plan.cell import FIELDS, Cell
+from dlmexp.records.packed import packs
 from dlmexp.records.results import load
-from dlmexp.records.settings import experiment_of
-from dlmexp.running import iterations
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 from tests.support.protocol_table import betas as grid
-from tests.support.values import ABSOLUTE, RELATIVE, differences
+from tests.support.values import differences, same_text
 
 pytestmark = pytest.mark.published
 
 PAPER = REPOSITORY / "results" / "paper"
-read, judged = cache(load), cache(judge_protocols)
+PUBLISHED = 155_060
+read = cache(load)
 
 
 @pytest.fixture(autouse=True)
-def read_and_judged_once(monkeypatch) -> None:
-    """By all tests of a process: it takes many seconds. What is advised names the folder as it was named: from here."""
+def read_once(monkeypatch) -> None:
+    """By all tests of a process: it takes a second. What is advised names the folder as it was named: from here."""
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr("dlmexp.records.results.load", lambda folder: read(os.path.relpath(folder)))
-    monkeypatch.setattr("dlmexp.claims.judge.judge_protocols", judged)
+    monkeypatch.setattr("dlmexp.records.results.load", lambda folder, label="": read(os.path.relpath(folder)))
 
 
-@pytest.mark.parametrize(
-    ("option", "file", "read"), [("--json", "claims.json", json.loads), ("--markdown", "claims.md", str.splitlines)]
-)
-def test_claims(option: str, file: str, read: Callable[[str], list], capsys) -> None:
-    assert main(["claims", "--results", str(PAPER), option]) == 0
-    assert differences(read(capsys.readouterr().out), read((PAPER / file).read_text(encoding="utf-8"))) == []
+def test_claims(capsys) -> None:
+    assert main(["claims", "--results", str(PAPER), "--json"]) == 0
+    published = json.loads((PAPER / "claims.json").read_text(encoding="utf-8"))
+    assert differences(json.loads(capsys.readouterr().out), published) == []
+    assert main(["claims", "--results", str(PAPER), "--markdown"]) == 0
+    assert same_text(capsys.readouterr().out, (PAPER / "claims.md").read_text(encoding="utf-8"))
 
 
-def test_tables(tmp_path: Path, capsys) -> None:
-    for pack in PAPER.glob(PATTERN):
-        shutil.copy(pack, tmp_path)
+def test_table(tmp_path: Path) -> None:
+    for path in PAPER.glob("records*.parquet"):
+        shutil.copy(path, tmp_path)
     assert main(["collect", "--results", str(tmp_path)]) == 0
-    for name, read in (("table.csv", partial(pd.read_csv, low_memory=False)), ("table.parquet", pd.read_parquet)):
-        pd.testing.assert_frame_equal(read(tmp_path / name), read(PAPER / name), rtol=RELATIVE, atol=ABSOLUTE)
+    ours, theirs = (pd.read_parquet(folder / "table.parquet") for folder in (tmp_path, PAPER))
+    pd.testing.assert_frame_equal(ours, theirs)
+
+
+def _number(value: object, whole: bool) -> object:
+    """A value of a column as its cell has it: whole numbers without a fraction, None where there is none."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return None
+    return int(value) if whole else value  # pyright: ignore[reportArgumentType]
 
 
 def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
-    records = read(os.path.relpath(PAPER)).records
-    assert len(records) == 155_060
-    assert [key for key, record in records.items() if key != record.cell.key] == []
-
-
-def test_the_expected_iterations_are_made_of_the_records() -> None:
-    """`python -m dlmexp.running.iterations results/paper` writes the file that is there."""
-    assert iterations.as_text(read(os.path.relpath(PAPER)).records.values()) == iterations.FILE.read_text()
-
-
-def test_claims_and_figures_have_the_same_means() -> None:
-    """Of regression, where records with another q lie beside those that are meant."""
-    drawn = pd.read_csv(PAPER / "figures" / "reg-log.csv").query("against == 'n'")
-    means = {
-        (dataset, style.of_method(method).label, n): mean
-        for dataset, method, n, mean in drawn[["dataset", "method", "x", "mean"]].itertuples(index=False)
-    }
-    judged = {claim["number"]: claim for claim in json.loads((PAPER / "claims.json").read_text(encoding="utf-8"))}
-    compared = 0
-    for found in (one for number in (1, 2) for one in judged[number]["protocols"]["paper"]["findings"]):
-        for one in found["comparisons"]:
-            for name, value in zip(one["name"].split(" vs "), (one["ours"], one["rival"]), strict=True):
-                assert value == pytest.approx(means[found["dataset"], name, one["n"]], rel=RELATIVE, abs=ABSOLUTE)
-                compared += 1
-    assert compared > 100
+    whole = {"M", "n", "minibatch", "window", "max_iterations", "epochs", "seed", "decay"}
+    count = 0
+    for pack in packs(PAPER):
+        for row in pack.cells().select(["key", *FIELDS]).to_pylist():
+            values = {name: _number(row[name], name in whole) for name in FIELDS}
+            values |= {name: json.loads(row[name]) for name in ("options", "initial")}
+            count += Cell(**values).key == row["key"]  # pyright: ignore[reportArgumentType]
+    assert count >= PUBLISHED
+    assert count == sum(len(pack.keys[0]) + len(pack.keys[1]) for pack in packs(PAPER))
 
 
 def test_every_record_was_asked_for_and_nothing_is_missing() -> None:
-    found = read(os.path.relpath(PAPER))
-    assert found.unasked == 0
-    assert {key for one in found.asked for key in one.keys} == found.records.keys()
-    assert all(not one.missing for one in found.choices)
-    for one in found.choices:
-        betas = [record.cell.beta or 0.0 for record in one.records]
-        assert len({record.cell.identity for record in one.records}) == 1
+    results = read(os.path.relpath(PAPER))
+    asked = {key for group in results.asked for key in group.keys}
+    assert asked == set(results.candidates["key"])
+    assert not results.candidates["missing"].any()
+    for group in results.asked:
+        betas = [beta or 0.0 for beta in group.betas]
         assert betas == sorted(betas, reverse=True)
-        if one.records[0].part == "fits" and one.betas == beta_rule("", one.protocol):
-            assert betas == grid(one.protocol, one.cell.n)
+        if group.role == "fit" and len(betas) > 1:
+            assert betas == pytest.approx(grid(group.setting.protocol, group.n))
 
 
 def test_every_record_is_of_a_protocol_that_its_file_names() -> None:
-    """Or of what an experiment's file changes in it: records of other settings do not belong here."""
-    others = {
-        setting.label
-        for at_hand in read(os.path.relpath(PAPER)).at_hand.values()
-        for setting, several in at_hand.items()
-        if experiment_of(setting, several[0]) is None
-    }
-    assert not others
+    """Or of what `sampler` changes in it: records of other settings do not belong here."""
+    table = read(os.path.relpath(PAPER)).table
+    changed = table[table["changes"] != ""]
+    assert set(changed["role"]) == {"timing"}
+    assert set(table["protocol"]) == {"paper", "released", "converged"}
+
+
+def test_a_groupby_on_the_table_is_not_wrong_by_mixing_roles() -> None:
+    """Learning-curve runs of joint DLM lie beside its fits: on pol with all rows their mean NLL is 0.023."""
+    table = pd.read_parquet(PAPER / "table.parquet")
+    fits = table.query("role == 'fit' and selected_by == 'nll' and protocol == 'paper' and method == 'joint_log_dlm'")
+    means = fits.groupby(["dataset", "size"])["test_nll"].agg(["mean", "count"])
+    assert means.loc[("pol", "100%"), "count"] == 5
+    assert means.loc[("pol", "100%"), "mean"] == pytest.approx(-0.123, abs=5e-4)
 
 
 @pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
-def test_generated_parts_of_readmes(readme: Path, monkeypatch) -> None:
+def test_generated_parts_of_readmes(readme: Path) -> None:
     """`python -m tests.support.generated` writes them."""
-    monkeypatch.chdir(REPOSITORY)
     text = readme.read_text(encoding="utf-8")
     assert PART.search(text)
-    assert differences(with_generated_parts(text).splitlines(), text.splitlines()) == []
+    assert same_text(with_generated_parts(text), text)
 
 
 @pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
 def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
-    """In table.csv, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
+    """In table.parquet, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
     assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
 
 

@@ -180,7 +180,24 @@ def test_shell_completion(line, expected, capsys, monkeypatch):
     assert expected <= set(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("words", ["-sc", "-sc install", "-sc query=bash", "-sc nonsense", "--info nonsense"])
+def test_flags_that_lack_something(words, capfd, here, monkeypatch):
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    assert main(["run", *words.split()]) == 2
+    said = capfd.readouterr()
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["--hydra-help seeds=3", "--hydra-help dataset=nowhere", "--info"])
+def test_flags_of_hydra_that_print_something(words, capfd, here):
+    assert main(["run", *words.split()]) == 0
+    said = capfd.readouterr()
+    assert said.out
+    assert not said.err
+
+
 def test_installing_shell_completion(capsys):
     for shell in ("bash", "zsh", "fish"):
-        assert main(["-sc", f"install={shell}"]) == 0
+        assert main(["run", "-sc", f"install={shell}"]) == 0
         assert "complete" in capsys.readouterr().out

@@ -2,12 +2,9 @@
 
 import shlex
 
-import numpy as np
 import pytest
 
 from dlmexp.data.advice import setting
-from dlmexp.data.table_columns import refuse_stray_text
-from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.plan.shorthand import spelled_out
 
@@ -46,12 +43,3 @@ def test_advised_names_are_read_as_they_are(name):
 @pytest.mark.parametrize("name", ["a (b", "a\\b (c", "it's (c\\"])
 def test_free_text_that_hydra_does_not_take_is_read_as_it_is(name):
     assert compose(spelled_out([f"csv.target={name}"])).csv.target == name
-
-
-def test_stray_words_are_advised_whole():
-    words = ["a word of more than twenty letters", "don't", "?", "--"]
-    column = np.array([*map(str, range(20)), *words], dtype=object)
-    with pytest.raises(UserError) as refused:
-        refuse_stray_text("x", column)
-    advised = str(refused.value).partition("are numbers: ")[2].partition(" calls that missing")[0]
-    assert sorted(read("na", advised)) == sorted(words)

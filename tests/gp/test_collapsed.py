@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from dlmexp.benchmark.measure import peak_bytes
 from dlmexp.gp.collapsed import collapsed_elbo, gaussian_posterior
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import kl, marginals, projection
 from dlmexp.gp.square import collapsed_square
+from scripts.benchmark.measure import peak_bytes
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")

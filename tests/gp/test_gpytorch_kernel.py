@@ -1,5 +1,6 @@
 """GPyTorch's kernels in the batched core: equal to our own where we have them, and to GPyTorch's own models."""
 
+import sys
 from typing import Any
 
 import gpytorch
@@ -171,7 +172,17 @@ def test_names_that_are_no_such_kernel():
     }
     for name, sentence in wrong.items():
         with pytest.raises(UserError, match=sentence):
-            kernel_named(name)
+            kernel_named(name, typed=True)
+
+
+def test_a_module_is_imported_only_if_the_user_typed_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    with pytest.raises(UserError, match="--plugins this"):
+        kernel_named("this.K")
+    assert "this" not in sys.modules
+    with pytest.raises(UserError, match="this has no class 'K'"):
+        kernel_named("this.K", typed=True)
+    assert "this" in sys.modules
 
 
 def test_facts():

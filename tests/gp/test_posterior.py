@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dlmexp.benchmark.measure import peak_bytes
 from dlmexp.gp.kernels import KERNELS, rbf
 from dlmexp.gp.posterior import kl, marginals, projection, to_whitened
+from scripts.benchmark.measure import peak_bytes
 
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean", "m", "L")
 TINY = 1e-12  # GPyTorch's jitter is absolute and ours relative: this small, the difference is below the tolerance

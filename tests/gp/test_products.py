@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from dlmexp.benchmark.shapes import PRODUCTS
 from dlmexp.gp import products
 from dlmexp.gp.collapsed import collapsed_elbo
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import marginals, projection
 from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
+from scripts.benchmark.gpu import PRODUCTS
 
 
 @pytest.mark.parametrize(("M", "strips"), [(44, 1), (91, 2), (206, 5), (1, 1)])

@@ -13,7 +13,7 @@ from dlmexp.models.choose import chosen, load_model
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.records.results import read_results
+from dlmexp.records.results import load
 from tests.support.models import made_up_model
 
 SMALL = ["sizes=[40]", "seeds=[0,1]", "beta=list", "beta.values=[5,0.5]", "device=cpu", "keep=all", "dataset.csv.M=7"]
@@ -83,13 +83,14 @@ def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
     task, words = KINDS[kind]
     frame = table()
     trained(frame, task, *words)
-    results = read_results("results")
-    assert len(results.records) >= 2
-    for record in results.records.values():
-        model = load_model(results, record)
-        found = metrics_of(model, *raw_test_rows(frame, task, record.cell.seed))
-        expected = {name: value for name, value in record.result.test.items() if name != "ece"}
-        close = 1e-10 if record.cell.dtype == "float64" else 1e-4
+    results = load("results")
+    rows = list(results.candidates.drop_duplicates("key").itertuples())
+    assert len(rows) >= 2
+    for row in rows:
+        model = load_model(results, row)
+        found = metrics_of(model, *raw_test_rows(frame, task, row.seed))
+        expected = {name: getattr(row, f"test_{name}") for name in found}
+        close = 1e-10 if row.dtype == "float64" else 1e-4
         assert found == pytest.approx(expected, rel=close, abs=close)
 
 
@@ -103,10 +104,10 @@ def test_own_units_follow_shifted_and_scaled_data(here, capsys):
     found = []
     for data in (frame, moved):
         trained(data, "regression", "method=[elbo]", "seeds=[0]", f"results={len(found)}")
-        results = read_results(str(len(found)))
-        (record,) = chosen(results, [])
+        results = load(str(len(found)))
+        (row,) = chosen(results, []).itertuples()
         X, _ = raw_test_rows(data, "regression", 0)
-        found.append(pd.DataFrame(Predictor([load_model(results, record)]).predict(X)))
+        found.append(pd.DataFrame(Predictor([load_model(results, row)]).predict(X)))
     first, second = found
     for name in ("mean", "lower_95", "upper_95"):
         np.testing.assert_allclose(second[name], 0.001 * first[name] + 40, rtol=1e-6)

@@ -58,6 +58,16 @@ def test_an_experiment_in_small_has_a_name_of_its_own_and_so_have_its_parts(pres
         assert {training.max_iterations for kind, training in part.training.items() if kind != "large"} <= {10, 200}
 
 
+@pytest.mark.parametrize("chain", [["x"], ["x", "y", "z"]])
+def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
+    (tmp_path / "experiment").mkdir()
+    for name, following in zip(chain, [*chain[1:], chain[0]], strict=True):
+        text = f"# @package _global_\nname: {name}\nparts: [[experiment={following}, 'seeds=[1]']]\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
+    with extended(str(tmp_path)), pytest.raises(UserError, match=r"experiment=[xy]"):
+        parts(compose(["experiment=x"]))
+
+
 @pytest.mark.slow
 def test_parts_may_be_written_in_short():
     short = '["dataset=banana","beta=0.1","seeds=2","training.max_iterations=7"]'

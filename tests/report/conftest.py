@@ -1,23 +1,37 @@
-"""A results folder with something of everything, and hostile names."""
-
-from pathlib import Path
+"""A report on a table with something of everything, and hostile names."""
 
 import pytest
 
+from dlmexp.report import page
 from tests.support.hostile import NAME, REASON
-from tests.support.made_up import cell, failed, fill, fit, method_cell, sweep
+from tests.support.tidy import Made, fits
 
-FOUR = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+SIZES = (100, 200, 500, 1000, 2000)
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Banana (30 rows in the table and a figure), a dataset named like a script, and failures."""
-    where = tmp_path_factory.mktemp("results")
-    fill(where, sweep("banana", FOUR, [100, 200, 500, 1000, 2000], range(3), 3))
-    fill(where, sweep("twonorm", FOUR, [100, 200, 500, 1000, 2000], range(2), 3, parameterisation="unwhitened"))
-    fill(where, sweep("thyroid", FOUR, [100, 200, 500, 1000, 2000], range(2), 3))
-    fill(where, [fit(cell(NAME, task="binary", seed=seed), nll=0.1 + seed, error=0.1) for seed in range(2)])
-    fill(where, [failed(method_cell("joint_log_dlm", "ringnorm", seed=seed), REASON) for seed in range(7)])
-    fill(where, [fit(method_cell("elbo", "ringnorm", n=500), nll=float("inf"), error=0.1, validation=0.1)])
-    return where
+def made() -> Made:
+    rows = []
+    for protocol, dlm in (("paper", 0.2), ("released", 0.7)):
+        for dataset in ("banana", "ringnorm", "sarcos_test"):
+            for method, mean in (("elbo", 0.5), ("beta_elbo", 0.4), ("joint_log_dlm", dlm), ("fixed_log_dlm", dlm)):
+                rows += fits(dataset, method, mean, sizes=SIZES, protocol=protocol, command=f"dlmexp run {protocol}")
+    rows += fits(NAME, "elbo", 0.3, sizes=(100,), seeds=2)
+    rows += fits("thyroid", "elbo", 0.3, sizes=(100,), seeds=7, status="failed", reason=REASON)
+    return Made(rows)
+
+
+@pytest.fixture(scope="session")
+def html(made: Made) -> str:
+    """The page, with one small picture in place of all figures."""
+    from matplotlib.figure import Figure
+
+    canvas = Figure((2, 1))
+    canvas.subplots().plot([0, 1])
+    with pytest.MonkeyPatch.context() as patch:
+        pictures = [
+            page.Picture(name, "A title", "paper", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
+            for name in ("selection", "class-log")
+        ]
+        patch.setattr(page, "pictures", lambda results, columns: pictures)
+        return page.page(made)  # pyright: ignore[reportArgumentType]

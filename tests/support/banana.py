@@ -3,7 +3,7 @@
 from typing import Literal
 
 from dlmexp.plan.cell import Cell
-from dlmexp.records.schema import Made, Record, Result
+from dlmexp.records.record import Made, Record, Result
 
 PLAIN = Cell(
     kind="fit", dataset="banana", data="abc", split="counts-v1", task="binary", likelihood="probit", kernel="rbf",

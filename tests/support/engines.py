@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from dlmexp.data.splits import prepare
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
@@ -11,7 +10,7 @@ from dlmexp.running.engine import Engine
 from dlmexp.running.presence import Presence
 from dlmexp.running.progress import Progress
 from dlmexp.running.signals import StopRequest
-from dlmexp.running.sweep import prepare_sweep
+from dlmexp.running.sweep import prepare_sweep, prepared_splits
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Sweep:
         self.presence, self.stop = Presence(self.store.root), StopRequest()
         self.engine = Engine(
             self.store, select_target("cpu", "float64"),
-            lambda cell: prepare(found.datasets[cell.dataset][1], found.datasets[cell.dataset][0], cell.seed, cell.n),
+            prepared_splits(found),
             self.progress, self.stop, self.presence, "test", 1e9,
         )  # fmt: skip
 

@@ -26,7 +26,10 @@ PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 MEASURED = re.compile(r"<!-- measured: dlmexp [^\n]*? -->\n.*?<!-- end -->", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
 NUMBER = re.compile(r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)")
-GROUPS = ["dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "noise_floor", "protocol"]
+GROUPS = [
+    "dataset", "method", "n", "estimator", "samples", "parameterisation", "evaluate", "noise_floor", "protocol", "role",
+    "selected_by",
+]  # fmt: skip
 # Which metrics a paragraph is about, by its words; without any of them, NLL.
 METRICS = {
     "MSE": ["mse"], "error rate": ["error"], "MRE": ["mre"], "Brier": ["brier"], "ECE": ["ece"], "CRPS": ["crps"],
@@ -60,7 +63,7 @@ class Known:
     was judged by; and what was measured elsewhere, by words of the paragraph that says it."""
 
     def __init__(self, folder: Path) -> None:
-        table = pd.read_csv(folder / "table.csv", low_memory=False)
+        table = pd.read_parquet(folder / "table.parquet")
         metrics = [name for name in map(str, table) if name.startswith("test_")]
         groups = table.groupby([name for name in GROUPS if name in table], dropna=False)[metrics].mean()
         self.datasets = {str(name): some for name, some in groups.groupby(level="dataset")}

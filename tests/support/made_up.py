@@ -18,13 +18,14 @@ from dlmexp import catalogue
 from dlmexp.data.splits import known_sizes
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
 from dlmexp.plan.protocols import CLOSED_FORM, kind_of, trained
-from dlmexp.records.manifest import Asked, Manifest, write_manifest
-from dlmexp.records.schema import Made, Record, Result
+from dlmexp.plan.setting import Candidates, Setting
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.record import Made, Record, Result
 from dlmexp.records.store import Store
 
 MADE = {
     "version": "0.0-made-up", "commit": "made-up", "device": "cpu", "host": "nowhere", "time": "2000-01-01T00:00:00Z",
-    "python": "3", "torch": "none", "gpytorch": "none", "experiment": "made-up",
+    "python": "3", "torch": "none", "gpytorch": "none",
     "command": "dlmexp run experiment=made-up",
 }  # fmt: skip
 LEVEL = {"regression": 0.2, "binary": 0.2, "count": 2.1}  # hypothetical NLL to settle at
@@ -35,12 +36,15 @@ METHOD_SHIFT = {
 SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
 
 
+PAPER = Setting("paper")
 Thing = Cell | Record | tuple[Record, dict[str, np.ndarray]]
 
 
-def fill(folder: str | os.PathLike[str], things: Iterable[Thing], asked_for: Manifest | None = None) -> int:
-    """Store records (or cells, with plausible numbers; or records with arrays) and a manifest, by default one that asks
-    for just them; how many."""
+def fill(
+    folder: str | os.PathLike[str], things: Iterable[Thing], setting: Setting = PAPER, experiment: str = "made-up"
+) -> int:
+    """Store records (or cells, with plausible numbers; or records with arrays) and a manifest that asks for just them;
+    how many."""
     store, records = Store(folder), []
     with mock.patch("os.fsync"):  # takes most of the time of a write, and nobody will miss these
         for thing in things:
@@ -48,30 +52,30 @@ def fill(folder: str | os.PathLike[str], things: Iterable[Thing], asked_for: Man
             record, arrays = made if isinstance(made, tuple) else (made, {})
             store.write(record, arrays)
             records.append(record)
-        cells = {record.key: record.cell.describe() for record in records}
-        write_manifest(Path(folder), asked_for or Manifest("made-up", cells, asked(records)))
+        write_manifest(Path(folder), manifest(experiment, asked(records, setting, experiment)))
     return len(records)
 
 
-def asked(records: Iterable[Record], betas: str | None = None) -> list[Asked]:
+def asked(records: Iterable[Record], setting: Setting = PAPER, experiment: str = "made-up") -> list[Candidates]:
     """What a run would have asked for to get these records, as if all betas of a method were one grid."""
-    groups: dict[tuple[str, Any], dict[str, float]] = {}
-    for one in records:
+    groups: dict[tuple[str, Any], dict[float, Cell]] = {}
+    for record in records:
         for name, spec in catalogue.methods().items():
-            if (spec["objective"], spec["variant"]) != (one.cell.objective, one.cell.variant):
+            if (spec["objective"], spec["variant"]) != (record.cell.objective, record.cell.variant):
                 continue
             if name == "ppgpr":
                 continue  # joint DLM at beta = 1: tests that mean PPGPR ask for it themselves
-            if spec["select"] or one.cell.beta in (None, 1.0):
-                groups.setdefault((name, one.cell.identity), {})[one.key] = one.cell.beta or 0.0
-    found = []
-    for (name, _), keys in groups.items():
-        select = catalogue.methods()[name]["select"]
-        if name == "beta_elbo" and set(keys.values()) == {1.0}:
+            if spec["select"] or record.cell.beta in (None, 1.0):
+                groups.setdefault((name, record.cell.identity), {})[record.cell.beta or 0.0] = record.cell
+    candidates = []
+    for (name, _), cells in groups.items():
+        if name == "beta_elbo" and set(cells) == {1.0}:
             continue  # that was the ELBO
-        rule = (betas or catalogue.beta_rule("paper")) if select else "1"
-        found.append(Asked(name, rule, tuple(sorted(keys, key=lambda key: -keys[key]))))
-    return found
+        ordered = tuple(cells[beta] for beta in sorted(cells, reverse=True))
+        role = "gradient" if ordered[0].kind == "gradient" else "fit" if ordered[0].evaluate == "end" else "curve"
+        of = catalogue.stands_for(ordered[0].dataset)
+        candidates.append(Candidates(name, ordered, setting, experiment, role, str(ordered[0].n), of))
+    return candidates
 
 
 def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Cell:
@@ -261,6 +265,4 @@ def made(folder: Path, protocol: str, sizes: list[int], lr: float, dataset: str 
     methods = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
     cells = sweep("banana", methods, sizes, range(2), 3)
     things = [plausible(replace(cell, lr=lr, parameterisation=q, dataset=dataset)) for cell in cells]
-    records = [one[0] if isinstance(one, tuple) else one for one in things]
-    described = {record.key: record.cell.describe() for record in records}
-    fill(folder, things, Manifest(protocol, described, [replace(one, protocol=protocol) for one in asked(records)]))
+    fill(folder, things, Setting(protocol), protocol)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from dlmexp.data.schema import Column, Schema, plain_schema
+from dlmexp.data.schema import Column, Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.models.file import TrainedModel
 from tests.support.cells import PLAIN
@@ -21,7 +21,7 @@ def made_up_model(
 ) -> TrainedModel:
     """A model on D features; `changes` are of its cell."""
     rng, task = np.random.default_rng(seed), TASKS[likelihood]
-    schema = schema or plain_schema(D, task)
+    schema = schema or Schema.plain(D, task)
     D = len(schema.features)
     cell = replace(
         PLAIN, likelihood=likelihood, task=task, M=M, seed=seed, objective="log_dlm", variant="joint", base=None,

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlmexp.data.parsers.published import is_plain, numbers_of, rows_of
+from dlmexp.data.parsers.published import numbers_of, rows_of
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.tables import read_numbers, read_whitespace_separated
+from dlmexp.reading.arrays import read_whitespace_separated
+from dlmexp.reading.tables import read_numbers
 
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
 
@@ -18,9 +19,7 @@ LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two class
 def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, -1/1 or 1/2, in any of the formats of `published`. Class 1 is the larger
     label or, where the spec says how many rows it has, the one with so many."""
-    path = one_of(spec, files)
-    columns = _features(spec) + 1
-    table = read_numbers(path, columns) if is_plain(path) else numbers_of(path, columns)
+    table = numbers_of(one_of(spec, files), _features(spec) + 1)
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in LABELS:

@@ -44,15 +44,6 @@ def numbers_of(path: Path, columns: int) -> np.ndarray:
     return np.array(found)
 
 
-def is_plain(path: Path) -> bool:
-    """Whether it is text with commas and nothing else, from the first line on."""
-    if path.suffix in (".gz", ".tgz", ".arff"):
-        return False
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-    return "," in first and not first.lstrip().startswith(("@", "%")) and not any(map(str.isalpha, first.strip()))
-
-
 def _lines(path: Path) -> list[str]:
     delve = path.name.endswith((".tar.gz", ".tgz"))
     with open_raw(path, DELVE if delve else None, MAX_BYTES) as stream:

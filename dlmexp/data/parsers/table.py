@@ -1,5 +1,6 @@
 """A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV, Parquet, Feather or npz."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,17 @@ import msgspec
 import numpy as np
 
 from dlmexp.console import counted
-from dlmexp.data import table_columns as of
 from dlmexp.data.advice import setting
 from dlmexp.data.arrangement import Arrangement
+from dlmexp.data.fit import fit
 from dlmexp.data.parsers.registry import TEST, Parsed, parser
-from dlmexp.data.schema import Column, Label, Schema
+from dlmexp.data.schema import days, kind_of, missing, parse_dates, values_of
 from dlmexp.data.spec import DatasetSpec
-from dlmexp.data.table_files import read_table, table_suffix
-from dlmexp.data.table_options import TableOptions, table_options
-from dlmexp.data.traps import alike_levels, check_target, counts_rows, leaks, rare_class, repeated_rows
-from dlmexp.errors import UserError, nearest
+from dlmexp.data.table_options import SEPARATORS, TableOptions, separator, table_options
+from dlmexp.data.traps import counts_rows, repeated_rows
+from dlmexp.errors import Unreadable, UserError, nearest
 from dlmexp.reading.arrays import read_npz
+from dlmexp.reading.tables import SUFFIXES, first_line, read_table, table_suffix
 
 UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index that was saved with a table
 Columns = dict[str, np.ndarray]
@@ -31,45 +32,27 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     path = next(path for name, path in files.items() if name != TEST)
     columns, test_rows, left_out = _combined(path, files.get(TEST), options)
     target = _target_name(options, columns, path)
-    chosen = _chosen(columns, options, target, path)
-    columns, dropped, test_rows = _without_missing({target: columns[target]} | chosen | _by(columns, options), options,
-                                                   test_rows, path, target)  # fmt: skip
-    left_out += [f"{counted(dropped, 'row')} with missing values (csv.missing=drop)"] if dropped else []
-    y, classes = of.labels(target, columns[target], spec.task)
-    check_target(target, y)
-    described: list[Column] = []
-    arrays: list[np.ndarray] = []
-    kinds: dict[str, str] = {}
-    warnings: list[str] = []
-    for name in chosen:
-        column = columns[name]
-        added, values, kinds[name] = of.features(name, column, options.categories, options.dates)
-        described.append(added)
-        arrays.append(values)
-        warnings += _warnings(name, column, values, kinds[name], target, y, spec.task, name in options.columns)
-        warnings += filter(None, [alike_levels(name, added.levels)])
-    labels = (_label(classes[0]), _label(classes[1])) if classes else None
-    schema = Schema(target, tuple(described), labels, options.missing == "mean", options.sep, tuple(options.na))
-    if not schema.features:
-        raise UserError(f"{path.name} has no feature besides the target '{target}'")
-    left_out += [f"column '{name}'" for name in options.drop]
+    features = _feature_names(columns, options, target, path)
+    used = [target, *features, *([options.by] if options.by and options.by not in features else [])]
+    columns = {name: columns[name] for name in used}
+    if options.missing == "drop":
+        columns, dropped, test_rows = _without_missing(columns, test_rows, path)
+        left_out += [f"{counted(dropped, 'row')} with missing values (csv.missing=drop)"] if dropped else []
+    fitted = fit(columns, target, features, spec.task, options, path.name)
+    schema = fitted.schema
+    X, y = schema.encode_values(fitted.values, source=path.name), schema.encode_target(columns[target])
+    warnings = fitted.warnings + repeated_rows(X, y, test_rows > 0)
     facts: dict[str, Any] = {
-        "features": list(schema.features), "schema": msgspec.to_builtins(schema), "kinds": kinds, "file": path.name,
-        "target": target, "classes": classes, "left_out": left_out, "warnings": warnings,
+        "features": list(schema.features), "schema": msgspec.to_builtins(schema),
+        "kinds": {column.name: column.words for column in schema.columns}, "file": path.name, "target": target,
+        "classes": [str(label) for label in schema.labels or ()], "warnings": warnings,
+        "left_out": left_out + [f"column '{name}'" for name in options.drop],
     }  # fmt: skip
-    X = np.concatenate(arrays, axis=1)
-    of_rows = [repeated_rows(X, y, test_rows > 0), rare_class((classes[0], classes[1]), y) if classes else None]
-    warnings += [text for text in of_rows if text]
     if TEST in files:
         facts["test_file"] = files[TEST].name
-    if options.missing == "mean" and (count := int(np.isnan(X).any(axis=1).sum())):
+    if schema.fill and (count := int(np.isnan(X).any(axis=1).sum())):
         facts["filled"] = count
     return Parsed(X, y, facts, _arrangement(columns, options, test_rows))
-
-
-def _label(text: str) -> Label:
-    """A label as a whole number where it is one."""
-    return int(text) if text.lstrip("-").isdecimal() and str(int(text)) == text else text
 
 
 def _combined(path: Path, test: Path | None, options: TableOptions) -> tuple[Columns, int, list[str]]:
@@ -87,39 +70,86 @@ def _combined(path: Path, test: Path | None, options: TableOptions) -> tuple[Col
             needed = name in (options.target, options.by)
             advice = "" if needed else f"; {setting('drop', name)} leaves it out of {path.name} too"
             raise UserError(f"csv.test={test or path}: it has no column '{name}'{advice}")
-        if of.kind_of(column) != of.kind_of(below[name]):
-            kinds = f"{of.kind_of(column)} in {path.name}, {of.kind_of(below[name])} in {(test or path).name}"
-            raise UserError(f"column '{name}' holds {kinds}")
+        kinds = kind_of(column), kind_of(below[name])
+        if kinds[0] != kinds[1]:
+            raise UserError(f"column '{name}' holds {kinds[0]} in {path.name}, {kinds[1]} in {(test or path).name}")
         joined[name] = np.concatenate([column, below[name]])
     return joined, len(next(iter(below.values()))), left_out
 
 
 def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[str]]:
-    if table_suffix(path) == ".npz":
+    """The columns of a file that are used, and what is left out."""
+    if path.name.lower().endswith(".npz"):
         return _arrays(path, options, test), []
-    found = read_table(path, options.sep, options.na)
+    found = _checked_table(path, options)
+    names = found.column_names
+    for what in ("drop", "columns", "categories", "dates"):
+        for name in getattr(options, what) if not test else ():
+            if name not in names:
+                raise UserError(f"csv.{what}: {path.name} has no column '{name}': {nearest(name, names)}")
+    kept = (options.target, options.by)
     columns: Columns = {}
     left_out = []
-    for name, arrow in zip(map(str, found.column_names), found.columns, strict=True):
-        if name in options.drop and name not in (options.target, options.by):
+    for number, (name, arrow) in enumerate(zip(map(str, names), found.columns, strict=True), start=1):
+        if name not in kept and (name in options.drop or (options.columns and name not in options.columns)):
             continue
-        if options.columns and name not in (*options.columns, options.target, options.by):
-            continue
-        columns[name] = of.from_arrow(name, arrow, path.name)
-        if name == options.target and str(arrow.type) == "bool":
-            columns[name] = of.as_words(columns[name])
+        columns[name] = values_of(name, arrow, path.name)
+        if name == options.target and str(arrow.type) == "bool":  # labels are words, not numbers
+            columns[name] = np.array([None if one is None else str(one) for one in arrow.to_pylist()], dtype=object)
         if name in UNNAMED and name not in options.columns:
             if not counts_rows(columns.pop(name)):
-                where = f"{path.name}: column {found.column_names.index(name) + 1}"
-                raise UserError(
-                    f"{where} has no name ('{name}'): name it, or leave it out with {setting('drop', name)}"
-                )
+                where = f"{path.name}: column {number} has no name ('{name}')"
+                raise UserError(f"{where}: name it, or leave it out with {setting('drop', name)}")
             left_out.append("a column without a name that numbers the rows (an index of pandas)")
-    for what in ("drop", "columns", "categories", "dates"):
-        for name in getattr(options, what):
-            if name not in found.column_names and not test:
-                raise UserError(f"csv.{what}: {path.name} has no column '{name}': {nearest(name, found.column_names)}")
     return columns, left_out
+
+
+def _checked_table(path: Path, options: TableOptions) -> Any:
+    """The table in a file, with names of columns that tell them apart, and rows."""
+    suffix = table_suffix(path)
+    if suffix is None:
+        raise UserError(
+            f"csv.path={path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}, .npz; save the table as one of "
+            "these, or rename it to .csv if it is text already"
+        )
+    sep = separator(options.sep, suffix)
+    try:
+        found = read_table(path, sep, options.na)
+    except Unreadable:
+        _check_separator(path, suffix, sep)
+        raise
+    names = found.column_names
+    if len(names) == 1:
+        _check_separator(path, suffix, sep)
+    elif all(map(_is_number, names)) and not all(map(str.isdecimal, names)) and suffix not in (".parquet", ".feather"):
+        shown = ", ".join(names[:3])
+        raise UserError(
+            f"{path.name}: its first line holds numbers ({shown}, ...): write the names of columns above it"
+        )
+    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
+        which = ", ".join(f"'{name}'" if not name.strip() else name for name in twice[:5])
+        raise UserError(f"{path.name}: several columns are called {which}: rename them")
+    if found.num_rows == 0:
+        raise UserError(f"{path.name} has columns but no rows")
+    return found
+
+
+def _check_separator(path: Path, suffix: str, sep: str) -> None:
+    """UserError if the first line has another separator and not the one that it was read with."""
+    if suffix in (".parquet", ".feather"):
+        return
+    header = first_line(path).decode("utf-8-sig", errors="replace").strip()
+    likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
+    if sep not in header and likely:
+        raise UserError(f"{path.name} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
@@ -134,20 +164,28 @@ def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
         found = {name: found[array] for name, array in wanted.items()}
     columns: Columns = {}
     for name, array in found.items():
-        if name not in options.drop:
-            columns |= of.from_array(name, array)
+        if name in options.drop:
+            continue
+        if array.ndim not in (1, 2):
+            raise UserError(f"array '{name}' has {array.ndim} dimensions: features are 1-D or 2-D")
+        if array.dtype.kind not in "biufUOM":
+            raise UserError(f"array '{name}' has type {array.dtype}: only numbers, text and dates can be used")
+        kind = np.float64 if array.dtype.kind in "biuf" else object if array.dtype.kind == "U" else array.dtype
+        width = array.shape[1] if array.ndim == 2 else 1
+        matrix = array.astype(kind).reshape(len(array), width)
+        columns |= {f"{name}[{k}]" if width > 1 else name: matrix[:, k] for k in range(width)}
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} {len(array)}" for name, array in found.items())
-        raise UserError(
-            f"{path.name}: arrays of different lengths ({lengths}): 'csv.arrays={{X: NAME, y: NAME}}' chooses"
-        )
+        advice = "'csv.arrays={X: NAME, y: NAME}' chooses"
+        raise UserError(f"{path.name}: arrays of different lengths ({lengths}): {advice}")
     return columns
 
 
 def _target_name(options: TableOptions, columns: Columns, path: Path) -> str:
     target = options.target or ("y" if options.arrays else None)
     if target is None:
-        raise UserError(f"csv.target is not set: name the column to predict, one of {_some(columns)}")
+        names = ", ".join(list(columns)[:20]) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
+        raise UserError(f"csv.target is not set: name the column to predict, one of {names}")
     if target not in columns:
         if any(name.startswith(f"{target}[") for name in columns):
             raise UserError(f"csv.target={target} has several columns: a target is one column")
@@ -155,12 +193,7 @@ def _target_name(options: TableOptions, columns: Columns, path: Path) -> str:
     return target
 
 
-def _some(columns: Columns, most: int = 20) -> str:
-    names = list(columns)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _chosen(columns: Columns, options: TableOptions, target: str, path: Path) -> Columns:
+def _feature_names(columns: Columns, options: TableOptions, target: str, path: Path) -> list[str]:
     """The columns that become features. The one that rows are divided by is none of them unless it is named."""
     names = options.columns or [name for name in columns if name not in (target, options.by)]
     if target in names:
@@ -168,68 +201,31 @@ def _chosen(columns: Columns, options: TableOptions, target: str, path: Path) ->
     for name in (*names, *([options.by] if options.by else [])):
         if name not in columns:
             raise UserError(f"{path.name} has no column '{name}': {nearest(name, list(columns))}")
-    return {name: columns[name] for name in names}
+    return names
 
 
-def _by(columns: Columns, options: TableOptions) -> Columns:
-    return {options.by: columns[options.by]} if options.by else {}
-
-
-def _without_missing(
-    columns: Columns, options: TableOptions, test_rows: int, path: Path, target: str
-) -> tuple[Columns, int, int]:
-    """The columns without missing values, or, where the user asks for their mean, with them; how many rows were left
-    out; how many test rows remain."""
-    for name, column in columns.items():
-        if column.dtype.kind == "f" and np.isinf(column).any():
-            row = int(np.argmax(np.isinf(column))) + 1
-            raise UserError(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
-    for name, column in columns.items() if table_suffix(path) != ".npz" else ():
-        if name not in (target, options.by) and of.missing(column).all():
-            raise UserError(f"{path.name}: column '{name}' is empty: {setting('drop', name)} leaves it out")
-    strict = columns.items() if options.missing == "refuse" else [
-        (name, columns[name]) for name in (target, options.by) if name and options.missing == "mean"
-    ]  # fmt: skip
-    if found := of.first_missing(strict):
-        count, row, name = found
-        others = f" ({count} in all)" if count > 1 else ""
-        advice = "csv.missing=drop leaves such rows out" + (
-            "" if name in (target, options.by) else ", csv.missing=mean puts in the mean of the training rows"
-        )
-        raise UserError(f"{path.name}: a value is missing in row {row}, column '{name}'{others}; {advice}")
-    if options.missing != "drop":
-        return columns, 0, test_rows
-    gone = np.zeros(len(columns[target]), dtype=bool)
-    for column in columns.values():
-        gone |= of.missing(column)
+def _without_missing(columns: Columns, test_rows: int, path: Path) -> tuple[Columns, int, int]:
+    """The columns without the rows that lack a value; how many those are; how many test rows remain."""
+    gone = np.any([missing(column) for column in columns.values()], axis=0)
     if gone.all():
         raise UserError(f"{path.name}: every row has a missing value: csv.drop=[COLUMN] leaves out a column instead")
     left = int((~gone[len(gone) - test_rows :]).sum()) if test_rows else 0
     return {name: column[~gone] for name, column in columns.items()}, int(gone.sum()), left
 
 
-def _warnings(
-    name: str, column: np.ndarray, values: np.ndarray, kind: str, target: str, y: np.ndarray, task: str, insisted: bool
-) -> list[str]:
-    found = []
-    if leak := leaks(name, values[:, 0] if kind == "date" else column, target, y, task, insisted):
-        found.append(leak)
-    if counts_rows(column):
-        found.append(f"column '{name}' numbers the rows: {setting('drop', name)} leaves it out")
-    elif values.size and (values == values[0]).all():
-        found.append(f"column '{name}' is the same in all rows")
-    return found
-
-
 def _arrangement(columns: Columns, options: TableOptions, test_rows: int) -> Arrangement | None:
     if options.by is None:
         return Arrangement(test=test_rows) if test_rows else None
     column = columns[options.by]
-    kind = of.kind_of(column)
+    if options.date_format and (dates := parse_dates(column, options.date_format)) is not None:
+        column = dates
+    kind = kind_of(column)
     if options.split == "time":
         if kind == "text":
-            raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: write dates as 2020-12-31")
-        by = of.days(column) if kind == "dates" else column
-        return Arrangement("time", by, options.by, test_rows)
+            raise UserError(
+                f"csv.by={options.by}: text such as '{column[0]}' is no time: write dates as 2020-12-31, or say how "
+                "they are written with csv.date_format"
+            )
+        return Arrangement("time", days(column) if kind == "dates" else column, options.by, test_rows)
     codes = np.unique(column.astype(str) if kind == "text" else column, return_inverse=True)[1]
     return Arrangement("group", codes.astype(np.float64), options.by, test_rows)

@@ -1,0 +1,86 @@
+"""What a claim is: a sentence of the paper, where it stands there, and the function that yields its judged parts."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dlmexp.claims.rules import State, Verdict, combine
+from dlmexp.registry import Registry
+
+if TYPE_CHECKING:
+    from dlmexp.claims.evidence import Evidence
+
+REGRESSION = ("pol", "cadata", "sarcos", "song")
+BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
+COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)
+TASKS: dict[str, str] = {
+    name: task for task, names in (("regression", REGRESSION), ("binary", BINARY), ("count", COUNTS)) for name in names
+}
+
+
+@dataclass
+class Part:
+    """A statement about one dataset under one parameterisation of q, with its verdict and what it rests on."""
+
+    says: str
+    dataset: str | None = None  # None: no data involved
+    q: str | None = None
+    verdict: Verdict = Verdict.NOT_RUN
+    corrected: Verdict | None = None  # with Nadeau and Bengio's standard errors, where there are comparisons
+    reason: str = ""  # why it can't be told, or what was left out
+    tolerant: bool = False  # the statement allows a loss inside the margin
+    beside: bool = False  # a statement of ours beside the paper's: told, but not part of the claim's verdict
+    states: dict[int, State] = field(default_factory=dict)  # by size
+    comparisons: list[dict[str, Any]] = field(default_factory=list)  # a paired test each
+    deciding: int | None = None  # the comparison that the verdict hangs on
+    figures: dict[str, float] = field(default_factory=dict)
+    repetitions: int = 0
+    few: bool = False  # too few of them for a verdict
+    records: int = 0
+    commands: list[str] = field(default_factory=list)  # that made the records, the most frequent first
+    commits: list[str] = field(default_factory=list)
+
+
+def all_parts(parts: list[Part]) -> Verdict:
+    """The usual way to sum up: every part counts, whatever its dataset."""
+    return combine((part.verdict for part in parts), all(part.tolerant for part in parts))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and the function that holds it against results."""
+
+    number: int
+    text: str
+    where: str  # in the paper
+    parts: Callable[["Evidence"], Iterable[Part]]
+    sum_up: Callable[[list[Part]], Verdict] = all_parts
+    experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
+    figures: tuple[str, ...] = ()  # that show it
+    seen: Callable[[list[Part]], str] | None = None  # of a claim that counts datasets: how many of those run are so
+
+
+MODULES = ("methods", "selection", "sampling", "bounds", "runs")
+CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in MODULES))
+Parts = Callable[["Evidence"], Iterable[Part]]
+
+
+def claim(
+    number: int, where: str, *experiments: str, figures: tuple[str, ...] = (),
+    sum_up: Callable[[list[Part]], Verdict] = all_parts, seen: Callable[[list[Part]], str] | None = None,
+) -> Callable[[Parts], Parts]:  # fmt: skip
+    """Registers the decorated function, which yields the parts, as a claim; the first paragraph of its docstring is the
+    sentence. Figures that show it are those named like its experiments, unless `figures` are given."""
+
+    def register(parts: Parts) -> Parts:
+        text = " ".join((parts.__doc__ or "").split("\n\n")[0].split())
+        CLAIMS.add(str(number), Claim(number, text, where, parts, sum_up, experiments, figures or experiments, seen))
+        return parts
+
+    return register
+
+
+def claims() -> list[Claim]:
+    """All claims in the order of their numbers."""
+    return sorted((CLAIMS[name] for name in CLAIMS), key=lambda one: one.number)

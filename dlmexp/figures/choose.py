@@ -1,0 +1,131 @@
+"""Which figures to draw, on which datasets: the paper's, stand-ins that were run, or those that a user names."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from dlmexp import catalogue
+from dlmexp.errors import UserError, nearest
+from dlmexp.figures.own import OWN, own_datasets, own_figure
+from dlmexp.figures.panels import Figure, Line, Panel
+from dlmexp.figures.registry import find
+from dlmexp.records.results import Results
+from dlmexp.records.table import same
+
+BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
+PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
+
+
+def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
+    """`column=value[,value...]` terms as a dictionary; UserError for a column that does not tell results apart."""
+    wanted: dict[str, list[str]] = {}
+    for term in terms:
+        name, equals, values = term.partition("=")
+        if not equals or not values:
+            raise UserError(f"--by {term}: write field=value, for instance dataset=flights")
+        if name not in BY:
+            close = nearest(name, [*BY])
+            raise UserError(
+                f"--by {term}: results are not told apart by '{name}': {close} Of a setting: --where {term}"
+            )
+        wanted.setdefault(name, []).extend(values.split(","))
+    return wanted
+
+
+def check_by(by: Mapping[str, list[str]], several: list[Results]) -> None:
+    """UserError for a value that no result has; a dataset need only exist."""
+    for name, values in by.items():
+        have = {value for results in several for value in results.candidates[name].dropna().unique()}
+        have |= {*catalogue.datasets()} if name == "dataset" else set()
+        for text in values:
+            if not any(same(value, text) for value in have):
+                known = ", ".join(
+                    f"{value:g}" if isinstance(value, float) else str(value) for value in sorted(have)[:12]
+                )
+                there = nearest(text, sorted(have)) if name == "dataset" else f"there are {known}"
+                raise UserError(f"--by {name}={text}: no result has this value; {there}")
+
+
+def figures(
+    several: list[Results], ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
+) -> Iterator[tuple[Figure, str, str]]:
+    """The figures to draw with the names of their files, and the number of the page where a figure needs more than one
+    (`paged`); `rows`: the datasets with results, what they stand for, their tasks."""
+    present = dict(zip(rows["dataset"], rows["task"], strict=True))
+    named, own = by.get("dataset", []), own_datasets(present)
+    found: list[tuple[Figure, str]] = []
+    if not ids or any(not name.startswith(OWN) for name in ids):
+        for figure in find([name for name in ids if not name.startswith(OWN)]):
+            if named and not ids and all(name in own for name in named):
+                continue
+            panels = _on_datasets(figure, named, present) if named else _at_hand(figure, rows)
+            found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
+    for dataset in own:
+        asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
+        if asked and (figure := own_figure(dataset, several)) is not None:
+            found.append((figure, figure.id))
+    if named and not any(figure.panels for figure, _ in found):
+        which = ", ".join(ids) if ids else "any figure"
+        raise UserError(f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}")
+    for figure, name in found:
+        panels = _with_lines(figure.panels, by)
+        count = -(-len(panels) // PAGE_ROWS) if paged and panels and panels[0].kind != "effects" else 1
+        length = -(-len(panels) // count)
+        for page in range(count if panels else 0):
+            on_page = panels[page * length : (page + 1) * length]
+            yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
+
+
+def _with_lines(panels: tuple[Panel, ...], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:
+    """The panels with lines of the wanted methods alone, at the wanted beta where they have one to choose."""
+    kept = []
+    for panel in panels:
+        lines = [line for line in panel.lines if line.method in by.get("method", [line.method])]
+        if panel.kind == "sizes" and "beta" in by:
+            lines = [at for line in lines for at in _at_betas(line, by["beta"])]
+        if lines:
+            kept.append(replace(panel, lines=tuple(lines)))
+    return tuple(kept)
+
+
+def _at_betas(line: Line, betas: list[str]) -> list[Line]:
+    if line.beta is not None or not catalogue.selects(line.method):
+        return [line]
+    return [replace(line, beta=float(beta), names="beta" if len(betas) > 1 else line.names) for beta in betas]
+
+
+def _at_hand(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
+    """Panels of a dataset of the paper without results are given to a stand-in that has some; one that is drawn from a
+    definition does not pose as the paper's data. Panels that become equal are drawn once."""
+    families: dict[str, str] = {}
+    for name, of in zip(rows["dataset"], rows["stands_for"], strict=True):
+        if isinstance(of, str) and catalogue.datasets().get(name, {}).get("files", True):
+            families.setdefault(catalogue.family(of), name)
+    run = {*rows["dataset"]}
+    panels = (
+        panel if panel.dataset in run or panel.dataset not in catalogue.PAPER
+        else panel.on(families.get(catalogue.family(panel.dataset), panel.dataset))
+        for panel in figure.panels
+    )  # fmt: skip
+    return tuple(dict.fromkeys(panels))
+
+
+def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -> tuple[Panel, ...]:
+    """The figure on the datasets that the user names: a stand-in replaces the dataset that it stands for, and the other
+    panels stay; for any other dataset its own panels, or those of the same task, are drawn alone."""
+    stand_ins = {catalogue.family(of): name for name in named if (of := catalogue.stands_for(name))}
+    alone = [name for name in named if not catalogue.stands_for(name)]
+    panels: list[Panel] = []
+    changed = False
+    for panel in figure.panels:
+        task = catalogue.datasets().get(panel.dataset, {}).get("task")
+        if panel.dataset in named:
+            fitting = [panel]
+        elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
+            fitting = [panel.on(stand_in)]
+        else:
+            fitting = [panel.on(name) for name in alone if name not in catalogue.PAPER and present.get(name) == task]
+        changed = changed or bool(fitting)
+        panels += fitting or ([] if alone else [panel])
+    return tuple(dict.fromkeys(panels)) if changed else ()

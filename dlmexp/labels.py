@@ -1,0 +1,41 @@
+"""Names of methods, estimators and metrics as figures, verdicts and the report write them."""
+
+METHODS = {
+    "elbo": "ELBO",
+    "beta_elbo": "β-ELBO",
+    "fitc": "FITC",
+    "joint_log_dlm": "joint DLM",
+    "fixed_log_dlm": "fixed DLM",
+    "joint_sq_dlm": "joint sq-DLM",
+    "fixed_sq_dlm": "fixed sq-DLM",
+    "ppgpr": "PPGPR",
+    "power_ep": "power EP",
+}
+ESTIMATORS = {"bmc": "bMC", "ups": "uPS", "smooth_bmc": "smooth-bMC"}
+METRICS = {
+    "nll": "NLL",
+    "mse": "MSE",
+    "error": "error rate",
+    "mre": "MRE",
+    "crps": "CRPS",
+    "brier": "Brier score",
+    "ece": "ECE",
+    **{f"coverage_{level}": f"{level} % coverage" for level in (50, 90, 95)},
+    **{f"width_{level}": f"{level} % width" for level in (50, 90, 95)},
+}
+
+
+def method_label(method: str) -> str:
+    """`joint DLM` for joint_log_dlm; a method that is not ours with spaces for underscores."""
+    return METHODS.get(method, method.replace("_", " "))
+
+
+def estimator_label(estimator: str, samples: float | None = None) -> str:
+    """`bMC-10` for bmc with 10 samples; the name alone where there are no samples (None or NaN)."""
+    name = ESTIMATORS.get(estimator, estimator.replace("_", "-"))
+    return name if samples is None or samples != samples else f"{name}-{samples:g}"
+
+
+def metric_label(metric: str) -> str:
+    """`NLL` for nll; an unknown metric as it is."""
+    return METRICS.get(metric, metric)

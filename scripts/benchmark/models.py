@@ -1,0 +1,97 @@
+"""Speed of trained models: predictions compared with the GPyTorch model exported from the same file, their memory, and
+`DLMRegressor` over a grid of betas compared with GPyTorch models one after another."""
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from dlmexp.data.schema import Schema
+from dlmexp.data.splits import Normalisation
+from dlmexp.models.export import to_gpytorch
+from dlmexp.models.file import TrainedModel
+from dlmexp.models.predictor import Predictor
+from dlmexp.plan.cell import Cell
+from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, peak_bytes, print_all
+
+M, D = 206, 8
+GPYTORCH_ROWS = 5_000  # at once: with all of them it takes more time, and 20 times the memory
+GRID_ROWS, BETAS = 10_000, 18  # cadata
+TASKS = {"gaussian": "regression", "probit": "binary"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints one line per measurement; exit code 1 if a limit is not met."""
+    args = arguments("models", __doc__, list(PARTS), argv, rows=100_000, iterations=10)
+    return print_all(line for part in args.parts for line in PARTS[part](args))
+
+
+def made_up(likelihood: str) -> TrainedModel:
+    """A model of made-up numbers."""
+    rng, task = np.random.default_rng(0), TASKS[likelihood]
+    cell = Cell(
+        kind="fit", dataset="made-up", data="", split="", task=task, likelihood=likelihood, kernel="rbf", ard=False,
+        mean="zero", M=M, n=1000, objective="log_dlm", variant="joint", form="explicit", parameterisation="whitened",
+        estimator="exact", options={}, lr=0.1, minibatch=None, window=None, tolerance=None, max_iterations=1,
+        epochs=None, evaluate="end", dtype="float64", seed=0, beta=1.0,
+    )  # fmt: skip
+    hyper = {"Z": rng.normal(size=(M, D)), "mean": np.array(0.0), "lengthscale": np.array([2.0])}
+    hyper |= {"outputscale": np.array(1.0), **({"noise": np.array(0.1)} if task == "regression" else {})}
+    scale = Normalisation(np.zeros(D), np.ones(D), np.zeros(D, dtype=bool))
+    return TrainedModel(cell, Schema.plain(D, task), scale, 0.0, 1.0, hyper, rng.normal(size=M), 0.5 * np.eye(M), 1e-6)
+
+
+def predict(args: argparse.Namespace) -> list[Measurement]:
+    """Seconds for all rows: ours in own units with intervals, GPyTorch's mean and standard deviation."""
+    lines, X = [], np.random.default_rng(1).normal(size=(args.rows, D))
+    for likelihood in TASKS:
+        predictor, exported = Predictor([made_up(likelihood)], args.device), to_gpytorch(made_up(likelihood))
+        gp, noise = exported.model.to(args.device), exported.likelihood.to(args.device)
+
+        @torch.no_grad()
+        def theirs(gp=gp, noise=noise) -> None:
+            for rows in torch.from_numpy(X).split(GPYTORCH_ROWS):
+                y = noise(gp(rows.to(args.device)))
+                _ = y.mean.cpu(), y.stddev.cpu()
+
+        times = fastest({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, 0.0, args.device)
+        lines += [
+            Measurement(f"predict, {likelihood}, {args.rows} rows, M = {M}", times["ours"], "s"),
+            Measurement("  the exported GPyTorch model", times["theirs"], "s"),
+            Measurement("  times as fast as GPyTorch", times["theirs"] / times["ours"], "x", 1.0, at_least=True),
+        ]
+    return lines
+
+
+def memory(args: argparse.Namespace) -> list[Measurement]:
+    """The most that predictions hold at once, whatever the number of rows."""
+    predictor, X = Predictor([made_up("gaussian")], args.device), np.random.default_rng(1).normal(size=(args.rows, D))
+    peak = peak_bytes(lambda: predictor.predict(X), args.device)
+    return [Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)]
+
+
+def grid(args: argparse.Namespace) -> list[Measurement]:
+    """`DLMRegressor` on data of cadata's size, and one GPyTorch model after another with the same number of steps."""
+    from dlmexp.sklearn import DLMRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(GRID_ROWS, D))
+    y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=GRID_ROWS)
+    betas = [GRID_ROWS / 2**k for k in range(BETAS)]
+    ours = DLMRegressor(
+        betas=betas, n_inducing=M, max_iter=args.iterations, tol=0.0, random_state=0, device=args.device
+    )
+    rows = int(0.9 * GRID_ROWS)
+    x, target = (torch.from_numpy(part[:rows]).to(args.device) for part in (X, y))
+    step = gpytorch_step(x, target, M, "log_dlm", likelihood="gaussian")
+    times = fastest({"ours": lambda: ours.fit(X, y), "step": step}, 0.0, args.device, repeats=1)
+    theirs = times["step"] * BETAS * args.iterations
+    return [
+        Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s"),
+        Measurement("  GPyTorch, one beta after another (a step measured)", theirs, "s"),
+        Measurement("  times as fast as GPyTorch", theirs / times["ours"], "x", 4.0, at_least=True),
+    ]
+
+
+PARTS = {"predict": predict, "memory": memory, "grid": grid}

@@ -1,0 +1,214 @@
+"""Every claim can hold, and can fail or be told otherwise."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlmexp.claims.bounds import GRID, Row, excess
+from dlmexp.claims.bounds import rows as table_1
+from dlmexp.claims.evidence import DLM
+from tests.support.tidy import fits, judged
+
+Rows = list[dict[str, Any]]
+
+
+def lines(dataset: str, metric: str = "nll", trivial: float = 1.0, **means: float) -> Rows:
+    """Methods with a mean each."""
+    return [row for name, mean in means.items() for row in fits(dataset, name, mean, metric=metric, trivial=trivial)]
+
+
+def words(rows: Rows, number: int, **options: Any) -> str:
+    return judged(rows, number, **options).verdicts["words"].iloc[0]
+
+
+LOW, HIGH = 0.2, 0.5
+OTHERS = dict.fromkeys(("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm"), HIGH)
+ALL = OTHERS | dict.fromkeys(("joint_sq_dlm", "fixed_sq_dlm"), HIGH)
+
+
+RATES = dict.fromkeys(("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm"), 0.1)
+WITHIN = "within the margin"
+
+
+def curves(dataset: str, **kinds: float) -> Rows:
+    """Ends of learning curves of joint DLM at beta = 0.1: exact, bmc_10, ups_1, ...; with ELBO for the margin."""
+    found = fits(dataset, "beta_elbo", HIGH, sizes=(900,), role="curve", beta=1.0)
+    for kind, mean in kinds.items():
+        name, _, samples = kind.rpartition("_") if kind != "exact" else (kind, "", "nan")
+        line = {"estimator": name, "samples": float(samples), "beta": 0.1, "role": "curve"}
+        rows = fits(dataset, "joint_log_dlm", mean, sizes=(900,))
+        found += [row | line for row in rows]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "expected"),
+    [
+        (1, lines("pol", **OTHERS | {"joint_log_dlm": LOW}), "holds on 1 of 3"),
+        (1, lines("pol", **OTHERS | {"fitc": LOW}), "fails on 1 of 3"),
+        (1, lines("sarcos_test", **OTHERS | {"joint_log_dlm": LOW}), "stand-ins: holds"),
+        (2, lines("cadata", **OTHERS | {"fixed_log_dlm": LOW}), "holds"),
+        (2, lines("cadata", **OTHERS), "no difference found"),
+        (3, lines("pol", "mse", **ALL | {"joint_sq_dlm": LOW}), "holds on 1 of 4"),
+        (4, lines("sarcos", "mse", **ALL | {"joint_sq_dlm": LOW}), "mixed"),
+        (4, lines("sarcos", "mse", **ALL | {"joint_sq_dlm": LOW, "fixed_sq_dlm": LOW}), "holds"),
+        (5, lines("sarcos", **OTHERS | {"beta_elbo": 0.7}), "fails"),
+        (7, lines("ringnorm", **OTHERS | {"joint_log_dlm": LOW, "fixed_log_dlm": LOW}), "holds on 1 of 4"),
+        (7, lines("ringnorm", **OTHERS | {"joint_log_dlm": 0.49, "fixed_log_dlm": 0.49}), f"better {WITHIN} on 1 of 4"),
+        (7, lines("banana", **OTHERS), "holds on 1 of 4"),
+        (8, lines("banana", "error", **RATES), "holds on 1 of 8"),
+        (8, lines("banana", "error", **RATES | dict.fromkeys(DLM, 0.105)), f"worse {WITHIN} on 1 of 8"),
+        (8, lines("abalone", "mre", elbo=0.2, beta_elbo=0.2, joint_log_dlm=0.3, fixed_log_dlm=0.3), "fails on 1 of 8"),
+        (11, curves("flights", exact=0.3, ups_10=0.3, bmc_100=0.3, bmc_10=0.4, ups_1=0.35), "stand-ins: holds"),
+        (11, curves("flights", exact=0.3, ups_10=0.4, bmc_100=0.4, bmc_10=0.3, ups_1=0.5), "stand-ins: fails"),
+        (12, curves("flights", bmc_1=0.3, smooth_bmc_1=0.3), "stand-ins: holds"),
+        (12, curves("flights", bmc_1=0.3, smooth_bmc_1=0.31), "stand-ins: holds"),
+        (13, curves("abalone", bmc_1=0.3, ups_1=0.3, smooth_bmc_1=0.4), "mixed on 1 of 2"),
+        (14, curves("pol", exact=0.3, bmc_1=0.5, bmc_10=0.3, bmc_100=0.3), "holds on 1 of 4"),
+        (14, curves("pol", exact=0.3, bmc_1=0.3, bmc_10=0.5, bmc_100=0.5), "fails on 1 of 4"),
+        (20, fits("pol", "beta_elbo", 0.5, beta=0.1), "holds on 1 of 12"),
+        (20, fits("pol", "beta_elbo", 0.5, beta=2.0), "fails on 1 of 12"),
+    ],
+)  # fmt: skip
+def test_verdict(number: int, rows: Rows, expected: str) -> None:
+    assert words(rows, number) == expected
+
+
+@pytest.mark.parametrize(("dlm", "expected"), [(0.3, "holds"), (0.7, "fails")])
+def test_airline_at_every_beta(dlm: float, expected: str) -> None:
+    means = {"beta_elbo": 0.5, "joint_log_dlm": dlm, "fixed_log_dlm": dlm}
+    cases = [(method, mean, beta) for method, mean in means.items() for beta in (0.1, 1.0, 10.0)]
+    rows = [fits("airline", method, mean, sizes=(900,), role="curve", beta=beta) for method, mean, beta in cases]
+    assert words([row for some in rows for row in some], 10) == expected
+
+
+@pytest.mark.parametrize(("small", "large", "joint", "expected"), [(2, 1.5, 0.5, "holds"), (0.5, 0.5, 2, "fails")])
+def test_best_beta_on_cadata(small: float, large: float, joint: float, expected: str) -> None:
+    rows: Rows = []
+    for method, at_80 in (("beta_elbo", large), ("joint_log_dlm", joint), ("fixed_log_dlm", large)):
+        rows += fits("cadata", method, 0.5, sizes=(691,), size="5%", beta=float(small))
+        rows += fits("cadata", method, 0.5, sizes=(11063,), size="80%", beta=float(at_80))
+    assert words(rows, 6) == expected
+
+
+def test_counts_with_fewer_than_three_datasets_say_how_many_are_so() -> None:
+    good = {"elbo": HIGH, "beta_elbo": HIGH, "fixed_log_dlm": HIGH, "joint_log_dlm": LOW}
+    bad = good | {"joint_log_dlm": 0.9}
+    assert words(lines("abalone", **bad) + lines("peds1_left", **good), 9) == "1 of 2 seen (1 a stand-in)"
+    counts = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
+    assert words([row for name in counts for row in lines(name, **good)], 9) == "holds"
+    assert words([row for name in counts[:3] for row in lines(name, **good)] + lines(counts[3], **bad), 9) == "holds"
+    assert words([row for name in counts for row in lines(name, **bad)], 9) == "fails"
+
+
+def gradients(error: dict[str, float]) -> tuple[Rows, dict[str, dict[str, np.ndarray]]]:
+    rows: Rows = []
+    arrays = {}
+    for name in ("bmc", "ups", "smooth_bmc"):
+        for samples in (1, 10, 100):
+            for seed in range(5):
+                key, size = f"{name}{samples}{seed}", error[name] * (1 + 0.01 * seed) / samples
+                facts = {"estimator": name, "samples": float(samples), "role": "gradient", "method": "fixed_log_dlm"}
+                rows.append({"dataset": "abalone", "n": 900, "seed": seed, "key": key, **facts,
+                             "bias": size, "bias_quadrature": size})  # fmt: skip
+                scatter = (2 if (name, samples) == ("bmc", 1) else 1) * (1 + 0.01 * seed)
+                arrays[key] = {"error": np.full(4, size), "condition_i": 1 + 0.1 * scatter * np.array([-1, 1, -1, 1])}
+    return rows, arrays
+
+
+def test_gradient_statistics() -> None:
+    rows, arrays = gradients({"bmc": 1.0, "ups": 0.5, "smooth_bmc": 0.8})
+    assert words(rows, 15, arrays=arrays) == "holds"
+    rows, arrays = gradients({"bmc": 1.0, "ups": 2.0, "smooth_bmc": 0.8})
+    assert words(rows, 15, arrays=arrays) == "mixed"
+
+
+def test_rejections_need_rates_after_the_first_iterations() -> None:
+    facts = {"estimator": "ups", "samples": 10.0, "sampler": "rejection", "role": "timing", "acceptance": 0.5}
+    rows = fits("abalone", "joint_log_dlm", 0.5, sizes=(900,))
+    rows = [row | facts | {"key": f"r{i}"} for i, row in enumerate(rows)]
+    assert words(rows, 16) == "undecidable"
+    blocks = {row["key"]: {"acceptance": np.array([0.01, 1 / 3, 1 / 3])} for row in rows}
+    assert words(rows, 16, arrays=blocks) == "holds"
+    late = {row["key"]: {"acceptance": np.array([1 / 3, 0.01, 0.01])} for row in rows}
+    assert words(rows, 16, arrays=late) == "fails"
+
+
+def test_convergence_is_counted_over_runs_and_no_dataset_is_hidden() -> None:
+    good = fits("banana", "elbo", 0.5, sizes=tuple(range(100, 2100, 100)))
+    assert words(good, 18) == "holds"
+    assert words(good + fits("thyroid", "elbo", 0.5, sizes=(100,), converged=False), 18) == "mixed"
+    assert words(fits("banana", "elbo", 0.5, converged=False), 18) == "fails"
+    sampled = fits("banana", "joint_log_dlm", 0.5, converged=False, samples=10.0, estimator="bmc")
+    assert words(good + sampled, 18) == "holds"  # counted apart
+    assert words(good + fits("banana", "joint_log_dlm", 0.5, converged=False, role="anatomy"), 18) == "holds"
+
+
+def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure() -> None:
+    quick = fits("banana", "elbo", 0.5, protocol="quick", converged=False)
+    found = judged(quick, 18)
+    assert ([column.label for column in found.columns], found.verdicts["words"].tolist()) == (
+        ["quick (preset)"],
+        ["undecidable"],
+    )
+    both = judged(quick + fits("banana", "elbo", 0.5), 18)
+    assert [column.label for column in both.columns] == ["paper"]
+    assert both.left_out == ["--protocol quick"]
+
+
+def timed(seconds: dict[str, float], **more: Any) -> Rows:
+    rows: Rows = []
+    for hour, (kind, each) in enumerate(seconds.items()):
+        estimator, sampler = ("bmc", None) if kind == "bmc" else ("ups", kind)
+        facts = {"dataset": "abalone", "estimator": estimator, "sampler": sampler, "samples": 10.0, "role": "timing"}
+        rows += [
+            {**facts, "seconds": each, "seed": seed, "time": f"2000-01-01T0{hour}:00:00Z"} | more for seed in range(5)
+        ]
+    return rows
+
+
+def test_cost_of_a_step_from_runs_alone_on_the_device() -> None:
+    assert words(timed({"bmc": 1.0, "rejection": 9.0}), 19) == "holds"
+    assert words(timed({"bmc": 1.0, "rejection": 1.0}), 19) == "fails"
+    assert words(timed({"bmc": 1.0, "rejection": 9.0}, time="2000-01-01T00:00:00Z"), 19) == "undecidable"
+    assert words(timed({"bmc": 1.0, "rejection": 9.0}, alone=False), 19) == "undecidable"
+    parts = judged(timed({"bmc": 1.0, "rejection": 9.0, "auto": 1.0}), 19).parts
+    assert parts["beside"].tolist() == [False, True]
+    assert parts["figures"].tolist() == [{"ratio": pytest.approx(9.0)}, {"ratio": pytest.approx(1.0)}]
+
+
+def test_the_better_dlm_is_chosen_by_validation_not_by_the_test_set() -> None:
+    def rows(joint: tuple[float, float], fixed: tuple[float, float]) -> Rows:
+        found = lines("banana", elbo=HIGH, beta_elbo=HIGH)
+        for method, (validation, test) in (("joint_log_dlm", joint), ("fixed_log_dlm", fixed)):
+            found += fits("banana", method, test, validation_nll=validation)
+        return found
+
+    assert words(rows((0.1, HIGH), (0.9, 0.9)), 21) == "holds on 1 of 12"
+    assert words(rows((0.1, 0.9), (0.9, HIGH)), 21) == "fails on 1 of 12"  # the test set alone would choose the other
+
+
+def test_calibration_by_level_with_the_sign_of_the_error() -> None:
+    rows = fits("pol", "elbo", 0.97, metric="coverage_50") + fits("pol", "joint_log_dlm", 0.45, metric="coverage_50")
+    parts = judged(rows, 22).parts
+    part = parts[parts["comparisons"].map(len) > 0].iloc[0]
+    assert "50%" in part["says"]
+    assert part["verdict"] == "holds"
+    assert part["figures"] == {
+        "signed_error": pytest.approx(-0.05, abs=0.01),
+        "signed_error_elbo": pytest.approx(0.47, abs=0.01),
+    }
+    same = fits("abalone", "elbo", 1.0, metric="coverage_95", scatter=0)
+    same += fits("abalone", "joint_log_dlm", 1.0, metric="coverage_95", scatter=0)
+    assert words(same, 22) == "undecidable on 1 of 12"
+
+
+def test_table_1_holds_and_a_wrong_bound_is_found() -> None:
+    assert words(fits("banana", "elbo", 0.5), 17) == "holds"
+    step = GRID[1] - GRID[0]
+    for name, row in table_1():
+        assert np.abs(np.gradient(row.p, step) - row.first)[1:-1].max() < 0.02 * np.abs(row.first).max() + 1e-9, name
+        B, low, high, *rest = row.bounds
+        if row.first.max() > 0.9 * high:  # a tight bound
+            assert excess(Row(row.p, row.first, row.second, (B, low, 0.8 * high, *rest))) > 0, name

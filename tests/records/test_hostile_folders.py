@@ -1,0 +1,105 @@
+"""Results folders that ended in a traceback, or without a word: each ends in one sentence now (docs/RELIABILITY.md)."""
+
+import json
+import os
+
+import pytest
+
+from dlmexp.cli import main
+from dlmexp.errors import Unreadable
+from dlmexp.reading.files import content
+from dlmexp.records.files import sealed
+from dlmexp.records.manifest import Manifest, read_manifests, write_manifest
+from tests.support import made_up
+
+COMMANDS = (["status", "--failed"], ["collect"])
+
+
+def ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str], codes=(0, 2)) -> None:
+    assert main(words) in codes
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def record(**changes) -> dict:
+    import msgspec
+
+    values = {"format": 2} | msgspec.to_builtins(made_up.fit(made_up.cell(), nll=1.0))
+    for where, value in changes.items():
+        *path, last = where.split("__")
+        inner = values
+        for name in path:
+            inner = inner[name]
+        if value is None:
+            inner.pop(last, None)
+        else:
+            inner[last] = value
+    return values
+
+
+DEEP = json.loads("[" * 500 + "]" * 500)
+FORGED = {
+    "n is a text": {"cell__n": "many"}, "n is huge": {"cell__n": 10**30}, "n is negative": {"cell__n": -3},
+    "a list for a mapping": {"result__test": [1.0]}, "a number for a name": {"cell__dataset": 7},
+    "a path for a name": {"cell__dataset": "../../x"}, "no cell": {"cell": None}, "no made": {"made": None},
+    "a command that is none": {"made__command": "dlmexp 'run"}, "deep": {"made__note": DEEP},
+    "a word where a number should be": {"cell__evaluate": "sometimes"},
+    "samples that are none": {"cell__options": {"samples": "x"}},
+    "infinite samples": {"cell__options": {"samples": 1e999}},
+    "an unknown task": {"cell__task": "guess"}, "no such text": {"cell__dataset": "\ud800"},
+    "a key that is a path": {"key": "../../../x"}, "iterations beyond all": {"result__iterations": 10**40},
+    "arrays that are a path": {"arrays": "/../../x"},
+    "metrics beyond all": {"result__test": {"nll": 1e308, "error": -1e308}},
+    "metrics with odd names": {"result__test": {"": 1.0, "\n": 2.0}}, "status": {"status": "perhaps"},
+    "an hour that is none": {"made__time": "yesterday"}, "an option that is a field": {"cell__options": {"key": 5}},
+    "an option that is a column": {"cell__options": {"method": "x"}}, "a name too long": {"cell__dataset": "😀" * 200},
+    "an option beyond all": {"cell__options": {"bar": 10**40}},
+    "a negative beta": {"cell__beta": -1.0}, "beta is no number": {"cell__beta": float("nan")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_seal_never_ends_in_a_traceback(tmp_path, capsys, forged):
+    good = made_up.cell(seed=1)
+    made_up.fill(tmp_path, [good])
+    values = record(**FORGED[forged])
+    line = sealed(json.dumps(values, separators=(",", ":")).encode())
+    (tmp_path / "records" / "banana" / f"{made_up.cell().key}.json").write_bytes(line + b"\n")
+    for words in COMMANDS:
+        ends_in_a_sentence([*words, "--results", str(tmp_path)], capsys)
+    assert (tmp_path / "records" / "banana" / f"{good.key}.json").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a\0b", "", "other"])
+def test_a_manifest_names_the_folder_that_it_lies_in(tmp_path, capsys, name):
+    import hashlib
+
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    known = len(read_manifests(root))
+    text = json.dumps({"experiment": name, "cells": {"0" * 20: "../../victim n=5"}, "candidates": []}).encode()
+    folder = root / "evil" / "cells"
+    folder.mkdir(parents=True)
+    (folder / f"{hashlib.sha256(text).hexdigest()[:16]}.json").write_bytes(text)
+    assert len(read_manifests(root)) == known
+    ends_in_a_sentence(["collect", "--results", str(root)], capsys)
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+def test_cleaning_removes_nothing_outside_the_folder(tmp_path, capsys):
+    victim = tmp_path / "victim.json"
+    victim.write_text("{}")
+    root = tmp_path / "results"
+    made_up.fill(root, [made_up.cell(seed=1)])
+    write_manifest(root, Manifest("evil", {"0" * 20: "../../victim n=5"}, []))
+    assert main(["clean", "evil", "--results", str(root), "--yes"]) in (0, 2)
+    assert victim.exists()
+
+
+def test_a_pipe_in_a_results_folder_is_not_waited_for(tmp_path, capsys):
+    made_up.fill(tmp_path, [made_up.cell(seed=1)])
+    os.mkfifo(tmp_path / "records" / "banana" / f"{made_up.cell().key}.json")
+    os.mkfifo(tmp_path / "made-up" / "cells" / f"{'0' * 16}.json")
+    with pytest.raises(Unreadable, match="not a plain file"):
+        content(tmp_path / "made-up" / "cells" / f"{'0' * 16}.json")
+    for words in COMMANDS:
+        ends_in_a_sentence([*words, "--results", str(tmp_path)], capsys, codes=(0,))

@@ -1,0 +1,89 @@
+"""The benchmarks of scripts/benchmark measure what they say; none of their times is tested."""
+
+from time import sleep
+
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import kstest
+
+from dlmexp.errors import UserError
+from dlmexp.gp.likelihoods import LIKELIHOODS
+from scripts.benchmark import core, gpu, models
+from scripts.benchmark.agreement import agreement
+from scripts.benchmark.agreement import main as compare
+from scripts.benchmark.measure import Measurement, fastest, peak_bytes
+
+
+def test_fastest_takes_the_minimum_of_each_case():
+    naps = iter([0.0] * 3 + [0.03, 0.002, 0.03] + [0.03] * 100)
+    best = fastest({"uneven": lambda: sleep(next(naps)), "long": lambda: sleep(0.05)}, 0.0)
+    assert 0.002 <= best["uneven"] < best["long"]
+
+
+def test_peak_bytes_counts_what_is_held_at_once():
+    def f():
+        for _ in range(5):
+            a = torch.zeros(100_000, dtype=torch.float64)
+            b = a + 1
+            del a, b
+
+    assert 1_600_000 <= peak_bytes(f) < 1_700_000  # two arrays, and a scalar or two
+
+
+def test_limits_that_are_not_met_are_marked():
+    assert not Measurement("speed", 3.0, "x", 4.0, at_least=True).meets_limit
+    assert "NOT MET" in str(Measurement("time", 5.0, "ms", 4.0))
+    assert Measurement("time", 3.0, "ms", 4.0).meets_limit
+
+
+@pytest.mark.parametrize(("suite", "words", "says"), [
+    (core, ["memory"], "peak memory"), (core, ["square", "--seconds", "0"], "twenty betas / one"),
+    (models, ["memory", "--rows", "2000"], "peak memory"), (models, ["predict", "--rows", "300"], "times as fast"),
+])  # fmt: skip
+def test_suites_measure(suite, words, says, capsys):
+    assert suite.main([*words, "--device", "cpu"]) in (0, 1)
+    assert says in capsys.readouterr().out
+
+
+def test_a_gpu_is_needed_for_its_suite_and_parts_are_checked(capsys):
+    with pytest.raises(UserError, match="no CUDA device"):
+        gpu.main(["--device", "cpu"])
+    with pytest.raises(SystemExit) as stopped:
+        core.main(["memroy"])
+    assert stopped.value.code == 2
+    assert "memroy" in capsys.readouterr().err
+    assert gpu.steps_per_second(gpu.Shape(40, 5, 2, 3, 2), "cpu", 2, 0.0) > 0
+
+
+@pytest.mark.parametrize(("name", "y"), [("probit", 1.0), ("poisson", 2.0)])
+def test_the_paper_s_sampler_follows_the_product_density(name, y):
+    torch.manual_seed(0)
+    likelihood, one = LIKELIHOODS[name](), torch.ones(1, dtype=torch.float64)
+    mu, v = -0.3 * one, 0.8 * one
+    f = core.sample_row_by_row(likelihood, mu, v, y * one, 800)[:, 0]
+    grid = torch.linspace(-6, 6, 20001, dtype=torch.float64)
+    log_density = likelihood.log_prob(grid, torch.full_like(grid, y)) - 0.5 * (grid - mu).square() / v
+    cdf = log_density.exp().cumsum(0)
+    assert (
+        kstest(f.numpy(), lambda x: (cdf / cdf[-1])[torch.searchsorted(grid, torch.as_tensor(x))].numpy()).pvalue > 1e-3
+    )
+
+
+def test_agreement_counts_differences_of_the_same_cells():
+    one = pd.DataFrame({
+        "key": ["a", "b", "c"], "status": ["done", "done", "failed"], "dataset": "banana", "n": 100, "seed": [0, 1, 2],
+        "objective": "elbo", "variant": "joint", "beta": [1.0, 0.3, 2.0], "converged": [True, True, None],
+        "test_nll": [0.5, 0.4, None], "test_mse": None,
+    })  # fmt: skip
+    other = one.assign(test_nll=[0.5, 0.45, None], key=["d", "e", "f"])
+    found = {line.name: line for line in agreement(one, other, one[:2], other.assign(beta=[1.0, 5.0, 2.0])[:2])}
+    assert found["cells in both"].value == 2
+    assert found["test NLL identical in every bit"].value == 50
+    assert found["largest difference in test NLL"].value == pytest.approx(0.05)
+    assert found["same beta selected, of 2 selections"].value == 50
+    assert found["beta >= 1: within 0.0001, of 1"].value == 100
+    with pytest.raises(UserError, match="in common"):
+        agreement(one, other.assign(dataset="ringnorm"))
+    with pytest.raises(UserError, match="two results folders"):
+        compare(["one"])
