@@ -3,6 +3,7 @@
 from typing import Any
 
 from dlmexp.claims.finding import Finding
+
 from dlmexp.claims.judge import Judgement
 from dlmexp.records.record import Record
 from tests.support.made_up import fit, method_cell
