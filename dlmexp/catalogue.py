@@ -1,18 +1,15 @@
-"""What `conf/` holds, by name: datasets, methods, experiments, betas. One reader for all who only look things up.
+"""What `conf/` holds, by name: datasets, methods, experiments, protocols. For all who only look something up.
 
-`dlmexp run` composes its config with Hydra from the same folders. Other commands need single entries as they stand in
-their files, without defaults and overrides, and need them quickly.
+`dlmexp run` composes its config with Hydra from the same folders. Here single files are read as they stand, without
+defaults and overrides, and quickly.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dlmexp.config import BetaConfig, MethodTrainingConfig, TrainingConfig
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir, conf_dirs
 
@@ -21,6 +18,12 @@ BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 MAX_VALUES = 100_000  # of one file
 PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
+
+
+def names(group: str) -> list[str]:
+    """The names in a config group such as `dataset`, ours first, then those of users' own folders; no file is read."""
+    paths = (path for folder in conf_dirs() for path in sorted((folder / group).glob("*.yaml")))
+    return list(dict.fromkeys(path.stem for path in paths))
 
 
 def entries(group: str) -> dict[str, dict[str, Any]]:
@@ -38,18 +41,18 @@ def read_settings(path: Path) -> dict[str, Any]:
     # libyaml's parser, where it was built in, is ten times as fast: a quarter of a second over all of `conf/`.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not a YAML file: {' '.join(str(error).split())[:400]}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UserError(f"{path}: write its settings as 'name: value', one per line")
-    _check_size(found, path)
-    return found
+    _check_size(content, path)
+    return content
 
 
-def _check_size(found: Any, path: Path) -> None:
+def _check_size(content: Any, path: Path) -> None:
     """UserError where anchors that name one another stand for more than anyone would write."""
-    left, values = MAX_VALUES, [found]
+    left, values = MAX_VALUES, [content]
     while values:
         value = values.pop()
         left -= 1
@@ -59,6 +62,11 @@ def _check_size(found: Any, path: Path) -> None:
             raise UserError(
                 f"{path} has more than {MAX_VALUES} values, anchors (&, *) counted as often as they are used"
             )
+
+
+def datasets() -> dict[str, dict[str, Any]]:
+    """Every dataset: name -> its file."""
+    return entries("dataset")
 
 
 def methods() -> dict[str, dict[str, Any]]:
@@ -71,33 +79,40 @@ def selects(method: str) -> bool:
     return methods().get(method, {}).get("select", True)
 
 
-def datasets() -> dict[str, dict[str, Any]]:
-    return entries("dataset")
+def experiments() -> dict[str, dict[str, Any]]:
+    """Every experiment: name -> its file."""
+    return entries("experiment")
 
 
-def shipped_datasets() -> dict[str, dict[str, Any]]:
-    """The datasets of our own `conf/`, without those of users' folders."""
-    return _entries("dataset", (conf_dir(),))
+def protocols() -> list[str]:
+    """The names of all protocols, ours first."""
+    return names("protocol")
+
+
+def presets() -> list[str]:
+    """The names of all presets, ours first."""
+    return names("preset")
+
+
+def of_preset(protocol: str) -> tuple[str, str]:
+    """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
+    `released` for `released-quick`."""
+    whole, _, preset = protocol.rpartition("-")
+    return (preset, whole or "paper") if preset in presets() and protocol not in protocols() else ("", protocol)
 
 
 def is_own(dataset: str) -> bool:
     """Whether a dataset is a user's own: none of our `conf/`, or a table that has not been named."""
-    file = shipped_datasets().get(dataset)
+    file = _entries("dataset", (conf_dir(),)).get(dataset)
     return file is None or "${" in str(file.get("name"))
-
-
-def experiments() -> dict[str, dict[str, Any]]:
-    return entries("experiment")
 
 
 def stands_for(dataset: str) -> str | None:
     """The paper's dataset that `dataset` stands in for, or None if it is one of the paper's or a user's own."""
-    found = datasets().get(dataset, {}).get("stands_for")
-    if found is not None and found not in PAPER:
-        raise UserError(
-            f"dataset '{dataset}': stands_for: {found} is none of the paper's datasets ({', '.join(PAPER)})"
-        )
-    return found
+    name = datasets().get(dataset, {}).get("stands_for")
+    if name is not None and name not in PAPER:
+        raise UserError(f"dataset '{dataset}': stands_for: {name} is none of the paper's datasets ({', '.join(PAPER)})")
+    return name
 
 
 def family(dataset: str) -> str:
@@ -116,107 +131,15 @@ def labelled(dataset: str) -> str:
     return f"{dataset} (stand-in for {family(of)})" if of else dataset
 
 
-def selected_in(experiment: str, group: str, default: Any) -> Any:
-    """What an experiment selects of a config group (`dataset`, `beta`), itself or through the experiment it extends."""
-    found = default
-    for item in experiments().get(experiment, {}).get("defaults", ()):
-        found = selected_in(item, group, found) if isinstance(item, str) else item.get(f"override /{group}", found)
-    return found
-
-
-def repetitions(experiment: str) -> int:
-    """How many seeds an experiment asks for; five unless its file says otherwise."""
-    return len(experiments().get(experiment, {}).get("seeds", range(5)))
-
-
-def presets() -> list[str]:
-    """The names of all presets."""
-    return list(entries("preset"))
-
-
-def protocols() -> list[str]:
-    """The names of all protocols, ours first."""
-    return list(entries("protocol"))
-
-
-def of_preset(protocol: str) -> tuple[str, str]:
-    """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
-    `released` for `released-quick`."""
-    whole, _, preset = protocol.rpartition("-")
-    return (preset, whole or "paper") if preset in presets() and protocol not in protocols() else ("", protocol)
-
-
-def _preset_values(protocol: str, group: str) -> dict[str, Any]:
-    """What the preset in a protocol's name says about `training` or `beta`."""
-    preset, _ = of_preset(protocol)
-    return entries("preset")[preset].get(group, {}) if preset else {}
-
-
-def training(protocol: str) -> dict[str, TrainingConfig]:
-    """How a protocol trains each kind of data; nothing for a protocol without a file here."""
-    return _training(protocol, tuple(conf_dirs()))
-
-
-@cache
-def _training(protocol: str, folders: tuple[Path, ...]) -> dict[str, TrainingConfig]:
-    found = {}
-    smaller = _preset_values(protocol, "training")
-    for kind, values in _entries("protocol", folders).get(of_preset(protocol)[1], {}).get("training", {}).items():
-        by_method = {name: MethodTrainingConfig(**own) for name, own in values.get("by_method", {}).items()}
-        found[kind] = TrainingConfig(**{**values, **smaller.get(kind, {}), "by_method": by_method})
-    return found
-
-
-def beta_rule(experiment: str, protocol: str = "paper") -> str:
-    """The betas that an experiment selects from, in the words of `BetaConfig.rule`: its own, or the protocol's grid.
-    '' where neither has a file here."""
-    chosen = selected_in(experiment, "beta", None)
-    whole = entries("protocol").get(of_preset(protocol)[1], {}).get("beta", {})
-    group: Mapping[str, Any] = entries("beta")[chosen] if chosen else whole
-    own = {**experiments().get(experiment, {}).get("beta", {}), **_preset_values(protocol, "beta")}
-    return BetaConfig(**{**group, **own}).rule if group or own else ""
-
-
-def beta_rule_of(group: str) -> str:
-    """The betas of a file of `conf/beta`, in words."""
-    return BetaConfig(**entries("beta")[group]).rule
-
-
-def own_training(experiment: str, protocol: str = "paper") -> dict[str, dict[str, Any]]:
-    """What an experiment changes in its protocol's training: kind of data -> setting -> value. Its limit of iterations
-    gives way where it leaves no room for a decay of the protocol that it keeps: the stopping rule would never apply.
-    What a preset says holds."""
-    smaller = _preset_values(protocol, "training")
-    found = {
-        kind: {name: value for name, value in values.items() if name not in smaller.get(kind, {})}
-        for kind, values in _own_training(experiment).items()
-    }
-    for kind, usual in training(protocol).items():
-        own = found.get(kind, {})
-        room = {name: own[name] for name in ("max_iterations", "decay", "window", "epochs") if name in own}
-        if "max_iterations" in room and not replace(usual, **room).has_room:
-            del own["max_iterations"]
-    return found
-
-
-def _own_training(experiment: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for item in experiments().get(experiment, {}).get("defaults", ()):
-        if isinstance(item, str):
-            found |= _own_training(item)
-    for kind, values in experiments().get(experiment, {}).get("training", {}).items():
-        found[kind] = {**found.get(kind, {}), **values}
-    return found
-
-
-def limits_given_up(experiment: str, protocol: str) -> dict[str, int]:
-    """Where an experiment's limit of iterations gives way to the protocol's: kind of data -> that of the protocol."""
-    own, held = _own_training(experiment), own_training(experiment, protocol)
-    gone = [kind for kind, values in own.items() if "max_iterations" in values.keys() - held[kind].keys()]
-    return {kind: training(protocol)[kind].max_iterations for kind in gone}
-
-
 def run_command(experiment: str, dataset: str) -> str:
-    """What computes the cells of `experiment` on `dataset`, in as few words as `conf/` allows."""
-    alone = selected_in(experiment, "dataset", []) == [dataset]
+    """The command that computes the cells of `experiment` on `dataset`, in as few words as `conf/` allows."""
+    alone = _selected_datasets(experiment) == [dataset]
     return f"dlmexp run experiment={experiment}" + ("" if alone else f" dataset={dataset}")
+
+
+def _selected_datasets(experiment: str) -> list[str]:
+    """The datasets that an experiment selects, itself or through the experiment it extends."""
+    selected: list[str] = []
+    for item in experiments().get(experiment, {}).get("defaults", ()):
+        selected = _selected_datasets(item) if isinstance(item, str) else item.get("override /dataset", selected)
+    return selected

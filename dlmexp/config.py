@@ -1,15 +1,35 @@
-"""The schema of `conf/`: what can be configured, its types and its defaults (docs/SPEC.md, sections 5 and 6)."""
+"""The schema of `conf/`: what can be configured, of which type, within which limits, and its defaults (docs/SPEC.md,
+sections 5 and 6). `plan.checks.check_values` holds every composed config against it."""
 
+# ruff: noqa: RUF009 (functions in defaults of dataclasses: they make fields)
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
-CRITERIA = ("mean", "sum", "relative")  # the spread of the objective per row, of its sum, or relative to its size
-INDUCING = ("first", "last")
-MINIBATCH_ROWS = ("epochs", "afresh")
-SELECTIONS = ("reported", "nll")
-KEEP = ("selected", "all", "none")
+KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
+DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all trains on that one
+LARGEST_SEED = 2**31 - 1
+MOST_LR = 10.0
+MOST_WORKERS = 256
+
+
+def limited(default: Any, **limits: Any) -> Any:
+    """A field whose values, or those in its list or dictionary, have limits: `choices`, `pattern` (both with `words` to
+    say what to give), `above`, `least`, `most`, `keys` of a dictionary, `filled` (not empty), `distinct`."""
+    if callable(default):
+        return field(default_factory=default, metadata=limits)
+    return field(default=default, metadata=limits)
+
+
+def choice(*choices: str, default: str | None = "") -> Any:
+    """A field that is one of these words, by default the first."""
+    return limited(choices[0] if default == "" else default, choices=choices)
+
+
+def positive(default: float | None = None, most: float | None = None) -> Any:
+    """A field that is a finite number above 0."""
+    return limited(default, above=0, most=most)
 
 
 @dataclass
@@ -18,15 +38,15 @@ class DatasetConfig:
 
     name: str = "???"
     loader: str = "???"
-    task: str = "???"  # regression | binary | count
+    task: str = choice("regression", "binary", "count", default="???")
     likelihood: str = "???"
     kernel: str = "rbf"
     ard: bool = False
-    mean: str = "zero"  # zero | constant
-    M: int | None = None  # inducing points; null chooses by the number of rows
+    mean: str = choice("zero", "constant")
+    M: int | None = positive()  # inducing points; null chooses by the number of rows
     sizes: list[Any] = field(default_factory=list)  # rows, or shares of the training pool such as '5%'
     split: str = "???"  # regression | counts | airline
-    test_cap: int | None = None
+    test_cap: int | None = positive()
     stands_for: str | None = None  # the paper's dataset this one is a part of or stands in for
     rows: int | None = None
     features: int | None = None
@@ -34,13 +54,18 @@ class DatasetConfig:
     files: list[Any] = field(default_factory=list)
     note: str | None = None
 
+    @property
+    def kind(self) -> str:
+        """The key of its settings in `RunConfig.training`: the task, or `large` for data with the airline split."""
+        return "large" if self.split.startswith("airline") else self.task
+
 
 @dataclass
 class MethodConfig:
     """One line of a figure: an objective, who sets the hyperparameters, and whether beta is selected."""
 
     objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc
-    variant: str = "joint"  # joint | fixed (hyperparameters from the beta = 1 ELBO fit)
+    variant: str = choice("joint", "fixed")  # fixed: hyperparameters from the beta = 1 ELBO fit
     select: bool = True  # over the beta grid; false: beta = 1
 
 
@@ -49,20 +74,20 @@ class BetaConfig:
     """The regularisation weights: the listed values, or a geometric grid from n / first downwards, each beta divided by
     `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it is >= smallest."""
 
-    first: float = 1.0
-    ratio: float | None = None
-    smallest: float | None = None
+    first: float = positive(1.0)
+    ratio: float | None = limited(None, above=1)
+    smallest: float | None = positive()
     coarse_above: float | None = None
-    coarse_ratio: float | None = None
+    coarse_ratio: float | None = limited(None, above=1)
     zero: bool = False  # beta = 0 beside the grid
-    values: list[float] | None = None
+    values: list[float] | None = limited(None, least=0, filled=True)
 
 
 @dataclass
 class MethodTrainingConfig:
     """What a protocol does differently for one method."""
 
-    variant: str | None = None  # fixed: the hyperparameters of the beta = 1 ELBO fit are held
+    variant: str | None = choice("joint", "fixed", default=None)  # fixed: hyperparameters from the beta = 1 ELBO fit
     collapsed: bool | None = None  # false: q is optimised explicitly, though it has a closed form
     initial: dict[str, float] = field(default_factory=dict)
 
@@ -71,24 +96,26 @@ class MethodTrainingConfig:
 class TrainingConfig:
     """How one kind of data is trained on. `minibatch` applies where there are more rows than that."""
 
-    lr: float = 0.1
-    final_lr: float | None = None  # the learning rate decays to this one ...
-    decay: int | None = None  # ... within so many iterations; the stopping rule applies after them
-    epsilon: float = 1e-8  # of Adam: added to the size of a gradient that it divides by
-    resolution: float | None = None  # steps are multiples of lr * resolution, so that rounding errors do not enter them
-    minibatch: int | None = None
-    minibatch_lr: float = 0.1
-    minibatch_rows: str = "epochs"  # epochs: a permutation in every epoch | afresh: drawn anew at every step
-    estimator_lr: dict[str, float] = field(default_factory=dict)  # for estimators with a learning rate of their own
-    window: int | None = 20  # null: all iterations are made
-    tolerance: float = 1e-4
-    criterion: str = "mean"  # what is compared with the tolerance: see CRITERIA
-    max_iterations: int = 3000
-    epochs: int | None = None  # train for so many passes instead of until convergence
+    lr: float = positive(0.1, most=MOST_LR)
+    final_lr: float | None = positive(most=MOST_LR)  # the learning rate decays to this value ...
+    decay: int | None = positive()  # ... within so many iterations; the stopping rule applies after them
+    epsilon: float = positive(1e-8)  # of Adam: added to the size of a gradient that it divides by
+    resolution: float | None = positive()  # steps are multiples of lr * resolution, so that rounding errors vanish
+    minibatch: int | None = positive()
+    minibatch_lr: float = positive(0.1, most=MOST_LR)
+    minibatch_rows: str = choice("epochs", "afresh")  # a permutation in every epoch, or drawn anew at every step
+    estimator_lr: dict[str, float] = limited(dict, above=0, most=MOST_LR)  # of estimators with a rate of their own
+    window: int | None = positive(20)  # null: all iterations are made
+    tolerance: float = limited(1e-4, least=0)
+    # What is compared with the tolerance: the spread of the objective per row, of its sum, or relative to its size.
+    criterion: str = choice("mean", "sum", "relative")
+    max_iterations: int = positive(3000)
+    epochs: int | None = positive()  # train for so many passes instead of until convergence
     initial: dict[str, float] = field(default_factory=dict)  # hyperparameters by name; others: the model's own values
-    inducing: str = "first"  # first | last rows of the training set
-    noise_floor: float | None = None  # which the noise variance stays above; null: it may fall towards 0
-    parameterisation: list[str] = field(default_factory=lambda: ["whitened"])  # the first one, unless all are asked for
+    inducing: str = choice("first", "last")  # rows of the training set
+    noise_floor: float | None = positive()  # which the noise variance stays above; null: it may fall towards 0
+    # Those of q that the protocol has; the first, unless all are asked for.
+    parameterisation: list[str] = limited(lambda: ["whitened"], choices=PARAMETERISATIONS, filled=True)
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
     @property
@@ -106,9 +133,9 @@ class TrainingConfig:
 class InitConfig:
     """Initial values of hyperparameters, for all data and methods; null: the protocol's."""
 
-    lengthscale: float | None = None
-    outputscale: float | None = None
-    noise: float | None = None
+    lengthscale: float | None = positive()
+    outputscale: float | None = positive()
+    noise: float | None = positive()
     mean: float | None = None
 
 
@@ -140,43 +167,46 @@ class CsvConfig:
 class RunConfig:
     """Everything `dlmexp run` takes: the grid it spans, how it trains, where results go."""
 
-    name: str = "custom"
+    name: str = limited("custom", filled=True)
     preset: str | None = None  # the name of a smaller version, which results are named after (conf/preset)
-    measure: str = "fit"  # fit | gradient (statistics of the estimators' gradients)
+    measure: str = choice("fit", "gradient")  # gradient: statistics of the estimators' gradients
     dataset: dict[str, DatasetConfig] = field(default_factory=dict)
-    method: dict[str, MethodConfig] = field(default_factory=dict)
-    estimator: dict[str, dict[str, Any]] = field(default_factory=dict)  # options of each; lists are swept
+    method: dict[str, MethodConfig] = limited(dict, filled=True)
+    estimator: dict[str, dict[str, Any]] = limited(dict, filled=True)  # options of each; lists are swept
     protocol: str = "custom"  # the name of the values below that conf/protocol/*.yaml sets
     beta: BetaConfig = field(default_factory=BetaConfig)
-    selection: str = "reported"  # beta by the metric that is reported | nll: by NLL, whatever is reported
-    parameterisation: list[str] | None = None  # of q; null: the protocol's first for each kind of data; [all]: all its
-    seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    sizes: list[Any] | None = None  # null: each dataset's own
-    largest: int | None = None  # sizes beyond it are left out; where none is left, it is the size
-    M: int | None = None  # inducing points; null: each dataset's own number
+    selection: str = choice("reported", "nll")  # beta by the metric that is reported, or always by NLL
+    # Of q; null: the protocol's first for each kind of data; [all]: all of the protocol's.
+    parameterisation: list[str] | None = limited(None, choices=(*PARAMETERISATIONS, "all"), filled=True)
+    seeds: list[int] = limited(lambda: [0, 1, 2, 3, 4], least=0, most=LARGEST_SEED, filled=True, distinct=True)
+    sizes: list[Any] | None = limited(None, filled=True)  # null: each dataset's own
+    largest: int | None = positive()  # sizes beyond it are left out; where none is left, it is the size
+    M: int | None = positive()  # inducing points; null: each dataset's own number
     init: InitConfig = field(default_factory=InitConfig)
-    training: dict[str, TrainingConfig] = field(default_factory=dict)
+    training: dict[str, TrainingConfig] = limited(dict, keys=KINDS)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
-    evaluate: str = "end"  # end | epoch | a number of iterations between evaluations on test
+    # At the end of training, after every epoch, or iterations between evaluations on test.
+    evaluate: str = limited("end", pattern=r"end|epoch|0*[1-9]\d{0,15}", words="end, epoch or a number of iterations")
     role: str | None = None  # of the cells, where they are not fits, learning curves or gradients: anatomy | ...
     factors: list[str] = field(default_factory=list)  # settings that such an experiment varies: no change of protocol
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
-    device: str = "auto"
-    dtype: str = "float64"  # of the rows; float32 for GPUs that are slow in float64 (parameters stay float64)
-    batch_cells: int | None = None  # cells trained at once; null: chosen for the device
+    device: str = limited("auto", choices=DEVICES, words="auto, cpu or cuda, with CUDA_VISIBLE_DEVICES=N for a GPU")
+    dtype: str = choice("float64", "float32")  # of the rows; parameters are float64. float32: for GPUs slow in float64
+    batch_cells: int | None = positive()  # cells trained at once; null: chosen for the device
     data_root: str | None = None
-    results: str = "results"
-    checkpoint_seconds: float = 60.0
-    stand_ins: bool = False  # where a dataset is missing, run those at hand that stand in for it, under their own names
+    results: str = limited("results", filled=True)
+    checkpoint_seconds: float = positive(60.0)
+    stand_ins: bool = False  # where a dataset is missing, run the datasets that stand in for it, under their own names
     plugins: list[str] = field(default_factory=list)  # modules of users that register objectives, kernels, figures, ...
     wait: bool = True  # for jobs on a cluster; false: submit them and leave
     budget: str | None = None  # stop in time, everything saved: 90s, 25min, 2h
-    workers: int | None = None  # processes that share the batches of this run; on GPUs at most one for each.
-    # Default: one; for `dlmexp run` on a CPU as many as pay
+    # Processes that share the batches of this run; on GPUs at most one for each. Default: one; for `dlmexp run` on a
+    # CPU as many as pay.
+    workers: int | None = positive(most=MOST_WORKERS)
     plan: bool = False
     retry_failed: bool = False
-    keep: str = "selected"  # trained models: selected (those that the methods select) | all | none
+    keep: str = choice("selected", "all", "none")  # trained models: those that the methods select, all, or none
     refit: bool = False  # train cells again that are done and should have a model by `keep`, but have none
 
 

@@ -8,6 +8,7 @@ from dlmexp.objectives import OBJECTIVES
 def test_methods_are_those_of_the_paper_and_ppgpr() -> None:
     assert set(conf.methods()) == {
         "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm", "ppgpr",
+        "power_ep",
     }  # fmt: skip
     assert conf.methods()["ppgpr"] == {**conf.methods()["joint_log_dlm"], "select": False}
     assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
@@ -46,14 +47,6 @@ def test_run_command_is_the_shortest_that_serves() -> None:
     assert conf.run_command("airline", "nycflights13") == "dlmexp run experiment=airline dataset=nycflights13"
 
 
-def test_betas_of_an_experiment_in_words() -> None:
-    assert (
-        conf.beta_rule("class-log") == conf.beta_rule("class-err") == conf.beta_rule("paper") == "n, n/2, ... >= 0.01"
-    )
-    assert conf.beta_rule("default") == "n, n/10, ... >= 0.01"
-    assert conf.beta_rule("airline") == "10, 1, 0.1"
-
-
 def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: joint\nselect: true\n")
@@ -61,8 +54,3 @@ def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
     assert list(conf.methods())[-1] == "mine"
     monkeypatch.delenv("DLMEXP_CONFIG_DIRS")
     assert "mine" not in conf.methods()
-
-
-def test_repetitions() -> None:
-    assert conf.repetitions("class-log") == 5
-    assert conf.repetitions("default") == 3

@@ -162,7 +162,7 @@ class SparseGP(BaseEstimator):
 
     def _beta_config(self) -> BetaConfig:
         if self.betas is None:
-            return BetaConfig(**entries("protocol")["paper"]["beta"])
+            return BetaConfig(**entries("beta")["grid"])
         values = list(self.betas) if np.iterable(self.betas) else []
         if not values or not all(isinstance(beta, Real) and 0 <= beta < np.inf for beta in values):
             raise ValueError(f"betas={self.betas!r}: give a list of numbers >= 0")

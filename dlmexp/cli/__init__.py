@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dlmexp import __version__
 from dlmexp.console import harmless_output
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
 COMMANDS = (
@@ -19,11 +19,27 @@ COMMANDS = (
 )  # fmt: skip
 
 
+COMPLETION = ("-sc", "--shell-completion")
+
+
 class Parser(argparse.ArgumentParser):
     """Reports errors as UserError, so that they are printed like all others: in one line, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see '{self.prog} --help'")
+
+    def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        # A command refuses what it does not know itself, with its own options as suggestions.
+        arguments, unknown = super().parse_known_args(args, namespace)
+        if unknown and self.prog != "dlmexp":
+            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], known)}")
+        return arguments, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = "/".join(action.option_strings) or str(action.metavar or action.dest).lower()
+            self.error(f"{what} '{value}': {nearest(str(value), [str(choice) for choice in action.choices])}")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,10 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: list[str]) -> int:
     try:
-        if argv[:1] in (["run"], ["-sc"], ["--shell-completion"]) and not {"-h", "--help"} & set(argv):
+        if asked := [argv[i + 1 :] for i, word in enumerate(argv[:2]) if word in COMPLETION]:
+            from dlmexp.cli.complete import answer
+
+            return answer(asked[0])
+        if argv[:1] == ["run"] and not {"-h", "--help"} & set(argv):
             from dlmexp.cli import run
 
-            return run.run(argv[1:] if argv[0] == "run" else argv)
+            return run.run(argv[1:])
         shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
         _shared_options(shared)
         common, rest = shared.parse_known_args(argv)

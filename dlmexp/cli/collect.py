@@ -11,7 +11,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser = commands.add_parser(
         "collect",
         help="write the results as one table, or pack the records into one file",
-        description="Writes results/table.parquet: one row per dataset, size, seed, method, estimator, q, setting, role "
+        description="Writes results/table.parquet: a row per dataset, size, seed, method, estimator, q, setting, role "
         "and metric that selects beta. With --pack: one Parquet file with all records, which can be copied to another "
         "results folder and is read there like the records themselves. With --running: the learning curves of cells in "
         "training, up to their last checkpoint (checkpoint_seconds=), one row per cell and iteration.",

@@ -3,12 +3,11 @@
 import argparse
 import contextlib
 import io
-import os
 import re
 import sys
 from collections.abc import Sequence
 
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, nearest
 
 DESCRIPTION = """\
 Run a sweep: all combinations of dataset, size, seed, method, estimator and beta in the config, trained in batches.
@@ -47,7 +46,7 @@ common settings (all settings: --cfg job):
   budget=25min             stop after this time, with everything saved and exit code 3
 
 Hydra's own flags work too: --multirun/-m, --cfg job, --config-dir DIR (your own conf folder), --info.
-Shell completion: eval "$(dlmexp run -sc install=bash)"
+Shell completion of all commands: eval "$(dlmexp -sc install=bash)", or zsh, fish
 exit code: 0 all done, 1 some cells failed, 2 an error in the command or config,
            3 budget used up, 130 interrupted (both with everything saved)
 """
@@ -81,51 +80,49 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
     from dlmexp.plan.compose import (
+        as_yaml,
         check_table_is_used,
         compose,
         expand,
         launcher,
         with_default,
-        with_single_ones,
     )
 
     overrides = with_default(args.overrides)
-    if args.shell_completion:
-        return _through_hydra(arguments, [])
     if args.hydra_help:
         return _through_hydra(flags, [])
-    if args.cfg or args.info:
-        compose(overrides)  # so that errors are ours, of one line, not Hydra's
-        return _through_hydra(flags, with_single_ones(overrides))
     if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
         raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
+    expanded = expand(overrides) if args.multirun else [overrides]
+    jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
+    check_table_is_used(args.overrides, jobs)
+    if args.cfg == "job" and not args.package:
+        print(as_yaml(jobs[0]), end="")
+        return 0
+    if args.cfg or args.info:
+        return _through_hydra(flags, overrides)
     if args.multirun:
         from dlmexp.cluster.multirun import multirun
 
-        expanded = expand(overrides)
-        jobs = [compose(job) for job in expanded]
-        check_table_is_used(args.overrides, jobs)
         return multirun(jobs, expanded, launcher(expanded[0]))
     from dlmexp.running.run import execute
 
-    cfg = compose(overrides)
-    check_table_is_used(args.overrides, [cfg])
-    return execute(cfg, arguments, choose_workers=True)
+    return execute(jobs[0], arguments, choose_workers=True)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses with Hydra's parser; its errors become UserErrors. Flags may come before, between and after overrides."""
+    from dlmexp.plan.shorthand import groups, settings
+
     for argument in arguments:
-        if argument.startswith("--") and argument.split("=")[0] not in _HYDRA_FLAGS:
-            from dataclasses import fields
-
-            from dlmexp.config import RunConfig
-            from dlmexp.errors import nearest
-
-            name = argument.removeprefix("--").partition("=")[0]
-            if name in (field.name for field in fields(RunConfig)):
-                raise UserError(f"unknown option '{argument}': settings are written without dashes, {name}=VALUE")
-            raise UserError(f"unknown option '{argument}': {nearest(argument, sorted(_HYDRA_FLAGS))}")
+        name, equals, value = argument.lstrip("-").partition("=")
+        dashed = argument.startswith("--") or (argument.startswith("-") and len(name) > 1 and equals)
+        if not dashed or argument.split("=")[0] in _HYDRA_FLAGS:
+            continue
+        if name in settings() or name in groups():
+            typed = f"{name}={value or 'VALUE'}"
+            raise UserError(f"unknown option '{argument}': settings are written without dashes, {typed}")
+        raise UserError(f"unknown option '{argument}': {nearest(argument, sorted(_HYDRA_FLAGS))}")
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
@@ -135,7 +132,7 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
 
 
 _HYDRA_FLAGS = {
-    "--multirun", "--cfg", "--config-dir", "--info", "--shell-completion", "--resolve", "--package", "--hydra-help",
+    "--multirun", "--cfg", "--config-dir", "--info", "--resolve", "--package", "--hydra-help",
 }  # fmt: skip
 
 
@@ -152,9 +149,6 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
     from dlmexp.paths import conf_dir
 
     register()
-    completing = any(flag.startswith(("-sc", "--shell-completion")) for flag in flags)
-    if completing and "COMP_LINE" in os.environ:
-        os.environ["COMP_LINE"] = os.environ["COMP_LINE"].replace(" run ", " ", 1)
     before, sys.argv = sys.argv, ["dlmexp", *overrides, *flags]
     stderr = io.StringIO()
     try:

@@ -90,20 +90,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
 
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Some of the fields, as something that can be compared and hashed."""
-        found = attrgetter(*names)(self)
-        return tuple([tuple(sorted(value.items())) if type(value) is dict else value for value in found])
-
-    def flat(self) -> dict[str, Any]:
-        """The fields by name, the estimator's options among them under their own names, initial values as one text."""
-        found: dict[str, Any] = {}
-        for name in FIELDS:
-            if name == "options":
-                found |= dict.fromkeys(FIRST_OPTIONS) | self.options
-            elif name == "initial":
-                found[name] = ", ".join(f"{which}={value:g}" for which, value in sorted(self.initial.items()))
-            else:
-                found[name] = getattr(self, name)
-        return found
+        values = attrgetter(*names)(self)
+        return tuple([tuple(sorted(value.items())) if type(value) is dict else value for value in values])
 
     @property
     def samples(self) -> int | None:

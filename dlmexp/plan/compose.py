@@ -1,10 +1,11 @@
 """From overrides to a composed config, with every mistake in them turned into one sentence."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import cache, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
@@ -20,10 +21,9 @@ from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
-from dlmexp.plan.mistakes import as_sentences, check_added
-from dlmexp.plan.protocols import treated_apart
+from dlmexp.plan.checks import check_together, check_values
+from dlmexp.plan.mistakes import as_sentences, check_names
 from dlmexp.plan.shorthand import spelled_out
-from dlmexp.plan.types import check_types
 from dlmexp.plugins import import_plugins
 
 DEFAULT = "experiment=default"
@@ -36,58 +36,29 @@ def with_default(overrides: Sequence[str]) -> list[str]:
     return list(overrides) if selects else [DEFAULT, *overrides]
 
 
-def with_single_ones(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with what is typed for all methods or estimators (`training.regression.initial.noise=0.3`) typed
-    for each of those too that the protocol treats apart, unless the user does."""
-    typed = _values(overrides)
-    found = []
-    for kind, training in usual(typed.get("protocol", "paper"), None).training.items() if _for_all(typed) else ():
-        for key, value in typed.items():
-            for one in treated_apart(training, key.removeprefix(f"training.{kind}.")):
-                single = f"training.{kind}.{one}"
-                if not any(single == other or single.startswith(f"{other}.") for other in typed):
-                    found.append(f"{single}={value}")
-    return [*overrides, *found]
-
-
-def _for_all(typed: Iterable[str]) -> bool:
-    """Whether anything is typed that a protocol may have for single methods or estimators too."""
-    return any(re.fullmatch(r"training\.\w+\.(lr|collapsed|initial(\..*)?)", key) for key in typed)
-
-
-def _values(overrides: Sequence[str]) -> dict[str, str]:
-    """What is typed for each key, also of `key={name: value}`; deleted keys are among them."""
-    found: dict[str, str] = {}
-    for one, typed in zip(parsed(overrides), overrides, strict=True):
-        values = [(_key(typed), one.value(), typed.partition("=")[2])]
-        while values:
-            key, value, text = values.pop()
-            if isinstance(value, dict):
-                values += [(f"{key}.{name}", inner, str(inner)) for name, inner in value.items()]
-            else:
-                found[key] = text
-    return found
-
-
 def compose(overrides: Sequence[str]) -> RunConfig:
-    """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`); its plugins are imported.
+    """The config of one job, from our conf folder and users' own (`dlmexp.paths.conf_dirs`), with its values checked;
+    its plugins are imported.
 
     An experiment's parts get what the user typed, so that e.g. `seeds=[0]` holds for all of them.
     """
-    for one, typed in zip(parsed(overrides), overrides, strict=True):
-        if one.is_sweep_override():
-            raise UserError(f"{typed}: several values are several jobs, for which add -m; a list is written as [a,b]")
-        if one.value() == {} and not one.is_add() and not one.is_force_add():
-            raise UserError(f"{typed}: that changes nothing, since values are added; ~{_key(typed)}.NAME takes one out")
-    check_added(overrides)
-    overrides = with_single_ones(overrides)
+    typed = parsed(overrides)
+    for override, text in zip(typed, overrides, strict=True):
+        if override.is_sweep_override():
+            raise UserError(f"{text}: several values are several jobs, for which add -m; a list is written as [a,b]")
+        if override.value() == {} and not override.is_add() and not override.is_force_add():
+            raise UserError(f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out")
+    check_names(typed)
     composed = _composed(overrides)
-    _keep_selected_estimators(composed, overrides)
+    _keep_selected_estimators(composed, typed)
     _check_table(composed)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
-    check_types(cfg)
-    _make_room(cfg, overrides)
+    check_values(cfg)
+    keys = {key for override in typed for key in _keys(override.key_or_group, override.value())}
+    _apply_to_all(cfg, keys)
+    _make_room(cfg, keys)
+    check_together(cfg)
     import_plugins(cfg.plugins)
     if cfg.name == "custom" and len(cfg.dataset) == 1:
         (dataset,) = cfg.dataset.values()
@@ -95,31 +66,60 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             cfg.name = dataset.name
     if cfg.preset:
         cfg.name = f"{cfg.name}-{cfg.preset}"
-    typed = [override for override in overrides if _key(override) not in ("experiment", "parts")]
+    for_parts = [text for text in overrides if _key(text) not in ("experiment", "parts")]
     own = [spelled_out(part) for part in cfg.parts]
-    cfg.parts = [[*part, *(o for o in typed if _key(o) not in {_key(p) for p in part})] for part in own]
+    cfg.parts = [[*part, *(o for o in for_parts if _key(o) not in {_key(p) for p in part})] for part in own]
     return cfg
+
+
+def _keys(key: str, value: Any) -> Iterator[str]:
+    """The settings that an override is for: its key, or those in a value `{name: value}`."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _keys(f"{key}.{name}", inner)
+    else:
+        yield key
+
+
+def _apply_to_all(cfg: RunConfig, typed: Collection[str]) -> None:
+    """What is typed for all methods or estimators (`training.regression.initial.noise=0.3`) holds for those too that
+    the protocol has a value of their own for, unless the user types theirs."""
+    for kind, training in cfg.training.items():
+        at = f"training.{kind}"
+        for name in training.estimator_lr if f"{at}.lr" in typed else ():
+            if f"{at}.estimator_lr.{name}" not in typed:
+                training.estimator_lr[name] = training.lr
+        for method, own in training.by_method.items():
+            for name in own.initial.keys() & training.initial.keys():
+                if f"{at}.initial.{name}" in typed and f"{at}.by_method.{method}.initial.{name}" not in typed:
+                    own.initial[name] = training.initial[name]
+            if "collapsed" in typed and f"{at}.by_method.{method}.collapsed" not in typed:
+                own.collapsed = None
+
+
+def as_yaml(cfg: RunConfig) -> str:
+    """A config as YAML text, as it is used."""
+    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
 
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
-    values = [one.value() for one in parsed([one for one in overrides if _key(one) == "plugins"])]
+    values = [override.value() for override in parsed([text for text in overrides if _key(text) == "plugins"])]
     if any(not isinstance(value, list) for value in values):
         raise UserError("plugins= takes a list of modules: plugins=[my_module]")
     return [str(name) for value in values if isinstance(value, list) for name in value]
 
 
-def _make_room(cfg: RunConfig, overrides: Sequence[str]) -> None:
+def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
     """An experiment's limit of iterations gives way to the protocol's where it leaves no room for the protocol's decay:
     the stopping rule would never apply. What users or presets say about the limit holds."""
-    typed = {_key(word) for word in overrides}
     for kind, training in cfg.training.items():
         if not training.has_room and not cfg.preset and f"training.{kind}.max_iterations" not in typed:
-            training.max_iterations = usual(cfg.protocol, None).training[kind].max_iterations
+            training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 
 
 @cache
-def usual(protocol: str, preset: str | None) -> RunConfig:
+def protocol_config(protocol: str, preset: str | None) -> RunConfig:
     """The config of a protocol, made smaller by a preset, and nothing else: what settings are compared with."""
     words = [f"protocol={protocol}", *([f"preset={preset}"] if preset else [])]
     return cast(RunConfig, OmegaConf.to_object(_composed(words)))
@@ -127,8 +127,19 @@ def usual(protocol: str, preset: str | None) -> RunConfig:
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
-    values = OmegaConf.to_container(known.dataset[name], resolve=True)
+    if name == USER_TABLE:
+        return _dataset_config({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}}, name)
+    return deepcopy(_shipped_config(name, tuple(conf_dirs())))
+
+
+@cache
+def _shipped_config(name: str, folders: tuple[Path, ...]) -> DatasetConfig:
+    """That of a dataset in these folders; every part of an experiment asks for it."""
+    return _dataset_config({"dataset": {name: datasets()[name]}}, name)
+
+
+def _dataset_config(known: dict[str, Any], name: str) -> DatasetConfig:
+    values = OmegaConf.to_container(OmegaConf.create(known).dataset[name], resolve=True)
     merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)
     return cast(DatasetConfig, OmegaConf.to_object(merged))
 
@@ -140,19 +151,18 @@ def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> 
         raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
 
 
-def _keep_selected_estimators(composed: DictConfig, overrides: Sequence[str]) -> None:
+def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -> None:
     """Of the estimators that an experiment has options for, those that the user selects with `estimator=` or by options
     of their own."""
-    selections = [one.value() for one in parsed(overrides) if one.key_or_group == "estimator"]
+    selections = [override.value() for override in typed if override.key_or_group == "estimator"]
     if not selections:
         return
-    selected = selections[-1] if isinstance(selections[-1], list) else [selections[-1]]
-    named = {str(name) for name in selected} | {
-        _key(one).split(".")[1] for one in overrides if _key(one).startswith("estimator.")
-    }
+    selected = {str(name) for name in (selections[-1] if isinstance(selections[-1], list) else [selections[-1]])}
+    options = {tuple(override.key_or_group.split("."))[:2] for override in typed}
     with open_dict(composed):
-        for name in composed.estimator.keys() - named:
-            del composed.estimator[name]
+        for name in composed.estimator.keys() - selected:
+            if ("estimator", name) not in options:
+                del composed.estimator[name]
 
 
 def _check_table(composed: DictConfig) -> None:
@@ -202,9 +212,8 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 @lru_cache(maxsize=1000)
 def _parsed(override: str) -> Override:
-    """Each is read several times on its way, and by every part of an experiment."""
-    (found,) = OverridesParser.create().parse_overrides([override])
-    return found
+    """Cached, since every part of an experiment has the same."""
+    return OverridesParser.create().parse_overrides([override])[0]
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:

@@ -1,8 +1,8 @@
 """Which cells a composed config asks for, and which of them are candidates of one another (docs/SPEC.md, 2, 5, 6)."""
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import replace as with_changed
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from dlmexp import catalogue
-from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, RunConfig, TrainingConfig
+from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, resolve_sizes, split
 from dlmexp.errors import UserError
@@ -19,219 +19,196 @@ from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
-from dlmexp.plan.compose import dataset_config, usual
-from dlmexp.plan.protocols import CLOSED_FORM, INITIAL, UNTRAINED, kind_of, trained
+from dlmexp.plan.checks import combinations
+from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.setting import Candidates, Setting, role_of, setting
 
-LONGEST = 1000  # betas of a grid
+MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
+UNTRAINED: dict[str, Any] = {
+    "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
+    "decay": None, "epsilon": 1e-8, "resolution": None,
+}  # fmt: skip
+PARAMETERS = ("lengthscale", "outputscale", "noise", "mean")  # that a protocol may start, in models that have them
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
-    """The grid that `BetaConfig` describes, or the listed values; largest first, without repeats."""
+    """The grid that `BetaConfig` describes for `n` rows, or the listed values; largest first, without repeats."""
     if beta.values is not None:
-        values = [float(value) for value in beta.values]
-        if not all(0 <= value < math.inf for value in values):
-            raise UserError(f"beta.values={beta.values}: every beta must be a number >= 0")
-        return sorted(set(values), reverse=True)
-    ratios = {"beta.ratio": beta.ratio}
-    if beta.coarse_above is not None:
-        ratios["beta.coarse_ratio"] = beta.coarse_ratio
-    for name, ratio in ratios.items():
-        if not (ratio and ratio > 1):
-            raise UserError(f"{name}={ratio}: give a ratio > 1")
-    if not (beta.smallest and beta.smallest > 0 and beta.first > 0):
-        raise UserError(f"beta.smallest={beta.smallest}, beta.first={beta.first}: give numbers > 0")
-    first = n / beta.first
-    if not 0 < first < math.inf:
-        raise UserError(f"beta.first={beta.first}: the largest beta would be n / beta.first = {first:g}")
-    for name, ratio in ratios.items():
-        if ratio and math.log(max(first / beta.smallest, 1)) / math.log(ratio) > LONGEST:
-            raise UserError(f"{name}={ratio}: that makes more than {LONGEST} betas; give a larger ratio")
-    assert beta.ratio is not None
-    values, following = [], first
-    while following >= beta.smallest:
+        return sorted({float(value) for value in beta.values}, reverse=True)
+    coarse_ratio = beta.ratio if beta.coarse_above is None else beta.coarse_ratio
+    if beta.ratio is None or beta.smallest is None or coarse_ratio is None:
+        raise UserError("beta: a grid needs beta.ratio, beta.smallest and, with beta.coarse_above, beta.coarse_ratio")
+    values, following = list[float](), n / beta.first
+    while following >= beta.smallest or not values:
         values.append(following)
-        coarse = beta.coarse_above is not None and following > beta.coarse_above
-        following /= beta.coarse_ratio if coarse and beta.coarse_ratio else beta.ratio
-    return [*(values or [first]), *([0.0] if beta.zero else [])]
-
-
-def candidates(cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset) -> Iterator[Candidates]:
-    """All that one dataset contributes, the ELBO fits that fixed variants take their hyperparameters from included.
-    `key` is the name of the dataset's file."""
-    pool = _pool(dataset, data)
-    file, plain = dataset_config(key, cfg.csv), usual(cfg.protocol, cfg.preset)
-    known: dict[tuple[Any, ...], Setting] = {}
-    for n, seed in product(_sizes(cfg, dataset, pool), cfg.seeds):
-        size = next((str(typed) for typed in cfg.sizes or dataset.sizes if resolve_size(typed, pool) == n), str(n))
-        for method, cells in _methods(cfg, dataset, _plain(cfg, dataset, data, n, seed), data.X.shape[1]):
-            which = cells[0].values(("estimator", "options", "parameterisation"))
-            asked = known.get(which) or known.setdefault(which, setting(cfg, plain, dataset, file, cells[0]))
-            role = "fit" if cells[0].kind == "fit" and cfg.measure == "gradient" else role_of(cfg)
-            yield Candidates(method, cells, asked, cfg.name, role, size, dataset.stands_for)
-
-
-def _sizes(cfg: RunConfig, dataset: DatasetConfig, pool: int) -> list[int]:
-    """The training sizes, without those beyond `cfg.largest`."""
-    sizes = resolve_sizes(cfg.sizes or dataset.sizes, pool)
-    if cfg.largest is None:
-        return sizes
-    return [n for n in sizes if n <= cfg.largest] or [min(cfg.largest, pool)]
-
-
-def notes(cfg: RunConfig, dataset: DatasetConfig, data: Dataset) -> Iterator[str]:
-    """Sentences about what is not done quite as it was typed: sizes beyond the data or `largest`, more inducing inputs
-    than rows, a noise where there is none."""
-    pool = _pool(dataset, data)
-    sizes = _sizes(cfg, dataset, pool)
-    beyond = [str(size) for size in cfg.sizes or dataset.sizes if not str(size).endswith("%") and int(size) > pool]
-    if beyond and pool in sizes:
-        yield f"{dataset.name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
-    beyond = [str(n) for n in resolve_sizes(cfg.sizes or [], pool) if cfg.largest is not None and n > cfg.largest]
-    experiment = catalogue.experiments().get(cfg.name.removesuffix(f"-{cfg.preset}"), {})
-    if beyond and cfg.sizes != experiment.get("sizes"):  # of the experiment's own, a preset is known to take few
-        which = f"largest={cfg.largest}" + (f" of preset={cfg.preset}" if cfg.preset else "")
-        left, out = ", ".join(map(str, sizes)), ", ".join(beyond)
-        yield f"{dataset.name}: n = {left} without {out} because of {which}; largest=null takes all sizes"
-    if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
-        smaller = ", ".join(fewer)
-        yield f"{dataset.name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {smaller}"
-    if cfg.init.noise is not None and "noise" not in LIKELIHOODS[dataset.likelihood].parameters:
-        yield f"{dataset.name}: its likelihood has no noise, so noise={cfg.init.noise:g} changes nothing"
-
-
-def _pool(dataset: DatasetConfig, data: Dataset) -> int:
-    return len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
+        following /= beta.ratio if beta.coarse_above is None or following <= beta.coarse_above else coarse_ratio
+        if len(values) > MOST_BETAS:
+            given = f"beta.first={beta.first}, beta.ratio={beta.ratio}, beta.coarse_ratio={beta.coarse_ratio}"
+            raise UserError(f"{given}: that makes more than {MOST_BETAS} betas; give larger ratios")
+    return [*values, *([0.0] if beta.zero else [])]
 
 
 def split_name(dataset: DatasetConfig, data: Dataset) -> str:
     """The field `split` of cells: kind, limit of test rows, version, and the arrangement of a user's own table."""
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
-    arranged = "" if data.arrangement is None else data.arrangement.label
-    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{arranged}"
+    return f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if data.arrangement is None else data.arrangement.label}"
 
 
-def _training(cfg: RunConfig, dataset: DatasetConfig) -> TrainingConfig:
-    return cfg.training[kind_of(dataset.task, dataset.split)]
+class Grid:
+    """What a config asks for on one dataset. `key` is the name of the dataset's file."""
 
+    def __init__(self, cfg: RunConfig, key: str, dataset: DatasetConfig, data: Dataset):
+        self.cfg, self.key, self.dataset, self.data = cfg, key, dataset, data
+        self.training = cfg.training[dataset.kind]
+        self.likelihood = LIKELIHOODS[dataset.likelihood]
+        self.pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
 
-def _plain(cfg: RunConfig, dataset: DatasetConfig, data: Dataset, n: int, seed: int) -> Cell:
-    """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
-    training = _training(cfg, dataset)
-    settings = trained(training, n)
-    cell = Cell(
-        kind="fit", dataset=dataset.name, data=data.checksum, split=split_name(dataset, data),
-        task=dataset.task, likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
-        M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
-        form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,
-        dtype=cfg.dtype, seed=seed, beta=1.0, **settings,
-    )  # fmt: skip
-    if cell.evaluate == "epoch" and cell.minibatch is None:
-        raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")
-    return cell
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The training sizes in rows, without those beyond `cfg.largest`."""
+        asked, largest = self.cfg.sizes or self.dataset.sizes, self.cfg.largest
+        sizes = resolve_sizes(asked, self.pool)
+        if self._typed_sizes and all(not str(size).endswith("%") and int(size) > self.pool for size in asked):
+            many = ", ".join(map(str, asked))
+            raise UserError(f"sizes={many}: {self.dataset.name} has {self.pool} rows to train on; give at most so many")
+        return sizes if largest is None else [n for n in sizes if n <= largest] or [min(largest, self.pool)]
 
+    @property
+    def _typed_sizes(self) -> bool:
+        """Whether the user names the sizes, not the experiment or the dataset."""
+        experiment = catalogue.experiments().get(self.cfg.name.removesuffix(f"-{self.cfg.preset}"), {})
+        return self.cfg.sizes is not None and self.cfg.sizes != experiment.get("sizes")
 
-def _initial(
-    cfg: RunConfig, training: TrainingConfig, parameters: Mapping[str, Parameter], method: str
-) -> dict[str, float]:
-    """The initial values for a method, as far as its model has such parameters and would start them elsewhere."""
-    typed = {one.name: value for one in fields(cfg.init) if (value := getattr(cfg.init, one.name)) is not None}
-    by_method = training.by_method.get(method)
-    given = {**training.initial, **(by_method.initial if by_method else {}), **typed}
-    for name in given.keys() - parameters.keys() - INITIAL.keys():
-        raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(parameters)}")
-    own = {name: parameter.initial for name, parameter in parameters.items()}
-    return {
-        name: float(value)
-        for name, value in sorted(given.items())
-        if name in own and (isinstance(own[name], Tensor) or own[name] != value)
-    }
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The hyperparameters of the model, by name."""
+        kernel = kernel_named(self.dataset.kernel).parameters(self.data.X.shape[1], self.dataset.ard)
+        mean = {"mean": Parameter(0.0)} if self.dataset.mean == "constant" else {}
+        return {**kernel, **self.likelihood.parameters, **mean}
 
+    def candidates(self) -> Iterator[Candidates]:
+        """All cells, the ELBO fits that fixed variants take their hyperparameters from included."""
+        cfg, dataset = self.cfg, self.dataset
+        file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
+        known: dict[tuple[Any, ...], Setting] = {}
+        for n, seed in product(self.sizes, cfg.seeds):
+            asked = (str(size) for size in cfg.sizes or dataset.sizes if resolve_size(size, self.pool) == n)
+            size = next(asked, str(n))
+            for method, cells in self._methods(self._plain(n, seed)):
+                which = cells[0].values(("estimator", "options", "parameterisation"))
+                if which not in known:
+                    known[which] = setting(cfg, usual, dataset, file, cells[0])
+                role = "fit" if cells[0].kind == "fit" and cfg.measure == "gradient" else role_of(cfg)
+                yield Candidates(method, cells, known[which], cfg.name, role, size, dataset.stands_for)
 
-def _check_floor(training: TrainingConfig, parameters: Mapping[str, Parameter], dataset: str, start: Cell) -> None:
-    """Refuse a floor of the noise on data without noise, and one that is not below where the noise starts."""
-    floor = training.noise_floor
-    if floor is None:
-        return
-    if "noise" not in parameters:
-        raise UserError(f"noise_floor={floor:g}: the likelihood of {dataset} has no noise; leave it out, or give null")
-    first = start.initial.get("noise", parameters["noise"].initial)
-    if not floor < first:
-        raise UserError(f"noise_floor={floor:g}: the noise starts at {first:g}, which must be above its floor")
+    def notes(self) -> Iterator[str]:
+        """Sentences about what is not done quite as it was typed: sizes beyond the data or `largest`, more inducing
+        inputs than rows, a noise where there is none."""
+        cfg, name, pool, sizes = self.cfg, self.dataset.name, self.pool, self.sizes
+        asked = cfg.sizes or self.dataset.sizes
+        beyond = [str(size) for size in asked if not str(size).endswith("%") and int(size) > pool]
+        if beyond and pool in sizes:
+            yield f"{name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+        beyond = [str(n) for n in resolve_sizes(asked, pool) if cfg.largest is not None and n > cfg.largest]
+        if beyond and self._typed_sizes:  # of the experiment's own, a preset is known to take few
+            which = f"largest={cfg.largest}" + (f" of preset={cfg.preset}" if cfg.preset else "")
+            left, out = ", ".join(map(str, sizes)), ", ".join(beyond)
+            yield f"{name}: n = {left} without {out} because of {which}; largest=null takes all sizes"
+        if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
+            yield f"{name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {', '.join(fewer)}"
+        if cfg.init.noise is not None and "noise" not in self.likelihood.parameters:
+            yield f"{name}: its likelihood has no noise, so noise={cfg.init.noise:g} changes nothing"
 
+    def _plain(self, n: int, seed: int) -> Cell:
+        """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
+        cfg, dataset, data, training = self.cfg, self.dataset, self.data, self.training
+        minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
+        if cfg.evaluate == "epoch" and minibatch is None:
+            raise UserError(f"evaluate=epoch: {dataset.name} with n={n} is not trained in minibatches; give a number")
+        window = None if training.epochs else training.window
+        return Cell(
+            kind="fit", dataset=dataset.name, data=data.checksum, split=split_name(dataset, data), task=dataset.task,
+            likelihood=dataset.likelihood, kernel=dataset.kernel, ard=dataset.ard, mean=dataset.mean,
+            M=min(cfg.M or dataset.M or inducing_points(len(data.y)), n), n=n, objective=BASE, variant="joint",
+            form="explicit", parameterisation="whitened", estimator="exact", options={}, evaluate=cfg.evaluate,
+            dtype=cfg.dtype, seed=seed, beta=1.0, lr=training.minibatch_lr if minibatch else training.lr,
+            minibatch=minibatch, minibatch_rows=training.minibatch_rows if minibatch else "epochs", window=window,
+            tolerance=None if window is None else training.tolerance,
+            criterion="mean" if window is None else training.criterion,
+            max_iterations=None if training.epochs else training.max_iterations, epochs=training.epochs,
+            inducing=training.inducing, final_lr=training.final_lr, decay=training.decay, epsilon=training.epsilon,
+            resolution=training.resolution, noise_floor=training.noise_floor,
+        )  # fmt: skip
 
-def _collapsed(cell: Cell, cfg: RunConfig) -> Cell:
-    """With q in closed form: all rows at every step, and no choice of coordinates for q."""
-    training = cfg.training["regression"]
-    return replace(cell, form="collapsed", lr=training.lr, parameterisation="whitened", **CLOSED_FORM)
+    def _methods(self, plain: Cell) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+        """Each method with its cells, the largest beta first."""
+        cfg = self.cfg
+        q = cfg.parameterisation or self.training.parameterisation[:1]
+        for parameterisation in self.training.parameterisation if q == ["all"] else q:
+            explicit = replace(plain, parameterisation=parameterisation)
+            base = self._started(explicit, BASE)
+            if cfg.collapsed and OBJECTIVES[BASE].collapses(self.likelihood):
+                base = self._collapsed(base)
+            if cfg.measure == "gradient":
+                base = replace(base, evaluate="end")
+            own = {name: self.training.by_method.get(name, MethodTrainingConfig()) for name in cfg.method}
+            methods = {
+                name: with_changed(method, variant=own[name].variant or method.variant)
+                for name, method in cfg.method.items()
+            }
+            if any(method.variant == "fixed" for method in methods.values()):
+                yield BASE, (base,)
+            for name, method in methods.items():
+                has_beta = OBJECTIVES[method.objective].has_beta
+                values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
+                collapsed = own[name].collapsed
+                start = self._started(explicit, name)
+                for cell in self._cells(method, base, start, cfg.collapsed if collapsed is None else collapsed):
+                    yield name, tuple(replace(cell, beta=beta) for beta in values)
 
+    def _started(self, cell: Cell, method: str) -> Cell:
+        """The cell with the initial values for a method, as far as its model has such parameters and would start them
+        elsewhere. UserError for a parameter that no model has, and a floor of the noise that is not below its start."""
+        own = self.training.by_method.get(method, MethodTrainingConfig()).initial
+        typed = {name: value for name, value in vars(self.cfg.init).items() if value is not None}
+        given, usual = {**self.training.initial, **own, **typed}, self.parameters
+        for name in given.keys() - usual.keys() - set(PARAMETERS):
+            raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}")
+        initial = {
+            name: float(value)
+            for name, value in sorted(given.items())
+            if name in usual and (isinstance(usual[name].initial, Tensor) or usual[name].initial != value)
+        }
+        if (floor := self.training.noise_floor) is not None:
+            if "noise" not in usual:
+                no_noise = f"the likelihood of {self.dataset.name} has no noise; leave it out, or give null"
+                raise UserError(f"noise_floor={floor:g}: {no_noise}")
+            if not floor < (start := initial.get("noise", usual["noise"].initial)):
+                raise UserError(f"noise_floor={floor:g}: the noise starts at {start:g}, which must be above its floor")
+        return replace(cell, initial=initial)
 
-def _methods(cfg: RunConfig, dataset: DatasetConfig, plain: Cell, D: int) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-    """Each method with its cells, the largest beta first."""
-    likelihood, training = LIKELIHOODS[dataset.likelihood], _training(cfg, dataset)
-    mean = {"mean": Parameter(0.0)} if dataset.mean == "constant" else {}
-    parameters = {**kernel_named(dataset.kernel).parameters(D, dataset.ard), **likelihood.parameters, **mean}
-    methods = {name: _as_trained(training, name, method) for name, method in cfg.method.items()}
-    for parameterisation in _parameterisations(cfg, training):
-        explicit = replace(plain, parameterisation=parameterisation)
-        base = replace(explicit, initial=_initial(cfg, training, parameters, BASE))
-        _check_floor(training, parameters, dataset.name, base)
-        if cfg.collapsed and OBJECTIVES[plain.objective].collapses(likelihood):
-            base = _collapsed(base, cfg)
-        if cfg.measure == "gradient":
-            base = replace(base, evaluate="end")
-        if any(method.variant == "fixed" for method in methods.values()):
-            yield BASE, (base,)
-        for name, method in methods.items():
-            objective, by_method = OBJECTIVES[method.objective], training.by_method.get(name)
-            values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if objective.has_beta else [None]
-            start = replace(explicit, initial=_initial(cfg, training, parameters, name))
-            _check_floor(training, parameters, dataset.name, start)
-            collapsed = cfg.collapsed if by_method is None or by_method.collapsed is None else by_method.collapsed
-            for cell in _settings(cfg, method, base, start, collapsed):
-                yield name, tuple(replace(cell, beta=beta) for beta in values)
+    def _collapsed(self, cell: Cell) -> Cell:
+        """With q in closed form: all rows at every step, and no choice of coordinates for q."""
+        lr = self.cfg.training["regression"].lr
+        whitened = replace(cell, form="collapsed", lr=lr, parameterisation="whitened")
+        return replace(whitened, minibatch=None, minibatch_rows="epochs")
 
-
-def _parameterisations(cfg: RunConfig, training: TrainingConfig) -> list[str]:
-    """Of q: those that are asked for, all of the protocol's for this kind of data, or the first of them."""
-    if cfg.parameterisation is None:
-        return training.parameterisation[:1]
-    return training.parameterisation if cfg.parameterisation == ["all"] else cfg.parameterisation
-
-
-def _as_trained(training: TrainingConfig, name: str, method: MethodConfig) -> MethodConfig:
-    """The method, in the variant that the protocol asks for."""
-    by_method = training.by_method.get(name)
-    variant = by_method.variant if by_method and by_method.variant else method.variant
-    return MethodConfig(method.objective, variant, method.select)
-
-
-def _settings(cfg: RunConfig, method: MethodConfig, base: Cell, cell: Cell, collapsed: bool) -> Iterator[Cell]:
-    """The cells of one method, beta aside: one, or one for each setting of each estimator."""
-    objective = OBJECTIVES[method.objective]
-    cell = replace(cell, objective=method.objective, variant=method.variant)
-    if method.variant == "fixed":  # nothing of it starts anywhere but at the base fit
-        cell = replace(cell, base=base.key, initial={}, inducing="first")
-    if objective.takes_estimator:
-        for name in cfg.estimator:
-            yield from _estimators(cfg, name, cell)
-    elif objective.solved(method.variant):
-        # Nothing of the training settings changes the result.
-        yield replace(_collapsed(cell, cfg), evaluate="end", **UNTRAINED)
-    elif objective.collapsed_only or (collapsed and objective.collapses(LIKELIHOODS[cell.likelihood])):
-        yield _collapsed(cell, cfg)
-    else:
-        yield cell
-
-
-def _estimators(cfg: RunConfig, name: str, cell: Cell) -> Iterator[Cell]:
-    """One cell for each combination of the estimator's options, of which any may be a list."""
-    training = cfg.training[kind_of(cell.task, cell.split)]
-    cell = replace(cell, lr=training.estimator_lr.get(name, cell.lr))
-    if cfg.measure == "gradient":
-        cell = replace(cell, kind="gradient", evaluate="end", **UNTRAINED)
-    given = {option: value if isinstance(value, list) else [value] for option, value in cfg.estimator[name].items()}
-    given = {option: values for option, values in given.items() if values and values != [None]}
-    for values in product(*given.values()):
-        yield replace(cell, estimator=name, options=dict(zip(given, values, strict=True)))
+    def _cells(self, method: MethodConfig, base: Cell, start: Cell, collapsed: bool) -> Iterator[Cell]:
+        """The cells of a method, beta aside: a single cell, or one for each setting of each estimator."""
+        objective = OBJECTIVES[method.objective]
+        cell = replace(start, objective=method.objective, variant=method.variant)
+        if method.variant == "fixed":  # nothing of it starts anywhere but at the base fit
+            cell = replace(cell, base=base.key, initial={}, inducing="first")
+        if objective.takes_estimator:
+            for name, options in self.cfg.estimator.items():
+                sampled = replace(cell, estimator=name, lr=self.training.estimator_lr.get(name, cell.lr))
+                if self.cfg.measure == "gradient":
+                    sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
+                yield from (replace(sampled, options=values) for values in combinations(options))
+        elif objective.solved(method.variant):  # nothing of the training settings changes the result
+            yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
+        elif objective.collapsed_only or (collapsed and objective.collapses(self.likelihood)):
+            yield self._collapsed(cell)
+        else:
+            yield cell

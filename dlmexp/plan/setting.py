@@ -1,18 +1,17 @@
 """The setting of a run, written down as data: its protocol, and every value that differs from the protocol."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from typing import Any
 
 import msgspec
 
 from dlmexp.catalogue import entries
-from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.config import BetaConfig, DatasetConfig, RunConfig
 from dlmexp.plan.cell import Cell
-from dlmexp.plan.protocols import kind_of
 
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "options")  # of a dataset's file
-GENERAL = ("selection", "collapsed", "dtype", "init", "beta")  # of a run
+GENERAL = ("selection", "collapsed", "dtype", "init")  # of a run
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -62,20 +61,26 @@ def role_of(cfg: RunConfig) -> str:
 def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
     """The setting that a cell is asked for under. `usual` is the config of the protocol (and preset) alone, `file` the
     dataset as its own file has it. What `cfg.factors` names is a column of results, not a change."""
-    kind = kind_of(dataset.task, dataset.split)
+    protocol = usual.training[dataset.kind]
     given = {name: getattr(dataset, name) for name in MODEL} | ({} if cfg.M is None else {"M": cfg.M})
     pairs = [
-        *_differing("training", asdict(cfg.training[kind]), asdict(usual.training[kind])),
+        *_differing("training", cfg.training[dataset.kind], protocol),
         *(pair for name in GENERAL for pair in _differing(name, getattr(cfg, name), getattr(usual, name))),
+        *_differing("beta", _beta(cfg.beta, usual.beta), usual.beta),
         *(pair for name in MODEL for pair in _differing(name, given[name], getattr(file, name))),
     ]
     options = {name: value for name, value in cell.options.items() if name != "samples"}
     known = entries("estimator").get(cell.estimator, {})
     pairs += [(f"estimator.{cell.estimator}.{name}", v) for name, v in options.items() if v != known.get(name)]
-    if cell.parameterisation not in usual.training[kind].parameterisation:
+    if cell.parameterisation not in protocol.parameterisation:
         pairs.append(("parameterisation", cell.parameterisation))
     ignored = {"training.parameterisation", *cfg.factors}
     return Setting(_label(cfg), {name: value for name, value in pairs if name not in ignored}, cfg.selection)
+
+
+def _beta(given: BetaConfig, usual: BetaConfig) -> BetaConfig:
+    """The betas without what does not apply: listed values have no grid."""
+    return given if given.values is None else replace(usual, values=given.values)
 
 
 def _label(cfg: RunConfig) -> str:

@@ -14,11 +14,12 @@ from dlmexp.data.spec import as_spec, read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
-from dlmexp.plan import compose, grid
+from dlmexp.plan import compose
 from dlmexp.plan.batches import Plan, cells_at_once, plan
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
+from dlmexp.plan.grid import Grid, split_name
 from dlmexp.plan.setting import Candidates
 from dlmexp.records.store import Store
 
@@ -105,9 +106,10 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> Non
             f"two parts of this run have different data under the name '{data.name}', and their results would be mixed "
             "up: give each its own name (csv.name=NAME), or run them with results=DIR of their own"
         )
-    sweep.datasets[data.name, grid.split_name(dataset, data)] = dataset, data
-    sweep.candidates += grid.candidates(part, key, dataset, data)
-    sweep.notes += grid.notes(part, dataset, data)
+    sweep.datasets[data.name, split_name(dataset, data)] = dataset, data
+    grid = Grid(part, key, dataset, data)
+    sweep.candidates += grid.candidates()
+    sweep.notes += grid.notes()
 
 
 def available_stand_ins(dataset: str, root: Path) -> list[str]:

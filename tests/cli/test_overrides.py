@@ -43,26 +43,11 @@ def composed_once(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_trials")
-def test_settings(composed_once, tmp_path):
-    rng = random.Random(0)
-    found = {}
-    for words in overrides.settings(rng, 900):
-        if problem := overrides.wrong([*overrides.BASE, *words]):
-            found[" ".join(words)] = problem
-    assert not found, "\n".join(f"{words}: {problem}" for words, problem in found.items())
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_trials")
-def test_groups(tmp_path):
-    rng = random.Random(1)
-    found = {}
-    for words in overrides.groups(rng, 100):
-        if problem := overrides.wrong([*overrides.BASE, *words]):
-            found[" ".join(words)] = problem
-    assert not found, "\n".join(f"{words}: {problem}" for words, problem in found.items())
+@pytest.mark.parametrize(("kind", "count"), [("settings", 900), ("groups", 100)])
+def test_whatever_is_typed(kind, count, composed_once, tmp_path):
+    answers = {" ".join(words): overrides.wrong([*overrides.BASE, *words])
+               for words in getattr(overrides, kind)(random.Random(0), count)}  # fmt: skip
+    assert not {words: problem for words, problem in answers.items() if problem}
     assert not list(tmp_path.iterdir())
 
 

@@ -1,10 +1,8 @@
 """Keys: stable, and made of everything that changes a result."""
 
-import math
 from typing import Any, get_type_hints
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -27,15 +25,12 @@ def _another(value: Any) -> Any:
     return "x" if isinstance(value, str | None) else value + 1
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_every_field_changes_the_key(field):
-    assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).key != PLAIN.key
-
-
-@pytest.mark.parametrize("option", [*FIRST_OPTIONS, "antithetic"])
-def test_every_option_changes_the_key(option):
-    keys = {replace(PLAIN, options={**PLAIN.options, option: value}).key for value in (1, 2, 2.5, "a", True)}
-    assert len(keys - {PLAIN.key}) == 5
+def test_every_field_and_every_option_changes_the_key():
+    for field in FIELDS:
+        assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).key != PLAIN.key, field
+    for option in (*FIRST_OPTIONS, "antithetic"):
+        keys = {replace(PLAIN, options={**PLAIN.options, option: value}).key for value in (1, 2, 2.5, "a", True)}
+        assert len(keys - {PLAIN.key}) == 5, option
 
 
 def test_a_new_option_enters_the_key_by_name_and_in_any_order():
@@ -66,26 +61,15 @@ TYPES = get_type_hints(Cell)  # without the limits on what a record may say
 CELLS = st.builds(Cell, **{name: OPTIONS if name == "options" else VALUES[kind] for name, kind in TYPES.items()})
 
 
-@pytest.mark.slow
-@given(CELLS)
-def test_there_and_back_through_a_record(cell):
+@given(CELLS, st.data())
+def test_there_and_back_through_a_record_and_a_key_that_depends_on_every_field(cell, data):
     cell = replace(cell, dataset="banana", evaluate="end")  # a record takes only names here, and only these values
     again = msgspec.json.decode(msgspec.json.encode(cell), type=Cell)
-    assert again == cell
-    assert again.key == cell.key
-    assert hash(again) == hash(cell)
-
-
-@pytest.mark.slow
-@given(CELLS, st.data())
-def test_the_key_depends_on_every_field(cell, data):
+    assert (again, again.key, hash(again)) == (cell, cell.key, hash(cell))
     name = data.draw(st.sampled_from(FIELDS))
     value = data.draw(OPTIONS if name == "options" else VALUES[TYPES[name]])
-    other = replace(cell, **{name: value})
-    same = msgspec.json.encode(getattr(cell, name), order="deterministic") == msgspec.json.encode(
-        value, order="deterministic"
-    )
-    assert (other.key == cell.key) == same
+    before, after = (msgspec.json.encode(each, order="deterministic") for each in (getattr(cell, name), value))
+    assert (replace(cell, **{name: value}).key == cell.key) == (before == after)
 
 
 class Grown(Cell, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
@@ -104,18 +88,11 @@ def test_a_later_field_enters_the_key_only_where_it_differs_from_its_default(mon
     assert old.jitter == 1e-6, "a record without the field means the default"
 
 
-def test_cells_of_a_group_differ_in_seed_beta_and_base_alone():
-    assert replace(PLAIN, seed=9, beta=1.0, base=None).group == PLAIN.group
+def test_a_group_differs_in_seed_beta_and_base_alone_and_candidates_in_beta():
     for field in FIELDS:
-        if field not in ("seed", "beta", "base"):
-            assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).group != PLAIN.group
-
-
-def test_candidates_differ_in_beta_alone():
-    assert replace(PLAIN, beta=math.pi).identity == PLAIN.identity
-    for field in FIELDS:
-        if field != "beta":
-            assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).identity != PLAIN.identity
+        other = replace(PLAIN, **{field: _another(getattr(PLAIN, field))})
+        assert (other.group == PLAIN.group) == (field in ("seed", "beta", "base"))
+        assert (other.identity == PLAIN.identity) == (field == "beta")
 
 
 def test_words():

@@ -10,11 +10,11 @@ from dlmexp import catalogue
 from dlmexp.config import BetaConfig, TrainingConfig
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
-from dlmexp.errors import UserError
-from dlmexp.plan import grid
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-from tests.support.protocol_table import BETA, BETAS, PLAIN, RULES, SELECTIONS, SOFTPLUS_0, TABLE
+from dlmexp.plan.grid import Grid, betas
+from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, SOFTPLUS_0, TABLE
+from tests.support.protocol_table import betas as expected_betas
 
 
 def candidates(*words: str, rows: int = 600, task: Any = None):
@@ -22,10 +22,10 @@ def candidates(*words: str, rows: int = 600, task: Any = None):
     check(cfg)
     rng = np.random.default_rng(0)
     found = []
-    for dataset in cfg.dataset.values():
+    for key, dataset in cfg.dataset.items():
         y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
         data = Dataset(dataset.name, cast(Task, task or dataset.task), rng.normal(size=(rows, 2)), y, "sum")
-        found += grid.candidates(cfg, dataset, data)
+        found += Grid(cfg, key, dataset, data).candidates()
     return found
 
 
@@ -40,17 +40,12 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | list | None) else vars(value)
 
 
-def test_these_are_all_protocols():
-    assert sorted(catalogue.protocols()) == sorted(TABLE)
-
-
 @pytest.mark.parametrize("protocol", TABLE)
 def test_every_value_of_the_table(protocol):
     cfg = compose(["dataset=banana", f"protocol={protocol}"])
     assert cfg.protocol == protocol
     assert cfg.selection == SELECTIONS[protocol]
     assert cfg.beta == BetaConfig(**BETAS[protocol])
-    assert cfg.beta.rule == catalogue.beta_rule("paper", protocol) == RULES[protocol]
     assert set(cfg.training) == set(TABLE[protocol])
     for kind, expected in TABLE[protocol].items():
         found = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
@@ -60,7 +55,7 @@ def test_every_value_of_the_table(protocol):
 @pytest.mark.parametrize("protocol", TABLE)
 def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
     file = catalogue.entries("protocol")[protocol]
-    assert set(file["beta"]) == set(BETA)
+    assert file["defaults"] == [{"override /beta": "grid" if protocol == "paper" else protocol}]
     for kind, expected in TABLE[protocol].items():
         assert (
             set(file["training"][kind])
@@ -76,20 +71,14 @@ def test_overrides_work_on_top():
     words = ["dataset=banana", "protocol=released", "training.binary.lr=0.02", "training.binary.initial.lengthscale=2"]
     cell = cells(*words, "method=[elbo]", "sizes=[50]")["elbo"]
     assert (cell.lr, cell.initial) == (0.02, {"lengthscale": 2.0, "outputscale": SOFTPLUS_0})
-    cfg = compose(["dataset=banana", "protocol=converged", "beta=short"])
-    assert cfg.beta.rule == "n, n/10, ... >= 0.01"
-    assert compose(["experiment=bias", "protocol=released"]).beta.rule == "0.1"
+    assert compose(["dataset=banana", "protocol=converged", "beta=short"]).beta.ratio == 10
+    assert compose(["experiment=bias", "protocol=released"]).beta.values == [0.1]
 
 
-def test_betas():
-    released = BetaConfig(**BETAS["released"])
-    assert grid.betas(released, 10_000)[:6] == [5000, 1250, 312.5, 156.25, 78.125, 39.0625]
-    assert grid.betas(released, 1000)[:2] == [500, 250]
-    assert grid.betas(released, 1000)[-1] > 0.01
-    both = grid.betas(BetaConfig(**BETAS["paper"]), 100), grid.betas(BetaConfig(**BETAS["converged"]), 100)
-    assert both[1] == [*both[0], 0.0]
-    with pytest.raises(UserError, match="coarse_ratio"):
-        grid.betas(BetaConfig(**{**BETAS["released"], "coarse_ratio": None}), 100)
+@pytest.mark.parametrize("protocol", TABLE)
+def test_betas_as_worked_out_anew(protocol):
+    for n in (37, 500, 10_000):
+        assert betas(BetaConfig(**BETAS[protocol]), n) == pytest.approx(expected_betas(protocol, n))
 
 
 def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
@@ -152,10 +141,6 @@ def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protoc
     assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
 
 
-def test_the_steps_of_airline_type_data_are_20_epochs_of_airline():
-    assert TABLE["paper"]["large"]["max_iterations"] == (2_055_733 - 100_000) // 1000 * 20
-
-
 def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
     words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
     one, other = (
@@ -163,36 +148,8 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
         for name, more in (("paper", []), ("released", [f"training.large.initial.{n}=1" for n in PLAIN]))
     )
     assert one.cells[0].key == other.cells[0].key, "what two protocols share is computed once"
-    assert (one.protocol, other.protocol) == ("paper", "released")
-    assert (one.selection, other.selection) == ("reported", "nll")
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("training.binary.criterion=max", "training.binary.criterion=max"),
-        ("training.binary.inducing=middle", "training.binary.inducing=middle"),
-        ("training.binary.minibatch_rows=some", "training.binary.minibatch_rows=some"),
-        ("training.binary.final_lr=0.01", "final_lr and decay belong together"),
-        ("training.binary.parameterisation=[]", "name at least one"),
-        ("training.binary.initial.lengthscale=0", "give a number > 0"),
-        ("+training.binary.initial.lengthscales=1", "the model has no parameter 'lengthscales'"),
-        ("training.binary.estimator_lr.bmc=1", r"write \+training.binary.estimator_lr.bmc=VALUE to add one"),
-        ("training.regression.by_method={}", r"changes nothing, .* ~training.regression.by_method.NAME takes one out"),
-        ("selection=mse", "selection=mse"),
-        ("protocol=publshed", "there is no protocol 'publshed'"),
-    ],
-)
-def test_refused_in_a_sentence(word, said):
-    with pytest.raises(UserError, match=said):
-        candidates("dataset=banana", word)
-
-
-def test_a_decay_leaves_room_for_the_stopping_rule():
-    with pytest.raises(UserError, match=r"max_iterations=300: it leaves no room .* give at least 6500$"):
-        candidates("dataset=banana", "protocol=converged", "training.binary.max_iterations=300")
-    with pytest.raises(UserError, match=r"give at least 6500, or training.binary.decay=400 at most$"):
-        candidates("dataset=banana", "protocol=converged", "training.binary.max_iterations=900")
+    assert (one.setting.protocol, other.setting.protocol) == ("paper", "released")
+    assert (one.setting.selection, other.setting.selection) == ("reported", "nll")
 
 
 @pytest.mark.parametrize(

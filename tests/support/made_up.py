@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dlmexp import catalogue
 from dlmexp.data.splits import known_sizes
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
-from dlmexp.plan.protocols import CLOSED_FORM, kind_of, trained
+from dlmexp.plan.compose import protocol_config
 from dlmexp.plan.setting import Candidates, Setting
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
@@ -38,6 +38,11 @@ SECOND = {"regression": "mse", "binary": "error", "count": "mre"}
 
 PAPER = Setting("paper")
 Thing = Cell | Record | tuple[Record, dict[str, np.ndarray]]
+
+FROM_TRAINING = (
+    "minibatch", "minibatch_rows", "window", "tolerance", "criterion", "max_iterations", "epochs", "inducing",
+    "final_lr", "decay", "epsilon", "resolution", "noise_floor",
+)  # fmt: skip
 
 
 def fill(
@@ -83,9 +88,17 @@ def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Ce
     file = catalogue.datasets().get(dataset, {})
     task = task or str(file.get("task", "binary"))
     split = str(file.get("split") or {"regression": "regression"}.get(task, "counts"))
-    n, training = changes.get("n", 100), catalogue.training("paper")[kind_of(task, split)]
+    n, training = (
+        changes.get("n", 100),
+        protocol_config("paper", None).training["large" if split == "airline" else task],
+    )
     form = changes.get("form", "collapsed" if task == "regression" else "explicit")
-    trains = trained(training, n) | ({"lr": training.lr, **CLOSED_FORM} if form == "collapsed" else {})
+    whole = form == "collapsed" or not training.minibatch or n <= training.minibatch
+    trains = {name: getattr(training, name) for name in FROM_TRAINING}
+    trains |= {"tolerance": None, "criterion": "mean"} if training.window is None else {}
+    trains |= (
+        {"lr": training.lr, "minibatch": None, "minibatch_rows": "epochs"} if whole else {"lr": training.minibatch_lr}
+    )
     if trains["minibatch"] is None and changes.get("estimator") in training.estimator_lr:
         trains["lr"] = training.estimator_lr[changes["estimator"]]
     plain = Cell(

@@ -62,11 +62,6 @@ BETAS = {
     "released": {**BETA, "first": 2.0, "coarse_above": 500.0, "coarse_ratio": 4.0},
     "converged": {**BETA, "zero": True},
 }
-RULES = {
-    "paper": "n, n/2, ... >= 0.01",
-    "released": "n/2, then /4 while > 500, /2 below, ... >= 0.01",
-    "converged": "n, n/2, ... >= 0.01, and 0",
-}
 SELECTIONS = {"paper": "reported", "released": "nll", "converged": "reported"}
 
 

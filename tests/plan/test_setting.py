@@ -1,0 +1,105 @@
+"""Settings as data: whatever is changed shows, nothing else does, and what is shown gives the same setting again."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlmexp.data.dataset import Dataset
+from dlmexp.plan.compose import compose
+from dlmexp.plan.grid import Grid
+from dlmexp.plan.setting import Candidates, shown
+from dlmexp.plan.shorthand import spelled_out
+from tests.plan.test_checks import sound
+
+SMALL = ["seeds=[0]", "sizes=[50]", "method=[elbo,joint_log_dlm]"]
+CHANGES = {  # another value than any protocol's, by setting; of training, those for cadata
+    "training.lr": 0.07, "training.epsilon": 1e-5, "training.resolution": 0.5, "training.minibatch": 37,
+    "training.minibatch_lr": 0.07, "training.minibatch_rows": None, "training.window": 13, "training.tolerance": 0.01,
+    "training.criterion": None, "training.max_iterations": 27_000, "training.epochs": 3, "training.inducing": None,
+    "training.noise_floor": 0.01, "training.initial.noise": 0.3, "beta.first": 3.0, "beta.ratio": 3.0,
+    "beta.smallest": 0.5, "beta.zero": None, "beta.values": [0.3, 7.0], "selection": None, "collapsed": False,
+    "dtype": "float32", "init.lengthscale": 2.0, "init.outputscale": 2.0, "init.noise": 0.4, "M": 17,
+    "dataset.cadata.kernel": "matern52", "dataset.cadata.ard": True, "dataset.cadata.mean": "constant",
+    "dataset.cadata.test_cap": 77, "estimator.ups.sampler": "rejection", "estimator.smooth_bmc.nu": 0.5,
+}  # fmt: skip
+TWO = {"minibatch_rows": ("epochs", "afresh"), "criterion": ("mean", "relative"), "inducing": ("first", "last"),
+       "zero": (False, True), "selection": ("reported", "nll")}  # fmt: skip
+
+
+@cache
+def asked(*words: str) -> tuple[Candidates, ...]:
+    cfg = compose(spelled_out(["dataset=cadata", *SMALL, *words]))
+    ((key, dataset),) = cfg.dataset.items()
+    rng = np.random.default_rng(0)
+    data = Dataset(dataset.name, dataset.task, rng.normal(size=(600, 2)), rng.normal(size=600), "sum")  # pyright: ignore
+    return tuple(Grid(cfg, key, dataset, data).candidates())
+
+
+def other_value(name: str, protocol: str) -> Any:
+    if CHANGES[name] is not None:
+        return CHANGES[name]
+    usual = compose([f"protocol={protocol}", "dataset=cadata"])
+    last = name.rpartition(".")[2]
+    node = usual.training["regression"] if name.startswith("training.") else usual.beta if "beta." in name else usual
+    return next(value for value in TWO[last] if value != getattr(node, last))
+
+
+def _full(key: str) -> str:
+    """A name in a setting as an override for cadata alone."""
+    of_data = key in ("kernel", "ard", "mean", "test_cap")
+    return f"dataset.cadata.{key}" if of_data else key.replace("training.", "training.regression.", 1)
+
+
+def test_every_setting_that_changes_results_is_tried():
+    training = {f"training.{name}" for name in vars(sound().training["regression"])}
+    left = {"final_lr", "decay", "estimator_lr", "initial", "parameterisation", "by_method"}  # given in other words
+    assert training - {f"training.{name}" for name in left} <= CHANGES.keys()
+    assert {f"beta.{name}" for name in vars(sound().beta) if "coarse" not in name} <= CHANGES.keys()
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(CHANGES)), st.sampled_from(["paper", "released", "converged"]))
+def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again(name, protocol):
+    estimator = name.split(".")[1] if name.startswith("estimator.") else "exact"
+    base = [f"protocol={protocol}", f"estimator=[{estimator}]"]
+    word = f"{name}={shown(other_value(name, protocol))}"
+    before, after = asked(*base), asked(*base, word)
+    assert {some.setting.text for some in before} == {""}
+    index = [some.method for some in before].index("joint_log_dlm")
+    setting = after[index].setting
+    short = name.replace("dataset.cadata.", "")
+    assert setting.text != "" or (short, setting.selection) == ("selection", other_value(name, protocol))
+    assert setting != before[index].setting
+    typed = [f"{_full(key)}={shown(value)}" for key, value in setting.changes.items()]
+    assert [some.setting for some in asked(*base, *typed)] == [some.setting for some in after]
+    assert [some.cells for some in asked(*base, *typed)] == [some.cells for some in after]
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_values_are_shown_as_a_run_takes_them(value):
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    assert OverridesParser.create().parse_override(f"x={shown(value)}").value() == value
+    assert OverridesParser.create().parse_override(f"x={shown([value, value])}").value() == [value, value]
+
+
+@pytest.mark.parametrize(
+    ("words", "protocol", "roles"),
+    [
+        (["preset=quick"], "quick", {"fit"}),
+        (["preset=quick", "protocol=released"], "released-quick", {"fit"}),
+        (["evaluate=10"], "paper", {"curve"}),
+        (["role=anatomy", "factors=[M]", "M=7"], "paper", {"anatomy"}),
+        (["measure=gradient", "method=[fixed_log_dlm]", "estimator=[bmc]"], "paper", {"fit", "gradient"}),
+    ],
+)
+def test_protocols_presets_and_roles(words, protocol, roles):
+    candidates = asked(*words)
+    assert {some.setting.protocol for some in candidates} == {protocol}
+    assert {some.role for some in candidates} == roles
+    assert {some.setting.text for some in candidates} == {""}, "a factor of an experiment is no change"
+    assert {some.size for some in candidates} == {"50"}
