@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from dlmexp.figures.declared import anatomy as panel_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.figures import effects
+from dlmexp.figures.declared import anatomy as panel_of
 from tests.figures.made_up import MadeUp
 
 PANEL = panel_of("pol", "reg")

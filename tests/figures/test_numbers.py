@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
-from dlmexp.figures.declared import binary_vs_n, histogram, mse_vs_n
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from dlmexp.figures.declared import binary_vs_n, histogram, mse_vs_n
 from dlmexp.figures.numbers import measure, panel_rows
 from dlmexp.figures.panels import Line, Panel, estimators, methods
 from dlmexp.figures.plot import Request, drawings
