@@ -86,7 +86,8 @@ def test_packages_import_only_what_the_table_allows():
 
 # What decodes bytes from outside, and who may import it besides `reading`: those that write such files, or only hash.
 DECODERS = {
-    "bz2": set(), "gzip": set(), "lzma": set(), "zlib": {"records.packed"}, "zipfile": set(), "urllib": set(), "http": set(),
+    "bz2": set(), "gzip": set(), "lzma": set(), "zlib": {"records.packed"}, "zipfile": set(),
+    "urllib": set(), "http": set(),
     "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": set(), "scipy.io": set(),
     "socket": {"records.owner", "records.provenance",
     "running.leases", "cluster.submission"}, "ssl": set(),

@@ -2,11 +2,18 @@
 
 from pathlib import Path
 
+import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.figures.test_save import blocks
 from tests.support.tutorials import PAGES, PICTURES, differences, names, played
+
+
+def blocks(path: Path) -> np.ndarray:
+    """Mean colours of 10 x 10 pixel blocks: blind to the shapes of letters, not to lines, colours and layout."""
+    image = matplotlib.image.imread(path)[..., :3]
+    height, width = (side // 10 * 10 for side in image.shape[:2])
+    return image[:height, :width].reshape(height // 10, 10, width // 10, 10, 3).mean(axis=(1, 3))
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -73,23 +72,12 @@ def played(name: str, folder: Path) -> Page:
 def play(name: str, folder: Path) -> str:
     """Run a tutorial in this process, with `folder` as the current one; its text with what was printed."""
     (folder / PUBLISHED).mkdir(parents=True)  # as in a checkout
-    for pack in (REPOSITORY / PUBLISHED).glob("records*.tar.xz"):
+    for pack in (REPOSITORY / PUBLISHED).glob("records*.parquet"):
         (folder / PUBLISHED / pack.name).symlink_to(pack)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    _read_published_records_once()
     module: dict[str, Any] = {"__name__": "tutorial"}
     return BLOCK.sub(lambda block: _block(block, module), (PAGES / name).read_text())
-
-
-def _read_published_records_once() -> None:
-    """It takes seconds, and a page may ask for them several times."""
-    from dlmexp.claims import table
-    from dlmexp.records import results
-
-    load = results.load
-    published = cache(lambda: load(PUBLISHED))
-    results.load = table.load = lambda folder: published() if str(folder) == PUBLISHED else load(folder)
 
 
 def _block(block: re.Match[str], module: dict[str, Any]) -> str:
