@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlmexp.claims.rules import State, Verdict, combine
 from dlmexp.registry import Registry
-
-if TYPE_CHECKING:
-    from dlmexp.claims.evidence import Evidence
 
 REGRESSION = ("pol", "cadata", "sarcos", "song")
 BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
@@ -54,7 +51,7 @@ class Claim:
     number: int
     text: str
     where: str  # in the paper
-    parts: Callable[["Evidence"], Iterable[Part]]
+    parts: Callable[[Any], Iterable[Part]]
     sum_up: Callable[[list[Part]], Verdict] = all_parts
     experiments: tuple[str, ...] = ()  # of conf/experiment: what computes the records
     figures: tuple[str, ...] = ()  # that show it
@@ -63,7 +60,7 @@ class Claim:
 
 MODULES = ("methods", "selection", "sampling", "bounds", "runs")
 CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in MODULES))
-Parts = Callable[["Evidence"], Iterable[Part]]
+Parts = Callable[[Any], Iterable[Part]]
 
 
 def claim(

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,11 +12,9 @@ from matplotlib.text import Text
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, effects, style
+from dlmexp.figures.drawn import Drawn
 from dlmexp.figures.numbers import Measured, Series
 from dlmexp.figures.style import Look
-
-if TYPE_CHECKING:
-    from dlmexp.figures.plot import Drawn
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
@@ -56,7 +53,7 @@ class Cell:
         return self.filled.panel.has_differences and any("minus_elbo" in series.points for series in self.series)
 
 
-def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
+def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
     without results are left out; the rest have letters in reading order."""
     cells, columns = _arranged(drawn)
@@ -96,7 +93,7 @@ def render(drawn: "Drawn", wanted: float | None = None) -> Canvas:
     return canvas
 
 
-def _arranged(drawn: "Drawn") -> tuple[list[Cell], int]:
+def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
     """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
     protocol (of effects, a row per protocol)."""
     shown = [i for i, of in enumerate(drawn.measured) if not all(one.empty for column in of for one in column)]
@@ -137,7 +134,7 @@ def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
     return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
 
 
-def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: "Drawn") -> tuple[Axes, Axes | None]:
+def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: Drawn) -> tuple[Axes, Axes | None]:
     """Draws a panel; returns its axes, and those of the differences below."""
     split = cell.has_strip
     ax = canvas.add_subplot(grid[rows.start if split else rows, cell.column])
@@ -153,14 +150,14 @@ def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: "Draw
     return ax, below
 
 
-def _lines(cell: Cell, drawn: "Drawn") -> list[tuple[Series, Look]]:
+def _lines(cell: Cell, drawn: Drawn) -> list[tuple[Series, Look]]:
     """The lines of a panel with their looks; dashes show the folder where several are compared."""
     folders = drawn.folders
     looks = [(one, one.line.look) for one in cell.series]
     return [(one, style.folder_look(look, folders.index(one.folder)) if folders else look) for one, look in looks]
 
 
-def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: "Drawn") -> None:
+def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: Drawn) -> None:
     """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
     side, where only the first has numbers at its axis."""
     groups: dict[tuple[str, object], list[tuple[Cell, Axes, Axes | None]]] = {}
@@ -191,7 +188,7 @@ def _same_limits(several: list[Axes], which: str) -> None:
             getattr(ax, f"set_{name}lim")(limits[:, 0].min(), limits[:, 1].max())
 
 
-def _legend(drawn: "Drawn", cells: Iterable[Cell]) -> list[Line2D]:
+def _legend(drawn: Drawn, cells: Iterable[Cell]) -> list[Line2D]:
     """Entries for the lines that are drawn, unless they are labelled directly; then the dashes of folders."""
     entries: dict[str, Line2D] = {}
     for cell in cells:

@@ -1,18 +1,15 @@
 """What is said beside a figure: setting, repetitions, stand-ins, what was not run and what is left out."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from dlmexp import catalogue
+from dlmexp.figures.drawn import Drawn, Request
 from dlmexp.figures.numbers import WHITENED, Measured
 from dlmexp.figures.stats import ERRORS
 from dlmexp.records.results import Results
 
-if TYPE_CHECKING:
-    from dlmexp.figures.plot import Drawn, Request
 
-
-def commands(drawn: "Drawn", results: Results) -> list[str]:
+def commands(drawn: Drawn, results: Results) -> list[str]:
     """What computes each panel, under the protocol that is drawn; in the order of the panels, each once."""
     return list(dict.fromkeys(results.command(_command(one)) for one in drawn.cells if _command(one)))
 
@@ -27,7 +24,7 @@ def _command(one: Measured) -> str:
     return " ".join(words + ([f"preset={preset}"] if preset else []))
 
 
-def notes(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
+def notes(drawn: Drawn, results: Results, request: Request) -> list[str]:
     """One line each, for the caption file and the terminal; nothing where nothing was run."""
     run = [one for one in drawn.cells if not one.empty]
     if not run:
@@ -52,13 +49,13 @@ def notes(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
     return found
 
 
-def _where(drawn: "Drawn", one: Measured) -> str:
+def _where(drawn: Drawn, one: Measured) -> str:
     words = [one.asked if drawn.protocols else "", one.folder]
     beside = ", ".join(word for word in words if word)
     return f"{one.panel.dataset} [{beside}]" if beside else one.panel.dataset
 
 
-def _settings(drawn: "Drawn", run: list[Measured]) -> str:
+def _settings(drawn: Drawn, run: list[Measured]) -> str:
     """`protocol paper`; with the datasets where they differ."""
     by_text: dict[str, dict[str, None]] = {}
     for one in run:
@@ -87,14 +84,14 @@ def _repetitions(run: Iterable[Measured]) -> str:
     return ", ".join(f"{text} ({', '.join(tasks)})" for text, tasks in texts.items())
 
 
-def _intervals(drawn: "Drawn", run: Iterable[Measured]) -> str:
+def _intervals(drawn: Drawn, run: Iterable[Measured]) -> str:
     kinds = {one.panel.kind for one in run if not one.panel.median} - {"histogram"}
     if kinds == {"effects"}:
         return f"Intervals: {ERRORS['ci95']} of paired differences."
     return f"Bands: {ERRORS[drawn.error]}." if kinds else ""
 
 
-def _missing(drawn: "Drawn", results: Results) -> list[str]:
+def _missing(drawn: Drawn, results: Results) -> list[str]:
     """Panels, lines and sizes without results, with what computes them."""
     gaps: dict[tuple[str, str], None] = {}
     for one in drawn.cells:
@@ -114,7 +111,7 @@ def _missing(drawn: "Drawn", results: Results) -> list[str]:
     return [f"Not run: {what}" + (f" -> {command}" if command else "") for what, command in gaps]
 
 
-def _left_out(drawn: "Drawn", results: Results, request: "Request") -> list[str]:
+def _left_out(drawn: Drawn, results: Results, request: Request) -> list[str]:
     """Results of other settings on these datasets, with the options that draw them."""
     by_options: dict[str, dict[str, int]] = {}
     for one in drawn.cells:

@@ -2,9 +2,8 @@
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,10 @@ from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.choose import check_by, figures
+from dlmexp.figures.compose import render
+from dlmexp.figures.drawn import Drawn, Request
 from dlmexp.figures.notes import commands, notes
-from dlmexp.figures.numbers import Measured, measure, panel_rows
+from dlmexp.figures.numbers import measure, panel_rows
 from dlmexp.figures.own import OWN, check_ids
 from dlmexp.figures.panels import Figure, check_methods
 from dlmexp.figures.registry import find
@@ -34,90 +35,6 @@ METADATA: dict[str, dict[str, str | None]] = {
 }
 PROTOCOLS = ("paper", "released", "converged")  # in the order in which they stand side by side
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
-AGAINST = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of `dlmexp plot`, figures aside."""
-
-    by: Mapping[str, list[str]] = field(default_factory=dict)  # column -> the values to draw (`choose.parse_by`)
-    protocol: str | None = None  # None: paper, or if nothing of it was run the one with most results
-    where: tuple[Term, ...] = ()  # changed settings (`parse_where`)
-    parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
-    compare_protocols: bool = False  # all that were run, side by side
-    error: str = "ci95"  # or std, sem
-
-
-@dataclass
-class Drawn:
-    """A figure with its numbers: `measured` by panel, protocol (one, unless they stand side by side) and folder."""
-
-    figure: Figure
-    name: str  # of its files
-    measured: list[list[list[Measured]]]
-    protocols: tuple[str, ...] = ()  # side by side
-    folders: list[str] = field(default_factory=list)  # that are compared
-    error: str = "ci95"
-    page: Page = field(default_factory=Page)
-    commands: list[str] = field(default_factory=list)  # what computes its panels
-    notes: list[str] = field(default_factory=list)  # setting, repetitions, what was not run or is left out
-
-    @property
-    def caption(self) -> str:
-        return self.figure.caption
-
-    @property
-    def cells(self) -> list[Measured]:
-        return [one for panel in self.measured for column in panel for one in column]
-
-    @property
-    def empty(self) -> bool:
-        return all(one.empty for one in self.cells)
-
-    @cached_property
-    def canvas(self) -> Canvas:
-        """The picture, as a matplotlib figure."""
-        from dlmexp.figures.compose import render
-
-        with style.use(self.page.style):
-            return render(self, self.page.width)
-
-    @cached_property
-    def _table(self) -> pd.DataFrame:
-        tables = []
-        for one in self.cells:
-            setting = f"{one.protocol} with {one.changes}" if one.changes else one.protocol
-            for series in (series for series in one.series if not series.empty):
-                line, panel = series.line, one.panel
-                about = {
-                    "dataset": panel.dataset, "metric": panel.metric, "against": AGAINST.get(panel.kind, panel.x),
-                    "n": one.n, "method": line.method, "estimator": line.estimator, "samples": line.samples,
-                    "beta": line.beta, "parameterisation": one.parameterisation, "setting": setting,
-                    "folder": series.folder or None,
-                }  # fmt: skip
-                points = series.points.assign(**about).astype(dict.fromkeys(about, object))
-                tables.append(points[[*about, *series.points.columns]])
-        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
-
-    @property
-    def constants(self) -> dict[str, Any]:
-        """What all rows of the numbers share, where they are points of curves: named once, in the notes."""
-        if any(one.panel.kind != "curve" for one in self.cells):
-            return {}
-        table = self._table
-        return {str(name): table[name].iloc[0] for name in table if table[name].nunique(dropna=False) == 1}
-
-    @property
-    def csv(self) -> pd.DataFrame:
-        """The numbers, a row per point."""
-        return self._table.drop(columns=[*self.constants])
-
-    @property
-    def text(self) -> str:
-        """The caption file, in Markdown."""
-        title = self.figure.title or self.figure.id
-        return "\n".join([f"# {title}", "", self.caption, "", *(f"- {note}" for note in self.notes), ""])
 
 
 def drawings(several: list[Results], ids: list[str], request: Request, page: Page | None = None) -> Iterator[Drawn]:
@@ -207,7 +124,7 @@ def _measured(
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper")))
     folders = [results.label for results in several if results.label]
-    drawn = Drawn(figure, stem, measured, beside, folders, request.error, page or Page())
+    drawn = Drawn(figure, stem, measured, render, beside, folders, request.error, page or Page())
     drawn.commands = commands(drawn, several[0])
     drawn.notes = notes(drawn, several[0], request)
     return drawn
