@@ -39,7 +39,8 @@ def without_model(store: Store, asked: Sequence[Asked], keep: str) -> set[str]:
     missing = set()
     rows = _wanted(store, asked, keep)
     rows = rows[(rows["status"] == "done") & (rows["kind"] == "fit")]
-    for key, dataset, checksum in zip(rows["key"], rows["dataset"], rows["model"], strict=True):
+    models = rows["model"] if "model" in rows else [None] * len(rows)  # packed records have none
+    for key, dataset, checksum in zip(rows["key"], rows["dataset"], models, strict=True):
         checksum = checksum if isinstance(checksum, str) else None
         try:
             if store.model(dataset, key, checksum) is None:

@@ -16,7 +16,7 @@ from dlmexp.models.predictor import Predictor
 from dlmexp.reading import tables
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
-from tests.support.cells import candidates, scored
+from tests.support.cells import ask, candidates, scored
 from tests.support.models import MIXED, made_up_model
 
 NEW = pd.DataFrame({"rooms": [1.0, 2.5, 3.0, 0.5], "sort": ["a", "c", "b", "c"], "age": [10, 20, 30, 40]})
@@ -86,6 +86,7 @@ def test_own_units_decide_which_model_is_best(here, capsys):
         record = scored(models[unit].cell, nll=nll)
         record.result.y_std = unit
         store.write(record, model=encoded(models[unit]))
+    ask(store.root, "mine", [model.cell for model in models.values()])
     NEW.to_csv("new.csv", index=False)
     assert models[1.0].cell.key in predicted(capsys, "new.csv")[1]
 
@@ -242,7 +243,9 @@ def _damaged(content=b"torn"):
 def _another():
     """The file of another cell under the name that this one's should have: its checksum fits, its cell does not."""
     model = made_up_model(schema=MIXED)
-    Store("results").write(scored(replace(model.cell, n=7), nll=1.0), model=encoded(model))
+    cell = replace(model.cell, n=7)
+    ask(Path("results"), "mine", [cell])
+    Store("results").write(scored(cell, nll=1.0), model=encoded(model))
 
 
 def _two():

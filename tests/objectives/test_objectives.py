@@ -15,7 +15,7 @@ DRAWS = FreshDraws((2,), torch.Generator().manual_seed(0))
 
 
 def test_names():
-    assert set(OBJECTIVES) == {"elbo", "log_dlm", "sq_dlm", "fitc"}
+    assert set(OBJECTIVES) == {"elbo", "log_dlm", "sq_dlm", "fitc", "power_ep"}
     assert all(name == OBJECTIVES[name].name for name in OBJECTIVES)
 
 
@@ -23,7 +23,7 @@ def test_what_each_one_has():
     explicit = {name for name in OBJECTIVES if not OBJECTIVES[name].collapsed_only}
     assert explicit == {"elbo", "log_dlm"}
     assert all(OBJECTIVES[name].regulariser is kl for name in explicit)
-    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapsed} == {"elbo", "sq_dlm", "fitc"}
+    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapsed} == {"elbo", "sq_dlm", "fitc", "power_ep"}
     assert {name for name in OBJECTIVES if not OBJECTIVES[name].predicts_variance} == {"sq_dlm"}
 
 
@@ -54,9 +54,9 @@ def test_facts():
     def those(fact):
         return {name for name in OBJECTIVES if getattr(OBJECTIVES[name], fact)}
 
-    assert those("has_beta") == {"elbo", "log_dlm", "sq_dlm"}
+    assert those("has_beta") == {"elbo", "log_dlm", "sq_dlm", "power_ep"}
     assert those("takes_estimator") == {"log_dlm"}
-    assert those("needs_gaussian") == {"sq_dlm", "fitc"}
+    assert those("needs_gaussian") == {"sq_dlm", "fitc", "power_ep"}
     assert those("path") == {"sq_dlm"}
     assert those("gives_hyperparameters") == {"elbo"}
     assert those("collapsed_only") == {"sq_dlm", "fitc"}
@@ -65,7 +65,12 @@ def test_facts():
     assert not OBJECTIVES["sq_dlm"].solved("joint")
     assert not OBJECTIVES["log_dlm"].solved("fixed")
     assert [name for name in OBJECTIVES if OBJECTIVES[name].fits(Probit)] == ["elbo", "log_dlm"]
-    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == {"elbo", "sq_dlm", "fitc"}
+    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == {
+        "elbo",
+        "sq_dlm",
+        "fitc",
+        "power_ep",
+    }
     assert not any(OBJECTIVES[name].collapses(Poisson) for name in OBJECTIVES)
 
 

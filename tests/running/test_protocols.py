@@ -47,7 +47,7 @@ def planned(dataset, protocol, *words):
     ])  # fmt: skip
     spec = cfg.dataset[dataset]
     data = drawn(spec, ROWS)
-    cells = {some.method: some.cells for some in grid.candidates(cfg, dataset, spec, data)}
+    cells = {some.method: some.cells for some in grid.Grid(cfg, dataset, spec, data).candidates()}
     return cells, prepare(data, spec, 0, N)
 
 

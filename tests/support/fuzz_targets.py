@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import random
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from dlmexp.errors import UserError
 from dlmexp.models.tables import open_rows
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.matlab import read_variables
+from dlmexp.records.collect import collect_packed
 from dlmexp.records.files import sealed
 from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
@@ -35,7 +37,7 @@ from tests.support.cells import candidates
 COMPRESSIONS: tuple[Literal["snappy", "zstd"] | None, ...] = ("snappy", "zstd", None)
 CODES = (0, 1, 2, 3, 130)
 READERS = (
-    ["status", "--failed", "--missing"], ["status", "--json"], ["collect"], ["collect", "--pack", "out/records.tar.xz"],
+    ["status", "--failed", "--missing"], ["status", "--json"], ["collect"], ["collect", "--pack", "out/records.parquet"],
     ["claims"], ["claims", "--json"], ["plot", "--list"],
 )  # fmt: skip
 SLOW_READERS = (["plot", "default"], ["report", "--out", "report.html"])
@@ -79,26 +81,26 @@ def target_arrays(chance: random.Random, folder: Path) -> None:
     """Arrays that a record seals, and that figures read."""
     made, arrays = made_up.plausible(made_up.cell(seed=2, evaluate="10", objective="log_dlm", beta=0.1))
     content = mutations.npz(arrays, chance)
-    values = msgspec.to_builtins(made) | {"format": 2, "arrays": hashlib.sha256(content).hexdigest()}
+    values = msgspec.to_builtins(made) | {"format": 3, "arrays": hashlib.sha256(content).hexdigest()}
     place = folder / "records" / "banana"
     (place / f"{made.key}-{values['arrays'][:8]}.npz").write_bytes(content)
     (place / f"{made.key}.json").write_bytes(sealed(mutations.as_json(values)) + b"\n")
     store = Store(folder)
-    for record in store.all():
-        store.arrays(record)
+    for record in store.own():
+        store.arrays(record.cell.dataset, record.key, record.arrays)
     read(chance, folder)
 
 
 def target_pack(chance: random.Random, folder: Path) -> None:
-    lines = [sealed(mutations.as_json(record_values(chance))) for _ in range(2)]
-    spoiled = [sealed(mutations.as_json(mutations.spoiled(record_values(chance), chance)))]
-    asked = msgspec.to_builtins(manifest("packed", [candidates("elbo", [SOUND, OTHER])]))
-    members = [
-        ("records.jsonl", b"\n".join(lines + spoiled) + b"\n"),
-        ("manifests.jsonl", mutations.as_json(mutations.spoiled(asked, chance) if chance.random() < 0.5 else asked)),
-        (f"arrays/{OTHER.key}.npz", mutations.npz({"objective": np.arange(3.0)}, chance)),
-    ]
-    (folder / "records.tar.xz").write_bytes(mutations.tar_xz(members, chance))
+    """Packed records, spoiled anywhere: in their pages, their footer, or what was asked for."""
+    source = folder / "source"
+    made_up.fill(source, [SOUND, OTHER])
+    collect_packed(str(source), str(folder / "packed.parquet"))
+    shutil.rmtree(source)
+    content = (folder / "packed.parquet").read_bytes()
+    if chance.random() < 0.3:
+        content = content[: chance.randrange(len(content))]
+    (folder / "packed.parquet").write_bytes(mutations.flipped(content, chance))
     read(chance, folder)
 
 
@@ -155,7 +157,7 @@ def target_checkpoint(chance: random.Random, folder: Path) -> None:
         place.write_bytes(mutations.npz(rest, chance))
     main_ends_well(RUN, folder)
     store = Store(folder)
-    assert sum(record.cell.dataset == "ringnorm_drawn" for record in store.all()) == 1
+    assert sum(record.cell.dataset == "ringnorm_drawn" for record in store.own()) == 1
     assert not checkpoint.find(store)
 
 
