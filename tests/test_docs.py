@@ -28,7 +28,7 @@ def test_the_site(tmp_path: Path):
     page = (tmp_path / "site" / "docs" / "api.html").read_text()
     headings = set(re.findall(r'<h3 id="([\w.]+)"', page))
     assert {f"dlmexp.{name}" for name in dlmexp.__all__ if name != "claims"} <= headings
-    assert "dlmexp.claims.table.verdicts" in headings
+    assert "dlmexp.claims.judge.verdicts" in headings
     assert {f"dlmexp.mlls.{name}" for name in ("DirectLoss", "SquareLoss", "PoissonExpLikelihood", "UPS")} <= headings
     assert "validation_fraction" in page
     science = (tmp_path / "site" / "docs" / "SPEC.html").read_text()

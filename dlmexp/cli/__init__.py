@@ -88,7 +88,8 @@ def _main(argv: list[str]) -> int:
         if asked := [argv[i + 1 :] for i, word in enumerate(argv[:2]) if word in COMPLETION]:
             from dlmexp.cli.complete import answer
 
-            return answer(asked[0])
+            with extended():
+                return answer(asked[0])
         if argv[:1] == ["run"] and not {"-h", "--help"} & set(argv):
             from dlmexp.cli import run
 

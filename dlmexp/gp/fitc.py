@@ -37,7 +37,7 @@ def power_ep(
     hyper: Hyper,
     X: Float[Tensor, "B N D"],
     y: Float[Tensor, "B N"],
-    alpha: Float[Tensor, "B"],
+    beta: Float[Tensor, "B"],
     jitter: Float[Tensor, "B"],
     rows_at_once: int | None = None,
 ) -> Closed:
@@ -45,12 +45,13 @@ def power_ep(
 
         -log N(y; mean, Qff + D) + (1 - alpha) / (2 alpha) sum_i log(1 + alpha r_i / noise)
 
-    and its q. `alpha` [B] is in [0, 1]; at 0 the sum has its limit, sum_i r_i / (2 noise), and it is the ELBO.
+    and its q. alpha, in [0, 1], is given where others have `beta` [B]; at 0 the sum has its limit,
+    sum_i r_i / (2 noise), and it is the ELBO.
     With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     of_rows, (inverse,) = hyper_as_rows(X, hyper), as_rows(X, Kuu.inverse)
     constant = kernel.diagonal(X[..., :1, :], of_rows) if kernel.stationary else None
-    noise, (power,) = of_rows["noise"][..., None], as_rows(X, alpha[..., None])
+    noise, (power,) = of_rows["noise"][..., None], as_rows(X, beta[..., None])
     share = (1 - power) / (2 * torch.where(power > 0, power, torch.ones_like(power)))
 
     def piece(X: Tensor, y: Tensor) -> tuple[Tensor, ...]:

@@ -1,5 +1,8 @@
 """What `dlmexp collect` writes: the tidy table, and packed records."""
 
+# pyarrow makes its functions when it is imported: types can't know them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 import io
 import shlex
 from pathlib import Path

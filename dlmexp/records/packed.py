@@ -5,6 +5,9 @@ a file in a results folder (`*.parquet`) is a read-only layer under the folder's
 like one with the same records as JSON, and a run goes on from both. Trained models are not packed.
 """
 
+# pyarrow makes its functions when it is imported: types can't know them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 import base64
 import zlib
 from collections.abc import Iterator, Mapping, Sequence

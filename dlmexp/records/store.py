@@ -4,6 +4,9 @@ Readers (`read`, `cells`, `arrays`) skip what is damaged and leave it alone. A r
 `quarantine`, so that the cell is trained again; a store that is `read_only` (of a plan) counts it as missing.
 """
 
+# pyarrow makes its functions when it is imported: types can't know them.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 import contextlib
 import hashlib
 import logging
@@ -241,8 +244,8 @@ class Store:
         ours = known.select(["key", *(name for name in metrics if name in known.column_names)]).to_pandas()
         both = packed.select(["key", *metrics]).to_pandas().merge(ours, on="key", suffixes=("", "_ours"))
         pairs = [(both[name], both[f"{name}_ours"]) for name in metrics if f"{name}_ours" in both]
-        differing = sum(((a != b) & ~(a.isna() & b.isna())).astype(int) for a, b in pairs)
-        if (count := int((differing > 0).sum())) if pairs else 0:
+        differing = np.logical_or.reduce([((a != b) & ~(a.isna() & b.isna())).to_numpy() for a, b in pairs])
+        if count := int(np.sum(differing)):
             log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)
 
     def quarantine(self, path: Path, why: str) -> None:

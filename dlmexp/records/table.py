@@ -5,6 +5,9 @@ figures, claims, the report, closing tables and Python users read it and nothing
 the one with the lowest validation metric. No refit follows a selection. `select_setting` keeps rows of one setting.
 """
 
+# The types of pandas' frames know neither their columns nor what they hold.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportReturnType=false, reportGeneralTypeIssues=false
+
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple

@@ -59,7 +59,7 @@ def test_facts():
     assert those("needs_gaussian") == {"sq_dlm", "fitc", "power_ep"}
     assert those("path") == {"sq_dlm"}
     assert those("gives_hyperparameters") == {"elbo"}
-    assert those("collapsed_only") == {"sq_dlm", "fitc"}
+    assert those("collapsed_only") == {"sq_dlm", "fitc", "power_ep"}
     assert {name: OBJECTIVES[name].selected_by for name in those("selected_by")} == {"sq_dlm": "mse"}
     assert OBJECTIVES["sq_dlm"].solved("fixed")
     assert not OBJECTIVES["sq_dlm"].solved("joint")

@@ -51,6 +51,7 @@ def test_a_grid_falls_by_its_ratios_from_its_first_beta_to_its_smallest(n, first
         assert a / b == pytest.approx(coarse_ratio if above is not None and a > above else ratio)
     assert len(grid) == 1 or grid[-1] >= smallest
     last_ratio = coarse_ratio if above is not None and grid[-1] > above else ratio
+    assert last_ratio is not None
     assert grid[-1] / last_ratio < smallest
 
 

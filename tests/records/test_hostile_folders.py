@@ -1,16 +1,19 @@
 """Results folders that ended in a traceback, or without a word: each ends in one sentence now (docs/RELIABILITY.md)."""
 
+import hashlib
 import json
 import os
 
+import msgspec
 import pytest
 
 from dlmexp.cli import main
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.records.files import sealed
-from dlmexp.records.manifest import Manifest, read_manifests, write_manifest
+from dlmexp.records.manifest import manifest, read_manifests
 from tests.support import made_up
+from tests.support.cells import candidates
 
 COMMANDS = (["status", "--failed"], ["collect"])
 
@@ -90,7 +93,11 @@ def test_cleaning_removes_nothing_outside_the_folder(tmp_path, capsys):
     victim.write_text("{}")
     root = tmp_path / "results"
     made_up.fill(root, [made_up.cell(seed=1)])
-    write_manifest(root, Manifest("evil", {"0" * 20: "../../victim n=5"}, []))
+    asked = manifest("evil", [candidates("elbo", [made_up.cell(seed=2)], experiment="evil")])
+    evil = msgspec.json.encode(asked).replace(b'"banana"', b'"../../victim"')
+    path = root / "evil" / "cells" / f"{hashlib.sha256(evil).hexdigest()[:16]}.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(evil)
     assert main(["clean", "evil", "--results", str(root), "--yes"]) in (0, 2)
     assert victim.exists()
 

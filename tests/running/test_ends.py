@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_an_interpreter_that_is_gone_is_named_and_no_process_is_left(here, tiny,
     assert started[0].returncode == -signal.SIGTERM
 
 
-def _run(here: Path, words: list[str], **how) -> "subprocess.Popen[bytes]":
+def _run(here: Path, words: list[str], **how) -> "subprocess.Popen[Any]":
     return subprocess.Popen(run_command(words), cwd=here, env=os.environ | {"OMP_NUM_THREADS": "1"}, **how)
 
 

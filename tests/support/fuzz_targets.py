@@ -37,7 +37,8 @@ from tests.support.cells import candidates
 COMPRESSIONS: tuple[Literal["snappy", "zstd"] | None, ...] = ("snappy", "zstd", None)
 CODES = (0, 1, 2, 3, 130)
 READERS = (
-    ["status", "--failed", "--missing"], ["status", "--json"], ["collect"], ["collect", "--pack", "out/records.parquet"],
+    ["status", "--failed", "--missing"], ["status", "--json"], ["collect"],
+    ["collect", "--pack", "out/records.parquet"],
     ["claims"], ["claims", "--json"], ["plot", "--list"],
 )  # fmt: skip
 SLOW_READERS = (["plot", "default"], ["report", "--out", "report.html"])
