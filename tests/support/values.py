@@ -7,7 +7,7 @@ import pytest
 
 # Published numbers have six significant digits or more: near the border of two roundings they are up to 1e-5 apart.
 RELATIVE, ABSOLUTE = 2e-5, 1e-12
-NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?|-?\d+e[+-]?\d+")
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[+-]?\d{1,3})?|e[+-]?\d{1,3})(?![\w.]*\w)")
 
 
 def differences(found: Any, expected: Any, at: str = "") -> list[str]:
