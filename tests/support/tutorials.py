@@ -35,8 +35,7 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n", re.MULTILINE)
 PICTURE = re.compile(rf"!\[[^\]]*\]\({PICTURES}/([^)]+)\)")
-PROGRESS = re.compile(r"^(\d+ cells in \d+ batch|batch \d+/|  \d+/\d+ cells,|  pace )")
-ESTIMATE = re.compile(r"┏.*\n┃.*ms/model-step.*\n(?:[┡│└].*\n)+")  # the table of what an estimate is made of
+PROGRESS = re.compile(r"^(\d+ cells? in |batch \d+/|  \d+/\d+ cells,)")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 ABSOLUTE, RELATIVE = 0.03, 0.05  # what decimal numbers may differ by; whole ones may not
 
@@ -126,7 +125,7 @@ def _captured() -> Iterator[io.StringIO]:
 
 def _steady(text: str) -> str:
     """Output without progress and estimates of time, which are others each time, and without blank edges."""
-    lines = [line.rstrip() for line in ESTIMATE.sub("", text).splitlines() if not PROGRESS.match(line)]
+    lines = [line.rstrip() for line in text.splitlines() if not PROGRESS.match(line)]
     kept = "\n".join(lines).strip("\n")
     return f"{kept}\n" if kept else ""
 
