@@ -9,8 +9,8 @@ from torch import Tensor
 from dlmexp.estimators.base import ESTIMATORS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers import SAMPLERS
-from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.special import once_differentiable
 
 
 class _WithGradient(torch.autograd.Function):

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.fused import fused
+from dlmexp.gp.special import once_differentiable
 
 FIRST_JITTER, LAST_JITTER = 1e-6, 1e-1
 
@@ -51,7 +51,7 @@ def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Floa
     """dK of `L L^T = K` from `C = L^T dL - d(L^-1) L^-T`: `L^-T sym(Phi(C)) L^-1`, where Phi keeps the lower triangle
     and halves the diagonal (Murray 2016, arXiv:1602.07527)."""
     if fused(C):
-        from dlmexp.gp.fused.triangular import symmetric
+        from dlmexp.gp.fused.small import symmetric
 
         half = symmetric(C)
     else:
@@ -89,7 +89,7 @@ def add_to_diagonal(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Fl
 def _inverse(L: Tensor, eye: Tensor) -> Tensor:
     if not fused(L):
         return torch.linalg.solve_triangular(L, eye.expand_as(L), upper=False)
-    from dlmexp.gp.fused.triangular import inverse
+    from dlmexp.gp.fused.small import inverse
 
     return inverse(L)
 

@@ -9,13 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import factorise
-from dlmexp.gp.closed import Closed
-from dlmexp.gp.collapsed import gaussian_posterior
-from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.collapsed import Closed, gaussian_posterior
+from dlmexp.gp.kernels import Hyper, Kernel
 from dlmexp.gp.posterior import positive
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum
-from dlmexp.gp.rows import sum_over_rows
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum, sum_over_rows
 
 
 def fitc(

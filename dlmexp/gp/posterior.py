@@ -3,19 +3,19 @@
 With `A = Luu^-1 Kuf` the marginals are `mu = mean + A^T m` and `v = kff - |A_i|^2 + |L^T A_i|^2`.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.cholesky import Factor, factorise
+from dlmexp.gp.cholesky import Factor, factorise, pullback
 from dlmexp.gp.fused import fused
-from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel, has_fused
-from dlmexp.gp.precision import as_rows, hyper_as_rows
-from dlmexp.gp.projected import marginal_gradients, marginal_products
+from dlmexp.gp.kernels import Hyper, Kernel, has_fused
+from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
+from dlmexp.gp.products import gram, shared_gram, spread, triangular_product
+from dlmexp.gp.special import once_differentiable
 
 
 class Projection(NamedTuple):
@@ -67,6 +67,19 @@ def marginals(
     return mean[..., None] + fit, positive(kff + gain, kff)
 
 
+@torch.no_grad()
+def predict(
+    kernel: Kernel,
+    hyper: Hyper,
+    m: Float[Tensor, "B M"],
+    L: Float[Tensor, "B M M"],
+    jitter: Float[Tensor, "B"],
+    X: Float[Tensor, "B N D"],
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """mu, v of a whitened q at X; arrays of shape [B, M, N] are the largest there are."""
+    return marginals(projection(kernel, hyper, X, jitter), hyper["mean"], m, L)
+
+
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
     return _KL.apply(m, L)  # pyright: ignore[reportReturnType]
@@ -82,6 +95,26 @@ def to_whitened(
 def positive(v: Tensor, kff: Tensor) -> Tensor:
     """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding (in float32)."""
     return torch.maximum(v, torch.finfo(v.dtype).eps * kff)
+
+
+def marginal_products(
+    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
+) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
+    """A and V of `_Marginals`."""
+    S = L @ L.mT
+    S.diagonal(dim1=-2, dim2=-1).sub_(1)
+    A = triangular_product(Luu_inv, Kuf)
+    return A, (Luu_inv.mT @ S) @ A
+
+
+def marginal_gradients(
+    Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
+) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
+    """Gradients in Kuu, m and L of `_Marginals`."""
+    P, r = symmetrised(gram(A, h)), (A @ g.unsqueeze(-1)).squeeze(-1)
+    PL = P @ L
+    SP = L @ PL.mT - P
+    return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
 
 
 class _Marginals(torch.autograd.Function):
@@ -144,3 +177,50 @@ class _KL(torch.autograd.Function):
 def _column_sums(a: Float[Tensor, "B M N"]) -> Float[Tensor, "B N"]:
     # On a CPU a product with ones takes a third of the time.
     return a.sum(-2) if a.is_cuda else (a.new_ones(1, a.shape[-2]) @ a).squeeze(-2)
+
+
+def shared_marginals(
+    A: Float[Tensor, "S M N"],
+    kff: Float[Tensor, "S N"],
+    mean: Float[Tensor, "S"],
+    m: Float[Tensor, "B M"],
+    L: Float[Tensor, "B M M"],
+    cells: Sequence[int],
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """mu, v of B cells sorted by split, `cells[s]` of them in split s, differentiable in m and L. A is never copied:
+    the cells of a split are rows of one product with their split's A."""
+    mean, m, L = as_rows(A, mean, m, L)
+    if len(set(cells)) == 1:
+        K = cells[0]
+        mu, v = _together(A, kff, mean, m.unflatten(0, (-1, K)), L.unflatten(0, (-1, K)))
+        return mu.flatten(0, 1), v.flatten(0, 1)
+    pieces = [
+        _together(A[s], kff[s], mean[s], m_s, L_s)
+        for s, (m_s, L_s) in enumerate(zip(m.split(list(cells)), L.split(list(cells)), strict=True))
+        if cells[s]
+    ]
+    mu, v = zip(*pieces, strict=True)
+    return torch.cat(mu), torch.cat(v)
+
+
+def _together(A: Tensor, kff: Tensor, mean: Tensor, m: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+    prior = kff.unsqueeze(-2)
+    unexplained = (kff - A.square().sum(-2)).unsqueeze(-2)
+    v = unexplained + _Spread.apply(A, L)  # pyright: ignore[reportOperatorIssue]
+    return mean[..., None, None] + m @ A, positive(v, prior)
+
+
+class _Spread(torch.autograd.Function):
+    """`|L_k^T A_i|^2` for A [.., M, N] and L [.., K, M, M], as [.., K, N]. With cotangent h its gradient is
+    `dL_k = 2 A diag(h_k) A^T L_k`, so the [.., K, M, N] array of the forward pass is not kept. A is a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, A: Tensor, L: Tensor) -> Tensor:
+        ctx.save_for_backward(A, L)
+        return spread(L, A)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor]:
+        A, L = ctx.saved_tensors
+        return None, 2 * (shared_gram(A, grads[0]) @ L)

@@ -9,11 +9,14 @@ Functions meet both kinds. Those that go on with rows take the small ones in `as
 take `row_sum`, `row_mean` or `row_gram`. With rows in float64 these are what their names say, and `as_rows` is nothing.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
-from dlmexp.gp.hyperparameters import Hyper
+from dlmexp.gp.kernels import Hyper
 from dlmexp.gp.products import gram
 
 PARAMETERS = torch.float64
@@ -59,3 +62,27 @@ def symmetrised(P: Float[Tensor, "*B M M"]) -> Float[Tensor, "*B M M"]:
     """P, which is symmetric but for rounding; of float32 rows without that. At the start, where q is the prior, the
     gradient of the inducing inputs is a multiple of `P - P^T`: Adam would make a step of what float32 leaves of it."""
     return P if P.dtype == PARAMETERS else 0.5 * (P + P.mT)
+
+
+def sum_over_rows(
+    f: Callable[[Tensor, Tensor], tuple[Tensor, ...]], X: Tensor, y: Tensor, rows_at_once: int | None
+) -> tuple[Tensor, ...]:
+    """The sum of f(X [B,N',D], y [B,N']) over consecutive pieces of `rows_at_once` rows (None: all rows at once).
+
+    f must be additive over rows. Each piece is computed again in the backward pass, where its gradient is needed."""
+    n = X.shape[-2]
+    if rows_at_once is None or n <= rows_at_once:
+        return f(X, y)
+    total: tuple[Tensor, ...] | None = None
+    for start in range(0, n, rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        args = (X[..., rows, :], y[..., rows])
+        if torch.is_grad_enabled():
+            # Before torch 2.9, a recomputation that stops early in an autograd.Function's save_for_backward leaks it.
+            with set_checkpoint_early_stop(False):
+                piece = checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)
+        else:
+            piece = f(*args)
+        total = piece if total is None else tuple(a + b for a, b in zip(total, piece, strict=True))
+    assert total is not None
+    return total

@@ -82,7 +82,7 @@ def spread(L: Float[Tensor, "*S K M M"], A: Float[Tensor, "*S M N"]) -> Float[Te
     LA = (L.mT.flatten(-3, -2) @ A).unflatten(-2, (K, M))
     if not fused(LA):
         return LA.square_().sum(-2)
-    from dlmexp.gp.fused.marginals import squares
+    from dlmexp.gp.fused.products import squares
 
     return squares(LA)
 

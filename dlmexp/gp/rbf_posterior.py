@@ -8,12 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.gp.autograd import once_differentiable
 from dlmexp.gp.cholesky import add_to_diagonal, cholesky, pullback
-from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import RBF, Kernel
+from dlmexp.gp.kernels import RBF, Hyper, Kernel
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
+from dlmexp.gp.special import once_differentiable
 
 
 def fits(kernel: Kernel, X: Tensor) -> bool:

@@ -22,7 +22,7 @@ import torch
 
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
-from dlmexp.gp.likelihoods.student_t import NU
+from dlmexp.gp.likelihoods.regression import NU
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedModel, encoded, lower_triangular
 from dlmexp.models.predictor import kernel_of

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.gp.closed import Collapsed
+from dlmexp.gp.collapsed import Collapsed, Moments
 from dlmexp.gp.likelihoods import Likelihood
-from dlmexp.gp.moments import Moments
 from dlmexp.registry import Registry
 
 

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.gp.collapsed import collapsed_square, square_path
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.posterior import kl
-from dlmexp.gp.square import collapsed_square, square_path
 from dlmexp.objectives.base import OBJECTIVES, Objective
 
 

@@ -14,8 +14,7 @@ from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainin
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, resolve_sizes, split
 from dlmexp.errors import UserError
-from dlmexp.gp.hyperparameters import Parameter
-from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dlmexp.gp.closed import Closed
+from dlmexp.gp.collapsed import Closed
 from dlmexp.training.parameters import Tensors
 from dlmexp.training.program import Posterior, Program, Value
 

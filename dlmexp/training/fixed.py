@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dlmexp.gp.cholesky import FIRST_JITTER, Factor, escalate
-from dlmexp.gp.posterior import projection, to_whitened
-from dlmexp.gp.shared import shared_marginals
+from dlmexp.gp.posterior import projection, shared_marginals, to_whitened
 from dlmexp.training.parameters import Tensors, constrain, initial_q, unconstrain
 from dlmexp.training.program import Posterior, Program, Value
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.posterior import predict
 from dlmexp.gp.precision import hyper_as_rows, row_sum
-from dlmexp.gp.predict import predict
 from dlmexp.training.program import Posterior, Program
 from dlmexp.training.reliability import Reliability, reliability
 

@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from dlmexp.gp.cholesky import FIRST_JITTER, factorise
-from dlmexp.gp.hyperparameters import Parameter
-from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.kernels import Kernel, Parameter
 
 Tensors = dict[str, Tensor]
 

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.estimators import Draws, Estimator
-from dlmexp.gp.hyperparameters import Parameter
-from dlmexp.gp.kernels import Kernel
+from dlmexp.gp.kernels import Kernel, Parameter
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.objectives import Objective

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dlmexp.gp.moments import moments
+from dlmexp.gp.collapsed import moments
 from dlmexp.training.collapsed import ENTRIES_AT_ONCE
 from dlmexp.training.fixed import Fixed
 from dlmexp.training.metrics import evaluate_finally

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
+from dlmexp.gp.collapsed import moments, square_path
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
-from dlmexp.gp.moments import moments
-from dlmexp.gp.square import square_path
 from dlmexp.training.trial import joint_step, synthetic_data
 from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, peak_bytes, print_all
 

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from dlmexp.gp.collapsed import collapsed_elbo, gaussian_posterior
+from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, gaussian_posterior
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.gp.square import collapsed_square
 from scripts.benchmark.measure import peak_bytes
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)

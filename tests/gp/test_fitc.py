@@ -7,7 +7,7 @@ from torch.distributions import MultivariateNormal
 from dlmexp.gp.collapsed import collapsed_elbo
 from dlmexp.gp.fitc import fitc, power_ep
 from dlmexp.gp.kernels import rbf
-from dlmexp.gp.predict import predict
+from dlmexp.gp.posterior import predict
 
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
 

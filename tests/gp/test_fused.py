@@ -15,10 +15,9 @@ pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
 )
 
 from dlmexp.estimators import UPS
-from dlmexp.gp import posterior
-from dlmexp.gp.fused import counts, launch, marginals, normal, products, small, stationary, triangular
+from dlmexp.gp import posterior, special
+from dlmexp.gp.fused import products, rowwise, small, stationary
 from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, has_fused, rbf
-from dlmexp.gp.likelihoods import special
 from dlmexp.training import fused_update, step
 from dlmexp.training.collapsed import Collapsed
 from dlmexp.training.settings import Settings
@@ -44,7 +43,7 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def many_processors(monkeypatch):
     """Rows come in several chunks, as on a GPU."""
-    monkeypatch.setattr(launch, "_processors", lambda device: 132)
+    monkeypatch.setattr(products, "_processors", lambda device: 132)
 
 
 @pytest.fixture
@@ -80,10 +79,10 @@ def test_kernel_matrix_and_its_gradients(case, matern, gram, random):
 
 def test_passes_over_the_projection(random):
     K, V, w = random(2, 45, 130), random(2, 45, 130), random(2, 45)
-    fit, gain = marginals.column_sums(w, K, V)
+    fit, gain = products.column_sums(w, K, V)
     torch.testing.assert_close(fit, (w[:, None] @ K)[:, 0])
     torch.testing.assert_close(gain, (K * V).sum(1))
-    torch.testing.assert_close(marginals.squares(K), K.square().sum(1))
+    torch.testing.assert_close(products.squares(K), K.square().sum(1))
 
 
 @pytest.mark.parametrize("weights", [True, False], ids=["weighted", "plain"])
@@ -168,7 +167,7 @@ def test_inverse_of_a_triangle(M, random):
     R = random(2, M, M)
     L = torch.linalg.cholesky(R @ R.mT + M * torch.eye(M, dtype=R.dtype, device=DEVICE))
     eye = torch.eye(M, dtype=R.dtype, device=DEVICE).expand_as(L)
-    torch.testing.assert_close(triangular.inverse(L), torch.linalg.solve_triangular(L, eye, upper=False))
+    torch.testing.assert_close(small.inverse(L), torch.linalg.solve_triangular(L, eye, upper=False))
 
 
 def test_symmetric_matrix_of_a_gradient(random):
@@ -176,7 +175,7 @@ def test_symmetric_matrix_of_a_gradient(random):
     half = 0.5 * C.tril()
     half = half + half.mT
     half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-    torch.testing.assert_close(triangular.symmetric(C), half)
+    torch.testing.assert_close(small.symmetric(C), half)
 
 
 def test_jitter_and_kl(random):
@@ -200,7 +199,7 @@ def test_scores_of_counts_one_by_one(random):
     k = torch.arange(low, high + 1, device=DEVICE, dtype=torch.float64)[:, None, None]
     p = torch.exp(k * rates.log() - rates - torch.lgamma(k + 1))
     F = torch.einsum("k,ckr->cr", weights, p).cumsum(0)
-    crps, lower, upper = counts.sums_over_counts(p[0], rates, weights, low, high, y, (0.025, 0.975))
+    crps, lower, upper = rowwise.sums_over_counts(p[0], rates, weights, low, high, y, (0.025, 0.975))
     torch.testing.assert_close(crps, (F - (y <= k[:, 0]).double()).square().sum(0))
     torch.testing.assert_close(lower, (F < 0.025).double().sum(0))
     torch.testing.assert_close(upper, (F < 0.975).double().sum(0))
@@ -210,12 +209,12 @@ def test_scores_of_counts_one_by_one(random):
 def test_log_ndtr_and_its_slope(dtype):
     """Also across the borders of the approximations, at |x| = 0.66 and 5.66, and far in the tails."""
     x = torch.cat([torch.linspace(-8, 8, 4001), torch.tensor([-1e8, -1e3, -40, 0, 37, 40, 1e3])]).to(DEVICE, dtype)
-    value, slope = normal.log_ndtr_and_hazard(x)
+    value, slope = rowwise.log_ndtr_and_hazard(x)
     expected = torch.special.log_ndtr(x.double()), special.hazard(x.double())
     unit = torch.finfo(dtype).eps
     torch.testing.assert_close(value.double(), expected[0], rtol=200 * unit, atol=torch.finfo(dtype).tiny)
     torch.testing.assert_close(slope.double(), expected[1], rtol=200 * unit, atol=torch.finfo(dtype).tiny)
-    of_nan = normal.log_ndtr_and_hazard(torch.tensor([torch.nan], device=DEVICE, dtype=dtype))
+    of_nan = rowwise.log_ndtr_and_hazard(torch.tensor([torch.nan], device=DEVICE, dtype=dtype))
     assert all(part.isnan().all() for part in of_nan)
 
 
@@ -257,7 +256,7 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
         torch.testing.assert_close(found, tensor, rtol=1e-12, atol=1e-13, equal_nan=True)
 
 
-MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.likelihoods.special", "training.step")
+MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.special", "training.step")
 STEPS = Settings(0.05, 2, None, epsilon=1e-6)
 PROGRAMS = {
     "binary": ("joint", {}),

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dlmexp.errors import UserError
+from dlmexp.gp.collapsed import moments
 from dlmexp.gp.gpytorch_kernel import GPyTorchKernel
 from dlmexp.gp.kernels import Kernel, kernel_named
-from dlmexp.gp.moments import moments
 from dlmexp.gp.posterior import kl, marginals, projection
 from dlmexp.training.parameters import unsoftplus
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.special import lambertw
 
-from dlmexp.gp.likelihoods.special import hazard, lambert_w_exp, log_ndtr
+from dlmexp.gp.special import hazard, lambert_w_exp, log_ndtr
 
 
 @pytest.mark.parametrize("x", [-1e8, -1e4, -100.0, -40.0, -8.0, -1.0, 0.0, 1.0, 5.0, 8.0, 30.0])

@@ -20,7 +20,7 @@ from dlmexp.gp.likelihoods import (
     Probit,
     StudentT,
 )
-from dlmexp.gp.quadrature import expectation
+from dlmexp.gp.special import expectation
 
 F64 = torch.float64
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from dlmexp.gp.collapsed import moments
 from dlmexp.gp.kernels import KERNELS, rbf
-from dlmexp.gp.moments import moments
 
 LEARNED = ("Z", "lengthscale", "outputscale", "mean")
 

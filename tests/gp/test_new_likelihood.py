@@ -10,8 +10,7 @@ from torch import Tensor
 
 from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
-from dlmexp.gp.hyperparameters import Parameter
-from dlmexp.gp.kernels import rbf
+from dlmexp.gp.kernels import Parameter, rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood, Poisson, Probit, StudentT
 from dlmexp.gp.likelihoods.base import relative_error
 from dlmexp.objectives import OBJECTIVES

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dlmexp.gp.kernels import KERNELS
-from dlmexp.gp.posterior import marginals, projection
-from dlmexp.gp.predict import predict
+from dlmexp.gp.posterior import marginals, predict, projection
 
 
 @pytest.mark.parametrize("name", list(KERNELS))

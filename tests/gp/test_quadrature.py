@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from dlmexp.gp.quadrature import at_nodes, expectation, gauss_hermite
+from dlmexp.gp.special import at_nodes, expectation, gauss_hermite
 
 CPU, F64 = torch.device("cpu"), torch.float64
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dlmexp.gp.rows import sum_over_rows
+from dlmexp.gp.precision import sum_over_rows
 
 
 @pytest.mark.parametrize("rows_at_once", [None, 1, 3, 10, 11])

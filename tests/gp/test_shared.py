@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dlmexp.gp.kernels import rbf
-from dlmexp.gp.posterior import marginals, projection
-from dlmexp.gp.shared import shared_marginals
+from dlmexp.gp.posterior import marginals, projection, shared_marginals
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (1, 1), (4, 1), (0, 5)])

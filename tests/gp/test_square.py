@@ -4,10 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.gp.collapsed import collapsed_square, moments, square_path
 from dlmexp.gp.kernels import rbf
-from dlmexp.gp.moments import moments
 from dlmexp.gp.posterior import projection
-from dlmexp.gp.square import collapsed_square, square_path
 
 LEARNED = ("Z", "lengthscale", "outputscale", "mean")
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dlmexp.training.metrics as metrics
-from dlmexp.gp.predict import predict
+from dlmexp.gp.posterior import predict
 from dlmexp.training.metrics import Evaluation, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.reliability import reliability
 from tests.support.small_programs import program

@@ -5,9 +5,9 @@ import torch
 
 import dlmexp.training.collapsed as collapsed_module
 from dlmexp.gp.cholesky import FIRST_JITTER
+from dlmexp.gp.collapsed import collapsed_square
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.gp.square import collapsed_square
 from dlmexp.training.collapsed import Collapsed
 from tests.support.small_programs import program
 

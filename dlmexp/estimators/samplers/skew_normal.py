@@ -7,7 +7,7 @@ from torch import Tensor
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.base import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood, Probit
-from dlmexp.gp.likelihoods.probit import signs
+from dlmexp.gp.likelihoods.binary import signs
 
 # Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn.
 FAR = 36.0

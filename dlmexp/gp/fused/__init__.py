@@ -2,10 +2,9 @@
 
 Each does what the plain functions beside it do, to rounding, with fewer passes over arrays of [B, M, N]. They are used
 where a tensor is on a CUDA device and Triton is installed (it comes with torch for CUDA); elsewhere the plain functions
-are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `marginals` and `products`:
-what the sparse posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written.
-`triangular`: the inverse of a Cholesky factor, and the symmetric matrix of its gradient. `small`: jitter and KL.
-`normal`: log Phi.
+are, and `DLMEXP_FUSED=0` asks for those. `stationary`: kernel matrices and their gradients. `products`: what the sparse
+posterior does with them. `projected`: both in one function, so that Kuf's gradient is never written. `small`: jitter,
+KL and triangles of [B, M, M]. `rowwise`: log Phi and scores of counts.
 """
 
 import os

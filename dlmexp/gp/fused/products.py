@@ -1,23 +1,46 @@
-"""Products of M x M with M x N matrices, in tiles that leave out zeros and known halves.
+"""Products of M x M with M x N matrices, in tiles that leave out zeros and known halves, and sums over inducing inputs.
 
 Where N is a multiple of 32 (see `gp.products.columns`), two numbers are loaded at a time; a triangular product takes no
 other N."""
-# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
+# pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 
 from collections.abc import Iterator
+from functools import cache
 
+import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.fused import MULTIPLE
-from dlmexp.gp.fused.launch import chunks_of_rows, tile
+
+PROGRAMS_PER_SM = 4  # fewer leave a part of the device without work
+
+
+def tile(size: int) -> int:
+    """A power of two that holds `size` columns and is large enough for a matrix product."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def chunks_of_rows(N: int, step: int, programs: int, device: torch.device) -> tuple[int, int]:
+    """Into how many chunks N rows are cut, so that `programs` programs for each fill the device, and rows of a chunk
+    (a multiple of `step`)."""
+    wanted = triton.cdiv(PROGRAMS_PER_SM * _processors(device), programs)
+    rows = step * triton.cdiv(triton.cdiv(N, wanted), step)
+    return triton.cdiv(N, rows), rows
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
 
 TN, TK = 128, 16  # columns of a tile, and how much of the sum at a time
 TRIANGULAR, TRIANGULAR_OPTIONS = 32, {"num_warps": 4, "num_stages": 4}  # rows of a tile
 SPREAD, SPREAD_OPTIONS = 64, {"num_warps": 4, "num_stages": 3}
 GRAM, GRAM_K, GRAM_OPTIONS = 64, 32, {"num_warps": 4, "num_stages": 3}  # rows and columns of a tile
+SUMS = 32, 64  # inducing inputs and rows of a tile
 
 
 def triangular_product(R: Float[Tensor, "B M M"], K: Float[Tensor, "B M N"]) -> Float[Tensor, "B M N"]:
@@ -133,3 +156,53 @@ def _weighted_gram(
     of_chunk = (tl.program_id(0) * B + b) * M
     tl.store(P + (of_chunk + i[:, None]) * M + j[None, :], total, mask=inside)
     tl.store(P + (of_chunk + j[None, :]) * M + i[:, None], total, mask=inside & (j[None, :] < top))
+
+
+def column_sums(
+    w: Float[Tensor, "B M"], Kuf: Float[Tensor, "B M N"], V: Float[Tensor, "B M N"]
+) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """`Kuf^T w`, and the sums of `Kuf * V` over the inducing inputs."""
+    w = w.contiguous()
+    B, M, N = Kuf.shape
+    fit, gain = Kuf.new_empty(B, N), Kuf.new_empty(B, N)
+    _column_sums[(triton.cdiv(N, SUMS[1]), B)](w, Kuf, V, fit, gain, M, N, *SUMS)
+    return fit, gain
+
+
+def squares(a: Float[Tensor, "*C M N"]) -> Float[Tensor, "*C N"]:
+    """Sums of squares over the inducing inputs."""
+    *C, M, N = a.shape
+    out = a.new_empty(*C, N)
+    _squares[(triton.cdiv(N, SUMS[1]), out.numel() // N)](a.contiguous(), out, M, N, *SUMS)
+    return out
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def _squares(a, out, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    total = tl.zeros([TM, TN], a.dtype.element_ty)
+    for start in range(0, M, TM):
+        m = start + tl.arange(0, TM)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        value = tl.load(a + (b * M + m[:, None]) * N + n[None, :], mask=inside, other=0)
+        total += value * value
+    tl.store(out + b * N + n, tl.sum(total, 0), mask=n < N)
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def _column_sums(w, Kuf, V, fit, gain, M, N, TM: tl.constexpr, TN: tl.constexpr):
+    b = tl.program_id(1).to(tl.int64)
+    n = tl.program_id(0) * TN + tl.arange(0, TN)
+    dtype: tl.constexpr = Kuf.dtype.element_ty
+    first = tl.zeros([TM, TN], dtype)
+    second = tl.zeros([TM, TN], dtype)
+    for start in range(0, M, TM):
+        m = start + tl.arange(0, TM)
+        inside = (m[:, None] < M) & (n[None, :] < N)
+        at = (b * M + m[:, None]) * N + n[None, :]
+        value = tl.load(Kuf + at, mask=inside, other=0)
+        first += tl.load(w + b * M + m, mask=m < M, other=0)[:, None] * value
+        second += value * tl.load(V + at, mask=inside, other=0)
+    tl.store(fit + b * N + n, tl.sum(first, 0), mask=n < N)
+    tl.store(gain + b * N + n, tl.sum(second, 0), mask=n < N)

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.gp.autograd import once_differentiable
-from dlmexp.gp.fused.marginals import column_sums
+from dlmexp.gp.collapsed import moment_gradients, moments_of_rows
+from dlmexp.gp.fused.products import column_sums
 from dlmexp.gp.fused.stationary import Outer, covariance, pull, right_factor
-from dlmexp.gp.hyperparameters import Hyper
-from dlmexp.gp.kernels import Kernel, Matern52
+from dlmexp.gp.kernels import Hyper, Kernel, Matern52
+from dlmexp.gp.posterior import marginal_gradients, marginal_products
 from dlmexp.gp.products import columns
-from dlmexp.gp.projected import marginal_gradients, marginal_products, moment_gradients, moments_of_rows
+from dlmexp.gp.special import once_differentiable
 
 
 def marginals_of_stationary(
@@ -37,7 +37,7 @@ def moments_of_stationary(
     Luu_inv: Float[Tensor, "B M M"],
     y: Float[Tensor, "B N"],
 ) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
-    """A A^T and A y, as `moments._Moments` has them."""
+    """A A^T and A y, as `collapsed._Moments` has them."""
     return _Moments.apply(*_parameters(hyper), X, isinstance(kernel, Matern52), Kuu, Luu_inv, y)  # pyright: ignore[reportReturnType]
 
 

@@ -1,4 +1,5 @@
-"""Chains on arrays of [B, M, M], where launching many kernels takes longer than what they do."""
+"""Work on arrays of [B, M, M], where launching many kernels takes longer than what they do: jitter, KL, the inverse of
+a lower triangle by halves, and the symmetric matrix that a Cholesky factor's gradient comes from."""
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
@@ -7,8 +8,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-T = 1024
+ENTRIES = 1024  # of a matrix in one program
 PIECE = 4096  # entries of a matrix that one program sums
+BLOCK = 32  # of a triangle, inverted column by column; larger ones are put together from halves
 
 
 def added_to_diagonal(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> Float[Tensor, "B M M"]:
@@ -16,8 +18,8 @@ def added_to_diagonal(K: Float[Tensor, "B M M"], jitter: Float[Tensor, "B"]) -> 
     K = K.contiguous()
     B, M, _ = K.shape
     out = torch.empty_like(K)
-    grid = (triton.cdiv(M * M, T), B)
-    _added_to_diagonal[grid](K, jitter, out, M, triton.next_power_of_2(M), T)
+    grid = (triton.cdiv(M * M, ENTRIES), B)
+    _added_to_diagonal[grid](K, jitter, out, M, triton.next_power_of_2(M), ENTRIES)
     return out
 
 
@@ -27,7 +29,7 @@ def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]
     B, M = m.shape
     pieces = triton.cdiv(M * M, PIECE)
     out = m.new_empty(pieces, B)
-    _kl[(pieces, B)](m, L, out, M, B, triton.next_power_of_2(M), T, PIECE)
+    _kl[(pieces, B)](m, L, out, M, B, triton.next_power_of_2(M), ENTRIES, PIECE)
     return out.sum(0)
 
 
@@ -38,7 +40,7 @@ def kl_gradients(
     m, L, d = m.contiguous(), L.contiguous(), d.contiguous()
     B, M = m.shape
     d_m, d_L = torch.empty_like(m), torch.empty_like(L)
-    _kl_gradients[(triton.cdiv(M * M, T), B)](m, L, d, d_m, d_L, M, T)
+    _kl_gradients[(triton.cdiv(M * M, ENTRIES), B)](m, L, d, d_m, d_L, M, ENTRIES)
     return d_m, d_L
 
 
@@ -86,3 +88,79 @@ def _kl_gradients(m, L, d, d_m, d_L, M, T: tl.constexpr):
     if tl.program_id(0) * T < M:
         mean = tl.load(m + b * M + i, mask=i < M, other=0)
         tl.store(d_m + b * M + i, scale * mean, mask=i < M)
+
+
+def inverse(L: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+    """L^-1. Of a triangle [[P, 0], [Q, R]] it is [[P^-1, 0], [-R^-1 Q P^-1, R^-1]], from blocks of 32 upwards: a few
+    products of matrices that grow, where a triangular solve goes through M columns one after the other."""
+    B, M, _ = L.shape
+    blocks = triton.cdiv(M, BLOCK)
+    size = BLOCK * triton.next_power_of_2(blocks)
+    L = L.contiguous()
+    padded = L.new_empty(B, size, size)
+    found = torch.empty_like(padded)
+    _diagonal_blocks[(size // BLOCK, size // BLOCK, B)](L, padded, found, M, size, BLOCK)
+    half = BLOCK
+    while half < size:
+        pairs = size // (2 * half)
+        P, Q, R = (_blocks(t, half, pairs, *at) for t, at in ((found, (0, 0)), (padded, (1, 0)), (found, (1, 1))))
+        _blocks(found, half, pairs, 1, 0).copy_((R @ (Q @ P)).neg_())
+        half *= 2
+    return found[:, :M, :M].contiguous() if size > M else found
+
+
+def _blocks(t: Tensor, half: int, pairs: int, row: int, column: int) -> Tensor:
+    """Block (row, column) of each of the `pairs` 2 x 2 arrangements along the diagonal: [B, pairs, half, half]."""
+    B, size, _ = t.shape
+    step = 2 * half * (size + 1)
+    offset = t.storage_offset() + row * half * size + column * half
+    return t.as_strided((B, pairs, half, half), (size * size, step, size, 1), offset)
+
+
+def symmetric(C: Float[Tensor, "B M M"]) -> Float[Tensor, "B M M"]:
+    """`1/2 sym(Phi(C))`, where Phi keeps the lower triangle and halves the diagonal."""
+    B, M, _ = C.shape
+    C = C.contiguous()
+    out = torch.empty_like(C)
+    tiles = triton.cdiv(M, BLOCK)
+    _symmetric[(tiles, tiles, B)](C, out, M, BLOCK)
+    return out
+
+
+@triton.jit(do_not_specialize=["M", "size"])
+def _diagonal_blocks(L, padded, found, M, size, T: tl.constexpr):
+    """L continued by the identity to `size`; in `found` the inverses of its diagonal blocks, and zeros."""
+    b = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    j = tl.program_id(1) * T + tl.arange(0, T)
+    inside = (i[:, None] < M) & (j[None, :] < M) & (i[:, None] >= j[None, :])
+    one = tl.where(i[:, None] == j[None, :], 1.0, 0.0).to(L.dtype.element_ty)
+    value = tl.load(L + (b * M + i[:, None]) * M + j[None, :], mask=inside, other=0)
+    value = tl.where((i[:, None] < M) & (j[None, :] < M), value, one)
+    at = (b * size + i[:, None]) * size + j[None, :]
+    tl.store(padded + at, value)
+    if tl.program_id(0) == tl.program_id(1):
+        # Forward substitution, all columns at once: row k is done, and leaves the rows below it.
+        row = tl.arange(0, T)
+        x = one
+        for k in range(T):
+            column = tl.sum(tl.where(row[None, :] == k, value, 0), 1)
+            pivot = tl.sum(tl.where(row == k, column, 0), 0)
+            done = tl.sum(tl.where(row[:, None] == k, x, 0), 0) / pivot
+            below = tl.where(row > k, column, 0)
+            x = tl.where(row[:, None] == k, done[None, :], x - below[:, None] * done[None, :])
+        tl.store(found + at, x)
+    else:
+        tl.store(found + at, tl.zeros([T, T], L.dtype.element_ty))
+
+
+@triton.jit(do_not_specialize=["M"])
+def _symmetric(C, out, M, T: tl.constexpr):
+    b = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * T + tl.arange(0, T)
+    j = tl.program_id(1) * T + tl.arange(0, T)
+    inside = (i[:, None] < M) & (j[None, :] < M)
+    low = tl.maximum(i[:, None], j[None, :])
+    high = tl.minimum(i[:, None], j[None, :])
+    value = tl.load(C + (b * M + low) * M + high, mask=inside, other=0)
+    tl.store(out + (b * M + i[:, None]) * M + j[None, :], 0.5 * value, mask=inside)

@@ -12,7 +12,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.gp.fused.launch import chunks_of_rows, tile
+from dlmexp.gp.fused.products import chunks_of_rows, tile
 
 # Measured on an H200: inducing inputs and rows of a tile.
 MATRIX = 32, 64

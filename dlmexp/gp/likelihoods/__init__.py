@@ -11,13 +11,10 @@ from dlmexp.gp.likelihoods.base import (
     relative_error,
     squared_error,
 )
-from dlmexp.gp.likelihoods.gaussian import Gaussian
+from dlmexp.gp.likelihoods.binary import Logistic, Probit
 from dlmexp.gp.likelihoods.log_concave import LogConcave
-from dlmexp.gp.likelihoods.logistic import Logistic
-from dlmexp.gp.likelihoods.poisson import Poisson
-from dlmexp.gp.likelihoods.poisson_softplus import PoissonSoftplus
-from dlmexp.gp.likelihoods.probit import Probit
-from dlmexp.gp.likelihoods.student_t import StudentT
+from dlmexp.gp.likelihoods.poisson import Poisson, PoissonSoftplus
+from dlmexp.gp.likelihoods.regression import Gaussian, StudentT
 
 __all__ = [
     "LIKELIHOODS",

@@ -29,9 +29,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.errors import UserError
-from dlmexp.gp.hyperparameters import Hyper, Parameter
+from dlmexp.gp.kernels import Hyper, Parameter
 from dlmexp.gp.likelihoods.calibration import Scores, brier
-from dlmexp.gp.quadrature import at_nodes, expectation
+from dlmexp.gp.special import at_nodes, expectation
 from dlmexp.registry import Registry
 
 NODES = 64  # of the generic quadrature, where a likelihood has nothing better

@@ -1,5 +1,6 @@
-"""Binary classification with the logistic link: p(y = 1|f) = 1 / (1 + e^-f)."""
+"""Binary classification: p(y = 1|f) = Phi(f), or 1 / (1 + e^-f)."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -7,11 +8,44 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, misclassified
-from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
-from dlmexp.gp.likelihoods.probit import signs
-from dlmexp.gp.likelihoods.product_integral import log_product_integral
-from dlmexp.gp.likelihoods.special import lambert_w_exp
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, misclassified
+from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms, log_product_integral
+from dlmexp.gp.special import lambert_w_exp, log_ndtr
+
+
+def signs(y: Tensor) -> Tensor:
+    """Labels {0, 1} as {-1, +1}."""
+    return 2 * y - 1
+
+
+@LIKELIHOODS.register("probit")
+@dataclass(frozen=True)
+class Probit(Likelihood):
+    """p(y|f) = Phi((2y-1) f), y in {0, 1}."""
+
+    task: ClassVar[str] = "binary"
+    metrics: ClassVar = {"error": misclassified}
+    product_sampler: ClassVar[str | None] = "skew_normal"
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        return log_ndtr(signs(y) * f)
+
+    def log_loss(self, mu: Tensor, v: Tensor, y: Tensor) -> Tensor:
+        return -log_ndtr(signs(y) * mu * (1 + v).rsqrt())
+
+    def mean(self, mu: Tensor, v: Tensor) -> Tensor:
+        return torch.special.ndtr(mu * (1 + v).rsqrt())
+
+    def log_p_max(self, y: Tensor) -> Tensor:
+        return torch.zeros_like(y)
+
+    def peak(self, y: Tensor) -> Tensor:
+        return signs(y) * torch.inf
+
+    def bounds(self, y: Tensor) -> Bounds:
+        one = torch.ones_like(y)
+        slope, curve = one / math.sqrt(2 * math.pi), one / math.sqrt(2 * math.pi * math.e)
+        return Bounds(one, -slope, slope, -curve, curve)
 
 
 @LIKELIHOODS.register("logistic")
