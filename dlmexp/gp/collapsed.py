@@ -29,7 +29,7 @@ class Closed(NamedTuple):
 
 
 @runtime_checkable
-class Collapsed(Protocol):
+class CollapsedObjective(Protocol):
     """An objective as a function of the hyperparameters alone. `loss` is differentiable in `hyper`; with `rows_at_once`
     its memory, backward pass included, is that of so many rows."""
 
@@ -141,7 +141,7 @@ def collapsed_elbo(
     jitter: Float[Tensor, "B"],
     rows_at_once: int | None = None,
 ) -> Closed:
-    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)`, of the hyperparameters (see `Collapsed`).
+    """min over q of `sum_i E_q[-log N(y_i; f_i, noise)] + beta KL(q)`, of the hyperparameters.
 
     With t = beta noise it is `n/2 log(2 pi noise) + beta [ -log N(y; 0, Qff + t I) + tr(Kff - Qff) / 2t
     - n/2 log(2 pi t) ]`, and the q that attains it is Titsias' solution with noise t. With `H = A A^T / t` and
@@ -179,7 +179,7 @@ def collapsed_square(
     jitter: Float[Tensor, "B"],
     rows_at_once: int | None = None,
 ) -> Closed:
-    """min over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2 = 1/2 (y.y - y.A^T m)`, of the hyperparameters (see `Collapsed`).
+    """min over m of `1/2 |y - A^T m|^2 + beta/2 |m|^2 = 1/2 (y.y - y.A^T m)`, of the hyperparameters.
     Square loss says nothing about q's covariance: L is 0."""
     s = moments(kernel, hyper, X, y, jitter, rows_at_once)
     m, ok = square_mean(s, beta)

@@ -25,7 +25,7 @@ def fitc(
     rows_at_once: int | None = None,
 ) -> Closed:
     """`-log N(y; mean, Qff + diag(Kff - Qff) + noise I)`, and the q with which `marginals` gives FITC's predictions.
-    FITC has no beta: it is accepted, as by every `Collapsed`, and plays no part."""
+    FITC has no beta: it is accepted, as by every `CollapsedObjective`, and plays no part."""
     return power_ep(kernel, hyper, X, y, torch.ones_like(beta), jitter, rows_at_once)
 
 

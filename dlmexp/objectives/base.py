@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.gp.collapsed import Collapsed, Moments
+from dlmexp.gp.collapsed import CollapsedObjective, Moments
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.registry import Registry
 
@@ -59,7 +59,7 @@ class Objective:
     name: str
     row_loss: RowLoss | None = None  # None: there is only the closed form
     regulariser: Callable[[Tensor, Tensor], Float[Tensor, "B"]] | None = None
-    collapsed: Collapsed | None = None  # its minimum over q, for Gaussian noise
+    collapsed: CollapsedObjective | None = None  # its minimum over q, for Gaussian noise
     path: Path | None = None  # with fixed hyperparameters, the solutions at all betas at once
     has_beta: bool = True
     takes_estimator: bool = False  # its rows are -log E_q p(y|f), by whichever estimator is asked for

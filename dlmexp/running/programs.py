@@ -18,15 +18,12 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.running.clock import TRIAL_SECONDS, mean_seconds
 from dlmexp.running.device import Target
-from dlmexp.training.collapsed import Collapsed
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.graph import stepper
-from dlmexp.training.joint import Joint
 from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import Model, Program
 from dlmexp.training.rows import Split
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
+from dlmexp.training.stepper import stepper
+from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 Hyperparameters = dict[str, np.ndarray]
 Splits = Callable[[Cell], Prepared]  # the normalised data of a cell

@@ -22,9 +22,9 @@ from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.programs import Hyperparameters, Splits
 from dlmexp.running.signals import Stop
+from dlmexp.training.metrics import trivial_metrics
 from dlmexp.training.program import Posterior
 from dlmexp.training.train import Finished
-from dlmexp.training.trivial import trivial_metrics
 
 Batch = tuple[Cell, ...]
 Job = Callable[[], object]

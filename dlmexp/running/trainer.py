@@ -18,13 +18,11 @@ from dlmexp.running.programs import Hyperparameters, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import StopRequest
-from dlmexp.training.fixed import Fixed
 from dlmexp.training.gradients import gradient_statistics
 from dlmexp.training.program import Program
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training, train
+from dlmexp.training.variants import Fixed, solve
 
 Batch = tuple[Cell, ...]
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"

@@ -1,31 +1,23 @@
-"""Adam and the stopping rule of a step as a few GPU kernels (Triton): what `step.update` does, to rounding."""
+"""Adam and the stopping rule of a step as a few GPU kernels (Triton): what `step.update` and `adam` do, to rounding."""
 # pyright: reportMissingImports=false, reportIndexIssue=false, reportArgumentType=false, reportCallIssue=false
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
-from dlmexp.training.adam import BETA1, BETA2
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
+from dlmexp.training.program import Tensors, Value
+from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
+from dlmexp.training.step import BETA1, BETA2
 
 T = 1024
 CRITERIA = {"mean": 0, "sum": 1, "relative": 2}
 
 
-def update(
-    state: State,
-    objective: Float[Tensor, "B"],
-    ok: Bool[Tensor, "B"],
-    acceptance: Float[Tensor, "B"],
-    grads: dict[str, Tensor],
-    n: int,
-    settings: Settings,
-) -> None:
-    """Move the live cells whose objective and gradient are finite, note what was seen, and decide who stops."""
+def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
+    """What `step.update` does."""
+    objective, ok, acceptance = value
     B = len(objective)
     finite = objective.isfinite().to(torch.int32)
     flat = {name: grad.reshape(B, -1) for name, grad in grads.items()}
@@ -39,12 +31,11 @@ def update(
             state.outcome, ok, finite, state.steps, rate, grad.shape[1],
             BETA1, BETA2, settings.epsilon, settings.resolution or 0.0, RUNNING, T,
         )  # fmt: skip
-    settled = 0 if settings.decay is None else settings.decay + (settings.window or 0)  # from here the rule applies
     _advance[(B,)](
         objective, ok, finite, acceptance, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
         state.history, state.acceptance, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
-        settled, n,
+        settings.first_check, n,
         settings.window is not None, CRITERIA[settings.criterion], settings.tolerance, LAST_JITTER * (1 + 1e-9),
         RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, triton.next_power_of_2(state.window.shape[1]),
     )  # fmt: skip

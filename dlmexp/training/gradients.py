@@ -12,8 +12,8 @@ from torch import Tensor
 from dlmexp.estimators import BMC, Exact
 from dlmexp.estimators.base import Estimator
 from dlmexp.gp.cholesky import FIRST_JITTER
-from dlmexp.training.graph import captured
 from dlmexp.training.program import Program
+from dlmexp.training.stepper import captured
 
 DRAWS = 100
 TRUTH_SAMPLES = 10_000

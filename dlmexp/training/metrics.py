@@ -1,18 +1,62 @@
-"""How good the predictions of a batch of cells are, on validation or test rows (docs/SPEC.md, section 7)."""
+"""How good predictions are on validation or test rows (docs/SPEC.md, section 7): those of a batch of cells, and of the
+trivial predictor, which knows only the training targets and says the same of every row."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32
 from torch import Tensor
 
-from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, Probit
 from dlmexp.gp.posterior import predict
 from dlmexp.gp.precision import hyper_as_rows, row_sum
 from dlmexp.training.program import Posterior, Program
-from dlmexp.training.reliability import Reliability, reliability
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Per bin: mean probability of class 1, share of class 1 (both NaN in an empty bin), and how many rows."""
+
+    p: Float[Tensor, "B bins"]
+    y: Float[Tensor, "B bins"]
+    rows: Float[Tensor, "B bins"]
+
+    def ece(self) -> Float[Tensor, "B"]:
+        """Mean over rows of |mean probability - share of class 1| of their bin."""
+        gaps = (self.p - self.y).abs() * self.rows
+        return torch.where(self.rows > 0, gaps, 0.0).sum(-1) / self.rows.sum(-1)
+
+    def arrays(self) -> dict[str, Float32[np.ndarray, "B bins"]]:
+        """As they are stored beside the record of each cell."""
+        return {f"reliability_{field.name}": getattr(self, field.name).float().cpu().numpy() for field in fields(self)}
+
+
+def reliability(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Reliability:
+    """Rows sorted by their probability p of class 1 and cut into `BINS` bins whose sizes differ by at most one.
+
+    Rows of equal p share their class evenly, so that their order does not matter; where all p are equal, the ECE is
+    |p - share of class 1|.
+    """
+    B, N = p.shape
+    p, order = p.sort(dim=-1)
+    y = _mean_over_ties(p, y.gather(-1, order))
+    ends = torch.arange(BINS + 1, device=p.device) * N // BINS
+    count = ends.diff().to(p.dtype).expand(B, BINS)
+    p, y = (torch.nn.functional.pad(t.cumsum(-1), (1, 0))[:, ends].diff(dim=-1) / count for t in (p, y))
+    return Reliability(p, y, count)
+
+
+def _mean_over_ties(p: Float[Tensor, "B N"], y: Float[Tensor, "B N"]) -> Float[Tensor, "B N"]:
+    """y with rows of equal p replaced by their mean; p is sorted."""
+    group = torch.nn.functional.pad((p[:, 1:] != p[:, :-1]).long().cumsum(-1), (1, 0))
+    sums, sizes = (torch.zeros_like(y).scatter_add(-1, group, t) for t in (y, torch.ones_like(y)))
+    return sums.gather(-1, group) / sizes.gather(-1, group)
+
 
 Metrics = dict[str, float]
 
@@ -125,3 +169,40 @@ def _add(sums: dict[str, Tensor], rows: dict[str, Float[Tensor, "B N"]]) -> None
 def _means(sums: dict[str, Tensor], program: Program, part: str) -> dict[str, Tensor]:
     rows = program.split.parts[part][0].shape[1]
     return {name: total / rows for name, total in sums.items()}
+
+
+def trivial_metrics(
+    task: str, y_train: Float[np.ndarray, " n"], parts: dict[str, Float[np.ndarray, " T"]]
+) -> dict[str, Metrics]:
+    """Its metrics on each part that has rows, targets scaled as in training."""
+    likelihood, f = _fitted(task, torch.from_numpy(np.asarray(y_train, dtype=np.float64)))
+    given = {name: torch.from_numpy(np.array(y, dtype=np.float64))[None] for name, y in parts.items()}
+    return {name: _metrics(likelihood, f, y) for name, y in given.items() if y.numel()}
+
+
+def _fitted(task: str, y: Tensor) -> tuple[Likelihood, float]:
+    """A likelihood, and the one value of f that makes it the trivial predictor.
+
+    Regression: the Gaussian with mean and variance of the targets (variance 1, the unit of their scale, if they are all
+    equal). Binary: the share of each class, (1 + rows of it) / (2 + n) if one class is absent. Counts: the Poisson with
+    the mean count as its rate, 1 / (n + 1) if all are 0.
+    """
+    n, total = len(y), float(y.sum())
+    if task == "regression":
+        variance = y.var(correction=0)
+        return Gaussian(torch.where(variance > 0, variance, 1.0)), float(y.mean())
+    if task == "binary":
+        share = total / n if 0 < total < n else (total + 1) / (n + 2)
+        return Probit(), float(torch.special.ndtri(torch.tensor(share, dtype=torch.float64)))
+    return Poisson(), float(np.log(total / n if total else 1 / (n + 1)))
+
+
+def _metrics(likelihood: Likelihood, value: float, y: Float[Tensor, "1 T"]) -> Metrics:
+    f, v = torch.full_like(y, value), torch.zeros_like(y)
+    rows = {"nll": -likelihood.log_prob(f, y)}
+    rows |= {name: metric(likelihood, f, v, y) for name, metric in likelihood.metrics.items()}
+    rows |= likelihood.calibration(f, v, y)
+    found = {name: float(values.mean()) for name, values in rows.items()}
+    if likelihood.task == "binary":
+        found["ece"] = float(reliability(likelihood.mean(f, v), y).ece())
+    return found

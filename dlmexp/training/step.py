@@ -1,15 +1,15 @@
 """One iteration of every live cell: objective, gradient, Adam, stopping rule. Nothing in it synchronises."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
 from dlmexp.gp.fused import fused
-from dlmexp.training.adam import adam
-from dlmexp.training.program import Program
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
+from dlmexp.training.program import Program, Tensors, Value
+from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
+
+BETA1, BETA2 = 0.9, 0.999
 
 
 def step(program: Program, state: State, settings: Settings) -> None:
@@ -21,35 +21,26 @@ def step(program: Program, state: State, settings: Settings) -> None:
     leaves = {name: value.detach().requires_grad_() for name, value in state.values.items()}
     # On this thread: another one would have to take turns with it for Python's lock.
     with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-        objective, ok, acceptance = program.objective(leaves, state.jitter, state.iteration)
+        value = program.objective(leaves, state.jitter, state.iteration)
         # Square loss does not see the noise: its gradient is zero, not absent.
-        found = torch.autograd.grad(objective.sum(), list(leaves.values()), materialize_grads=True)
+        found = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
     grads = {name: grad.detach() for name, grad in zip(leaves, found, strict=True)}
-    if fused(objective):
+    if fused(value.objective):
         from dlmexp.training.fused_update import update as chosen
     else:
         chosen = update
-    chosen(state, objective.detach(), ok, acceptance, grads, program.n, settings)
+    chosen(state, value._replace(objective=value.objective.detach()), grads, program.n, settings)
 
 
-def update(
-    state: State,
-    objective: Float[Tensor, "B"],
-    ok: Bool[Tensor, "B"],
-    acceptance: Float[Tensor, "B"],
-    grads: dict[str, Tensor],
-    n: int,
-    settings: Settings,
-) -> None:
+def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
     """Move the live cells whose objective and gradient are finite, note what was seen, and decide who stops."""
+    objective, ok, acceptance = value
     live = state.live
     finite = objective.isfinite() & _finite(grads)
     move = live & ok & finite
     state.steps.add_(move)
-    lr = settings.lr_at(state.iteration)
-    made = state.steps.clamp(min=1)
-    adam(state.values, grads, state.first, state.second, made, move, lr, settings.epsilon, settings.resolution)
+    adam(state, grads, move, settings)
 
     seen = torch.where(ok, objective, torch.nan)
     column = state.iteration.view(1)
@@ -68,22 +59,54 @@ def update(
     state.outcome.copy_(torch.where(live, outcome, state.outcome))
 
 
+def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"], settings: Settings) -> None:
+    """Adam's update in place of the cells in `move`, whose `state.steps` count it already. The others keep values and
+    moments, so that a stopped cell stays as it was when it stopped. Elementwise, so cells never meet.
+
+    Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a step; from there they
+    grow tenfold within a few iterations (docs/SPEC.md, section 6). With a `resolution` every step is a whole multiple
+    of `lr * resolution`. Gradients that differ by rounding then make the same step, to the last bit, unless they lie
+    on two sides of a border between multiples; a larger `epsilon` makes that rare where gradients are small.
+    """
+    lr, resolution = settings.lr_at(state.iteration), settings.resolution
+    made = state.steps.clamp(min=1).to(torch.float64)  # a power of integers would come in float32
+    correction1 = 1 - BETA1**made
+    scale = (1 - BETA2**made).sqrt_()
+    rate = lr / correction1
+    everyone = not move.is_cuda and bool(move.all())  # on a CPU a look costs nothing, and saves most of the copies
+    for name, value in state.values.items():
+        shape = (-1,) + (1,) * (value.ndim - 1)
+        grad, first, second = grads[name], state.first[name], state.second[name]
+        m, v = (first, second) if everyone else (first.clone(), second.clone())
+        m.lerp_(grad, 1 - BETA1)
+        v.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
+        size = v.sqrt().div_(scale.to(value.dtype).view(shape)).add_(settings.epsilon)
+        if resolution is None:
+            step = (rate.to(value.dtype).view(shape) * m).div_(size)
+        else:
+            direction = (m / correction1.to(value.dtype).view(shape)).div_(size)
+            step = torch.round(direction.div_(resolution)).mul_(lr * resolution)
+        if everyone:
+            value.sub_(step)
+        else:
+            moving = move.view(shape)
+            first.copy_(torch.where(moving, m, first))
+            second.copy_(torch.where(moving, v, second))
+            value.copy_(torch.where(moving, value - step, value))
+
+
 def _flat(n: int, state: State, settings: Settings) -> Bool[Tensor, "B"]:
     """Which cells' objective has stopped changing. Entries of the window that are not seen yet are NaN, and a
     comparison with NaN is false."""
-    assert settings.window is not None
     spread = state.window.amax(1) - state.window.amin(1)
     if settings.criterion == "sum":
         spread = spread * n
     elif settings.criterion == "relative":
         spread = spread / state.window.abs().amax(1).clamp(min=1.0)
-    flat = spread <= settings.tolerance
-    if settings.decay is None:
-        return flat
-    return flat & (state.iteration >= settings.decay + settings.window)
+    return (spread <= settings.tolerance) & (state.iteration >= settings.first_check)
 
 
-def _finite(grads: dict[str, Tensor]) -> Bool[Tensor, "B"]:
+def _finite(grads: Tensors) -> Bool[Tensor, "B"]:
     """Whether all of a cell's gradient is finite: a sum is finite only if its terms are (0 x inf is NaN)."""
     total = torch.stack([(grad * 0).reshape(len(grad), -1).sum(1) for grad in grads.values()]).sum(0)
     return total == 0

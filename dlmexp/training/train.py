@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from dlmexp.training.graph import stepper
 from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.program import Posterior, Program
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, State
+from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, Settings, State
+from dlmexp.training.stepper import stepper
 
 # Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
 # only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.

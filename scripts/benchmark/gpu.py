@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 
 from dlmexp.errors import UserError
-from dlmexp.training.trial import joint_step, synthetic_data
 from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, print_all, synchronise
+from scripts.benchmark.trial import joint_step, synthetic_data
 
 # Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
-# matrix, and a symmetric product (`gp.posterior`, `gp.moments`).
+# matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
 PRODUCTS = 1 + 2 + 1
 REPLAYS = 5  # of a batch, before the next one is given to the device
 COLUMNS = ("joint log-DLM, probit", "one batch", "batches together", "of the product limit",

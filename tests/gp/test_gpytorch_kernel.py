@@ -12,7 +12,7 @@ from dlmexp.gp.collapsed import moments
 from dlmexp.gp.gpytorch_kernel import GPyTorchKernel
 from dlmexp.gp.kernels import Kernel, kernel_named
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.training.parameters import unsoftplus
+from dlmexp.training.program import unsoftplus
 
 OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
 THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")]

@@ -14,11 +14,11 @@ from dlmexp.gp.kernels import Parameter, rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood, Poisson, Probit, StudentT
 from dlmexp.gp.likelihoods.base import relative_error
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.joint import Joint
 from dlmexp.training.program import Model
 from dlmexp.training.rows import Split
-from dlmexp.training.settings import Settings
+from dlmexp.training.state import Settings
 from dlmexp.training.train import Training
+from dlmexp.training.variants import Joint
 from tests.support.small_programs import stopped_cells
 
 pytestmark = pytest.mark.slow

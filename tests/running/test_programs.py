@@ -14,9 +14,7 @@ from dlmexp.running.device import select_target
 from dlmexp.running.engine import Capacity
 from dlmexp.running.programs import model, program, settings, step_seconds
 from dlmexp.running.trainer import BatchTraining
-from dlmexp.training.collapsed import Collapsed
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.joint import Joint
+from dlmexp.training.variants import Collapsed, Fixed, Joint
 from tests.support.cells import PLAIN
 
 CPU = select_target("cpu", "float64")

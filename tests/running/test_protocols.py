@@ -16,12 +16,11 @@ from dlmexp.plan import grid
 from dlmexp.plan.compose import compose
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import program, settings
-from dlmexp.training.fixed import Fixed
 from dlmexp.training.program import Program
 from dlmexp.training.rows import Minibatches
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
+from dlmexp.training.state import Settings
 from dlmexp.training.train import Training
+from dlmexp.training.variants import Fixed, solve
 from tests.support.engines import Sweep
 from tests.support.protocol_table import SELECTIONS, TABLE, betas
 from tests.support.small_programs import stopped_cells

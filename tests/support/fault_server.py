@@ -122,16 +122,16 @@ def limited_batches(most: int) -> None:
     """A step of more cells than `most` asks torch for more bytes than a machine can address."""
     import torch
 
-    from dlmexp.training import graph
+    from dlmexp.training import stepper
 
-    plain = graph.step
+    plain = stepper.step
 
     def step(program: Any, state: Any, settings: Any) -> None:
         if len(state.outcome) > most:
             torch.empty(1 << 60, dtype=torch.uint8)
         plain(program, state, settings)
 
-    graph.step = step
+    stepper.step = step
 
 
 def child(cfg: Any, order: dict, said: int, log: int) -> int:

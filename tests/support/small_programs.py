@@ -11,13 +11,11 @@ from dlmexp.estimators import Estimator, Exact
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.collapsed import Collapsed
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.joint import Joint
 from dlmexp.training.program import Model, Program
 from dlmexp.training.rows import Split
-from dlmexp.training.settings import Settings
+from dlmexp.training.state import Settings
 from dlmexp.training.train import Finished, Training, train
+from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 M, N, D, TESTS = 6, 30, 2, 11
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from dlmexp.training.adam import adam
+from dlmexp.training.state import Settings, State
+from dlmexp.training.step import adam
 
 
 def _problem(steps: int):
@@ -20,14 +21,12 @@ def _problem(steps: int):
 
 
 def _ours(values, grads, moves, lr, **how):
-    values = {name: value.clone() for name, value in values.items()}
-    first = {name: torch.zeros_like(value) for name, value in values.items()}
-    second = {name: torch.zeros_like(value) for name, value in values.items()}
-    steps = torch.zeros(3, dtype=torch.int64)
+    settings = Settings(lr, iterations=1, window=None, **how)
+    state = State.fresh(values, settings)
     for grad, move in zip(grads, moves, strict=True):
-        steps += move
-        adam(values, grad, first, second, steps.clamp(min=1), move, lr, **how)
-    return values, first, second
+        state.steps += move
+        adam(state, grad, move, settings)
+    return state.values, state.first, state.second
 
 
 def _torchs(value, grads, lr, epsilon=1e-8):

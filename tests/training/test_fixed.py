@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from dlmexp.gp.cholesky import FIRST_JITTER
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.parameters import unconstrain
+from dlmexp.training.program import unconstrain
+from dlmexp.training.variants import Fixed
 from tests.support.small_programs import held, program
 
 INDEX, BETAS = (0, 0, 1, 1, 1), (5.0, 0.5, 7.0, 1.0, 0.1)

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from dlmexp.estimators import Exact
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
+from dlmexp.training.variants import Fixed, solve
 from tests.support.small_programs import held, program, trained
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from dlmexp.estimators import BMC, UPS
-from dlmexp.training import parts
-from dlmexp.training.graph import _capturing, stepper
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
+from dlmexp.training import stepper as module
+from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step
+from dlmexp.training.stepper import _capturing, stepper
 from dlmexp.training.train import Training
 from tests.support.small_programs import program, stopped_cells
 
@@ -133,10 +132,10 @@ def test_garbage_is_collected_after_a_capture_that_failed(broken):
 @pytest.mark.parametrize("case", CASES)
 def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
     before = torch.get_num_threads()
-    monkeypatch.setattr(parts, "LEAST_ENTRIES", 1)
+    monkeypatch.setattr(module, "LEAST_ENTRIES", 1)
     try:
         torch.set_num_threads(3)
-        divided = len(parts.divided(program(**CASES[case]), State.fresh(program(**CASES[case]).initial(), SETTINGS)))
+        divided = len(module.divided(program(**CASES[case]), State.fresh(program(**CASES[case]).initial(), SETTINGS)))
         found = _advanced(program(**CASES[case]), 12, eager=False, resume_at=7)
     finally:
         torch.set_num_threads(before)

@@ -9,7 +9,7 @@ import torch
 
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.posterior import marginals, projection
-from dlmexp.training.parameters import constrain, unsoftplus
+from dlmexp.training.program import constrain, unsoftplus
 from tests.support.small_programs import M, program
 
 

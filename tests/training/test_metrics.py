@@ -5,8 +5,7 @@ import torch
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.posterior import predict
-from dlmexp.training.metrics import Evaluation, evaluate, evaluate_finally, metrics_of_cells
-from dlmexp.training.reliability import reliability
+from dlmexp.training.metrics import Evaluation, evaluate, evaluate_finally, metrics_of_cells, reliability
 from tests.support.small_programs import program
 
 

@@ -8,8 +8,8 @@ from torch.nn.functional import softplus
 
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.training import program as programs
-from dlmexp.training.parameters import Q, constrain, unconstrain, unsoftplus
-from dlmexp.training.settings import Settings
+from dlmexp.training.program import Q, constrain, unconstrain, unsoftplus
+from dlmexp.training.state import Settings
 from tests.support.small_programs import program, trained
 
 FLOOR = 0.01

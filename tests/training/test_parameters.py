@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmexp.training.parameters import constrain, unconstrain, unsoftplus
+from dlmexp.training.program import constrain, unconstrain, unsoftplus
 
 
 @given(st.floats(1e-8, 1e8))

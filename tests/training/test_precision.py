@@ -6,12 +6,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dlmexp.estimators import BMC, UPS, Quadrature, SmoothBMC
-from dlmexp.training.fixed import Fixed
 from dlmexp.training.program import Program
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step
+from dlmexp.training.variants import Fixed, solve
 from tests.support.small_programs import in_float32, program, trained
 
 ROWS = 31  # no other dimension is as long

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.training.reliability import BINS, reliability
+from dlmexp.training.metrics import BINS, reliability
 
 
 def plain(p: np.ndarray, y: np.ndarray) -> float:

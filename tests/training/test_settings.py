@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from dlmexp.estimators import BMC, UPS, Quadrature, SmoothBMC
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.settings import Settings
-from dlmexp.training.solve import solve
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step
 from dlmexp.training.train import Curve, Training
+from dlmexp.training.variants import Fixed, solve
 from tests.support.small_programs import N, program, stopped_cells, trained
 
 

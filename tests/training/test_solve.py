@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from dlmexp.training import solve as module
-from dlmexp.training.fixed import Fixed
-from dlmexp.training.solve import solve
+from dlmexp.training import variants as module
+from dlmexp.training.variants import Fixed, solve
 from tests.support.small_programs import M, program
 
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import RUNNING, State
+from dlmexp.training.state import RUNNING, Settings, State
 from dlmexp.training.step import step
 from tests.support.small_programs import program
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from dlmexp.gp.cholesky import FIRST_JITTER, LAST_JITTER
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, State
+from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
 from dlmexp.training.step import step
 from tests.support.small_programs import program
 

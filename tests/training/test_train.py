@@ -8,8 +8,7 @@ import torch
 
 from dlmexp.estimators import BMC
 from dlmexp.training import train
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training
 from tests.support.small_programs import program, stopped_cells, trained
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-import dlmexp.training.collapsed as collapsed_module
+import dlmexp.training.variants as collapsed_module
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.collapsed import collapsed_square
 from dlmexp.gp.fitc import fitc
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.training.collapsed import Collapsed
+from dlmexp.training.variants import Collapsed
 from tests.support.small_programs import program
 
 HOW = {"likelihood": "gaussian", "objective": "elbo", "index": (0, 1, 1)}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dlmexp.training.trivial import trivial_metrics
+from dlmexp.training.metrics import trivial_metrics
 
 RNG = np.random.default_rng(0)
 

@@ -10,13 +10,12 @@ from dlmexp.estimators import Estimator, Exact
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.graph import stepper
-from dlmexp.training.joint import Joint
 from dlmexp.training.program import Model
 from dlmexp.training.rows import Split
-from dlmexp.training.settings import Settings
-from dlmexp.training.state import State
+from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step
+from dlmexp.training.stepper import stepper
+from dlmexp.training.variants import Joint
 
 STEPS = Settings(lr=1e-3, iterations=100_000, window=None)
 

@@ -1,0 +1,197 @@
+"""What is learned: everything (`Joint`), q with the rest held (`Fixed`), or everything but q, which has a closed form
+(`Collapsed`); and `solve`, where nothing is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from dlmexp.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
+from dlmexp.gp.collapsed import Closed, moments
+from dlmexp.gp.posterior import marginals, projection, shared_marginals, to_whitened
+from dlmexp.gp.products import Workspace
+from dlmexp.gp.rbf_posterior import fits, rbf_marginals
+from dlmexp.training.metrics import evaluate_finally
+from dlmexp.training.program import Posterior, Program, Tensors, Value, constrain, initial_q, unconstrain
+from dlmexp.training.train import Curve, Finished
+
+
+class Joint(Program):
+    """Every cell has its own kernel matrices."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._memory = Workspace()
+        self._whole = None if self.minibatched else (self.split.inputs_by_cell(), self.split.y[self.split.index])
+
+    def initial(self) -> Tensors:
+        values = self.initial_hyperparameters()
+        return values | initial_q(self.hyperparameters(values), self.model.kernel, self.model.whitened)
+
+    def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
+        hyper, (m, L) = self.constrained(values)
+        X, y = self._whole or (part[self.split.index] for part in self.rows())
+        if self.model.whitened and fits(self.model.kernel, X):
+            mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._memory)
+            return self.value(hyper, mu, v, y, (m, L), ok, iteration)
+        p = projection(self.model.kernel, hyper, X, jitter)
+        if not self.model.whitened:
+            m, L = to_whitened(m, L, p.Kuu)
+        mu, v = marginals(p, hyper["mean"], m, L)
+        return self.value(hyper, mu, v, y, (m, L), p.ok, iteration)
+
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        hyper, (m, L) = self.constrained(values)
+        if not self.model.whitened:
+            m, L = to_whitened(m, L, factorise(self.model.kernel(hyper["Z"], hyper["Z"], hyper), jitter))
+        return Posterior(hyper, m, L, jitter)
+
+
+@dataclass
+class Fixed(Program):
+    """All cells of a repetition share one A: it is computed once (or once per minibatch), not once per cell."""
+
+    hyper: Tensors  # constrained, one line per repetition
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Z = self.hyper["Z"]
+        self.jitter, self._ok = escalate(self.model.kernel(Z, Z, self.hyper), Z.new_full((len(Z),), FIRST_JITTER))
+        self._counts = [self.split.repetition_of.count(i) for i in range(len(Z))]
+        self._Kuu = self._projected(self.split.X[:, :0]).Kuu
+        self._whole = None if self.minibatched else self._shared(self.split.X)
+
+    def initial(self) -> Tensors:
+        # There and back: what a joint fit that starts from these values computes, to the last bit.
+        hyper = constrain(unconstrain(self._per_cell(), self.positive), self.positive)
+        return initial_q(hyper, self.model.kernel, self.model.whitened)
+
+    def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
+        index, (m, L) = self.split.index, self._whitened(values)
+        X, y = self.rows()
+        A, kff = self._whole or self._shared(X)
+        mu, v = shared_marginals(A, kff, self.hyper["mean"], m, L, self._counts)
+        return self.value(self._per_cell(), mu, v, y[index], (m, L), self._ok[index], iteration)
+
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        return Posterior(self._per_cell(), *self._whitened(values), self.jitter[self.split.index])
+
+    def hyperparameters(self, values: Tensors) -> Tensors:
+        return self._per_cell()
+
+    def keep(self, cells: Sequence[int]) -> "Fixed":
+        used = self.split.used_by(cells)
+        hyper = {name: value[used] for name, value in self.hyper.items()}
+        return Fixed(self.model, self.split.keep(cells), self.beta[list(cells)], hyper)
+
+    def _per_cell(self) -> Tensors:
+        return {name: value[self.split.index] for name, value in self.hyper.items()}
+
+    def _whitened(self, values: Tensors) -> tuple[Tensor, Tensor]:
+        q = constrain(values, self.positive)
+        if self.model.whitened:
+            return q["m"], q["L"]
+        index = self.split.index
+        return to_whitened(q["m"], q["L"], Factor(*(part[index] for part in self._Kuu)))
+
+    def _projected(self, X: Float[Tensor, "S b D"]):
+        return projection(self.model.kernel, self.hyper, X, self.jitter)
+
+    def _shared(self, X: Float[Tensor, "S b D"]) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
+        p = self._projected(X)
+        return p.A, p.kff
+
+
+ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
+
+
+class Collapsed(Program):
+    """Every cell has its own kernel matrices; the objective is its minimum over q."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._X, self._y = self.split.inputs_by_cell(), self.split.y[self.split.index]
+        entries = ENTRIES_AT_ONCE[self.beta.device.type]
+        self._rows_at_once = max(1, entries // (len(self.beta) * self.model.M))
+
+    def initial(self) -> Tensors:
+        return self.initial_hyperparameters()
+
+    def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
+        closed = self._closed(self.hyperparameters(values), jitter)
+        return Value(closed.loss / self.n, closed.ok, torch.zeros_like(self.beta))
+
+    @torch.no_grad()
+    def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
+        hyper = self.hyperparameters(values)
+        closed = self._closed(hyper, jitter)
+        return Posterior(hyper, closed.m, closed.L, jitter)
+
+    def _closed(self, hyper: Tensors, jitter: Tensor) -> Closed:
+        collapsed = self.model.objective.collapsed
+        assert collapsed is not None
+        return collapsed(self.model.kernel, hyper, self._X, self._y, self.beta, jitter, self._rows_at_once)
+
+
+@torch.no_grad()
+def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Iterator[Finished]:
+    """Every cell's solution (`Objective.path`, or `Objective.collapsed` where there is no path) and metrics."""
+    began = perf_counter()
+    m, L, loss = _at_all_betas(program) if program.model.objective.path else _cell_by_cell(program)
+    posterior = program.posterior({"m": m, "L": L}, program.beta)
+    measured, posterior = evaluate_finally(program, posterior).read(), posterior.cpu()
+    hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
+    at_once = batches_at_once()
+    seconds = (perf_counter() - began) / (at_once * len(program.beta))
+    for i in range(len(program.beta)):
+        yield Finished(
+            cell=i,
+            stopped="closed form",
+            failed=False,
+            iterations=0,
+            seconds=seconds,
+            alone=at_once == 1,
+            objective=np.array([float(loss[i] / program.n)]),
+            acceptance=None,
+            metrics=measured[i].metrics,
+            reliability=measured[i].reliability,
+            hyperparameters={name: value[i] for name, value in hyper.items()},
+            curve=Curve(),
+            state={},
+            posterior=posterior.of(i),
+        )
+
+
+def _at_all_betas(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
+    """m, L and the objective of every cell: one solution per repetition serves all betas."""
+    path, split = program.model.objective.path, program.split
+    assert path is not None
+    entries = len(split.X) * program.model.M
+    s = moments(program.model.kernel, program.hyper, split.X, split.y, program.jitter, _rows_at_once(program, entries))
+    betas, which = torch.unique(program.beta, return_inverse=True)
+    means, losses = path(s, betas)
+    return means[split.index, which], torch.zeros_like(s.AA)[split.index], losses[split.index, which]
+
+
+def _cell_by_cell(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
+    """m, L and the objective of every cell by the closed form over q."""
+    collapsed, index = program.model.objective.collapsed, program.split.index
+    assert collapsed is not None
+    found = collapsed(
+        program.model.kernel,
+        program.hyperparameters({}),
+        program.split.X[index],
+        program.split.y[index],
+        program.beta,
+        program.jitter[index],
+        _rows_at_once(program, len(program.beta) * program.model.M),
+    )
+    return found.m, found.L, found.loss
+
+
+def _rows_at_once(program: Fixed, entries: int) -> int:
+    return max(1, ENTRIES_AT_ONCE[program.split.X.device.type] // entries)
