@@ -89,7 +89,7 @@ DECODERS = {
     "bz2": set(), "gzip": set(), "lzma": set(), "zlib": {"records.packed"}, "zipfile": set(),
     "urllib": set(), "http": set(),
     "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": set(), "scipy.io": set(),
-    "socket": {"records.owner", "records.provenance",
+    "socket": {"atomic", "records.record",
     "running.leases", "cluster.submission"}, "ssl": set(),
 }  # fmt: skip
 # Functions of the same kind. What our own processes print to one another is not from outside.
@@ -151,7 +151,7 @@ TORCHLESS = [
     ".claims.judge",
     ".cluster.status",
     ".report.page",
-    ".records.collect",
+    ".records.results",
 ]
 
 

@@ -2,16 +2,16 @@
 
 import pytest
 
-from dlmexp.atomic import replacing
+from dlmexp.atomic import owner, replacing, writer_of
 
 
 def test_the_file_appears_at_the_end(tmp_path):
     path = tmp_path / "file.csv"
     path.write_text("old")
-    with replacing(path, "me") as temporary:
+    with replacing(path) as temporary:
         temporary.write_text("new")
         assert temporary.parent == tmp_path
-        assert temporary.name.startswith(".file.csv.me.")
+        assert writer_of(temporary) == owner()
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]

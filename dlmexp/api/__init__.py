@@ -15,7 +15,7 @@ from dlmexp.api.arguments import Table, names_datasets, own_table
 from dlmexp.api.arguments import overrides as spelled
 from dlmexp.api.folder import Results, TrainedModel
 from dlmexp.errors import UserError
-from dlmexp.records.provenance import COMMAND, portable
+from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import load
 from dlmexp.running.signals import BUDGET_SPENT, STOPPED
 

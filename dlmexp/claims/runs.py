@@ -116,7 +116,7 @@ def alone_on_device(everything: pd.DataFrame) -> set[str]:
         codes = pd.factorize(known[name])[0]
         batch = pd.factorize(batch * (codes.max() + 2) + codes)[0]
     codes, times = pd.factorize(known["time"])
-    since = pd.to_datetime(pd.Series(list(times)), utc=True) - pd.Timestamp(0, tz="UTC")
+    since = pd.to_datetime(pd.Series(list(times)), utc=True, errors="coerce") - pd.Timestamp(0, tz="UTC")
     ends = since.dt.total_seconds().to_numpy()[codes]
     frame = pd.DataFrame({"end": ends, "seconds": known["seconds"].to_numpy(), "batch": batch})
     spans = frame.groupby("batch").agg(end=("end", "max"), seconds=("seconds", "sum"))

@@ -29,7 +29,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
-    from dlmexp.records.collect import collect_packed, collect_table
+    from dlmexp.records.results import collect_packed, collect_table
 
     if args.running is not None:
         return _running(args)
@@ -47,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _running(args: argparse.Namespace) -> int:
+    from dlmexp.atomic import write_atomically
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
-    from dlmexp.records.files import write_atomically
     from dlmexp.running.curves import running_curves
 
     path = Path(args.running)

@@ -19,9 +19,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from dlmexp.atomic import write_atomically
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
-    from dlmexp.records.files import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import msgspec
 
+from dlmexp.atomic import machine, write_atomically
 from dlmexp.cluster.slurm import ENDED, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
 from dlmexp.errors import Unreadable, UserError, nearest
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
-from dlmexp.records.files import write_atomically
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.owner import machine
 from dlmexp.records.record import Record
 from dlmexp.records.store import FAILED, Store
 from dlmexp.running.leases import ActiveProcess, active_processes

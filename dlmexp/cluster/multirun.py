@@ -17,9 +17,9 @@ from dlmexp.config import RunConfig
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.records.keeping import drop_unselected
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
-from dlmexp.records.provenance import COMMAND, portable
+from dlmexp.records.record import COMMAND, portable
+from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
 from dlmexp.running.own_tables import what_was_read

@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
+from dlmexp.atomic import write_atomically
 from dlmexp.cluster import slurm
 from dlmexp.cluster.jobs import OUTCOME, JobStatus, Outcome, unfinished_jobs, write_submission
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.plan.compose import compose
-from dlmexp.records.files import write_atomically
-from dlmexp.records.provenance import own_job
+from dlmexp.records.record import own_job
 from dlmexp.records.store import Store
 from dlmexp.running.leases import active_processes
 from dlmexp.running.run import execute

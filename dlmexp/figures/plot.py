@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
 from dlmexp import catalogue
+from dlmexp.atomic import write_atomically
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.choose import check_by, figures
@@ -22,7 +23,6 @@ from dlmexp.figures.own import OWN, check_ids
 from dlmexp.figures.panels import Figure, check_methods
 from dlmexp.figures.registry import find
 from dlmexp.figures.style import Page
-from dlmexp.records.files import write_atomically
 from dlmexp.records.results import Results
 from dlmexp.records.table import Term, parse_where, select_setting
 

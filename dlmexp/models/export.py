@@ -20,13 +20,13 @@ import msgspec
 import numpy as np
 import torch
 
+from dlmexp.atomic import write_atomically
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.regression import NU
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedModel, encoded, lower_triangular
 from dlmexp.models.predictor import kernel_of
-from dlmexp.records.files import write_atomically
 
 MARK = '"""A sparse GP that was trained by dlmexp'
 SOURCE = '''\

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from dlmexp.atomic import within
+from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Name
 from dlmexp.plan.setting import Candidates, Setting
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
-from dlmexp.records.files import ABSENT, write_atomically
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):

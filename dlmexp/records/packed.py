@@ -5,12 +5,11 @@ a file in a results folder (`*.parquet`) is a read-only layer under the folder's
 like one with the same records as JSON, and a run goes on from both. Trained models are not packed.
 """
 
-# pyarrow makes its functions when it is imported: types can't know them.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 import base64
+import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,38 +17,37 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.json_text import typed_json
-from dlmexp.records.files import write_atomically
 from dlmexp.records.manifest import Asked
-from dlmexp.records.provenance import portable_command
-from dlmexp.records.record import FORMAT, METRICS, Made, Result, check_format
+from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result, check_format, portable
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records
 ARRAY = "array_"  # how the names of columns of lists begin
+ORDER = ("dataset", "objective", "variant", "estimator", "options", "parameterisation", "n", "seed", "beta")
 MAX_ROWS = 5_000_000
 MAX_ASKED = 1 << 28  # bytes of what was asked for
 MAX_BYTES = 8 << 30  # of a file's columns before compression
-KINDS = {"FloatType": pa.float64(), "IntType": pa.int64(), "BoolType": pa.bool_(), "DictType": pa.string()}
+ARROW = {"FloatType": pa.float64(), "IntType": pa.int64(), "BoolType": pa.bool_()}  # all else is text
 
 
 def _arrow(kind: Any) -> pa.DataType:
     """The Arrow type of a field; that of the other member where it may be None."""
     if isinstance(kind, msgspec.inspect.UnionType):
-        (kind,) = (one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType))
-    return KINDS.get(type(kind).__name__, pa.string())
+        (kind,) = (member for member in kind.types if not isinstance(member, msgspec.inspect.NoneType))
+    return ARROW.get(type(kind).__name__, pa.string())
 
 
 TYPES = {
     field.name: _arrow(field.type)
     for struct in (Cell, Result, Made)
     for field in msgspec.inspect.type_info(struct).fields  # pyright: ignore[reportAttributeAccessIssue]
-    if field.name not in ("validation", "test", "trivial", "hyperparameters")
+    if field.name not in MAPPINGS
 }
 
 
@@ -67,9 +65,18 @@ class Packed:
     def __init__(self, path: Path):
         self.path = path
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError, zlib.error, Unreadable) as error:
+            said = " ".join(str(error).split())[:300]
+            where = f"'{self.path}' can't be read as packed records ({said})"
+            raise UserError(f"{where}: restore it, or move it away") from None
+
     @cached_property
     def _file(self) -> pq.ParquetFile:
-        try:
+        with self._reading():
             file = pq.ParquetFile(self.path, page_checksum_verification=True)
             about = file.metadata
             size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
@@ -80,18 +87,10 @@ class Packed:
             if missing:
                 raise Unreadable(f"it has no column {' or '.join(sorted(missing))}")
             return file
-        except (pa.ArrowException, OSError, ValueError, Unreadable) as error:
-            raise self._error(error) from None
 
-    def _error(self, error: Exception) -> UserError:
-        said = " ".join(str(error).split())[:300]
-        return UserError(f"'{self.path}' can't be read as packed records ({said}): restore it, or move it away")
-
-    def _read(self, columns: list[str]) -> pa.Table:
-        try:
+    def _read(self, columns: Sequence[str]) -> pa.Table:
+        with self._reading():
             return self._file.read(columns)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._error(error) from None
 
     @cached_property
     def _status(self) -> pa.Table:
@@ -100,27 +99,23 @@ class Packed:
     @cached_property
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells."""
-        done = pc.equal(self._status["status"], "done")
-        keys = self._status["key"]
-        return {*keys.filter(done).to_pylist()}, {*keys.filter(pc.invert(done)).to_pylist()}
+        keys, status = (self._status[name].to_pylist() for name in ("key", "status"))
+        done = {key for key, each in zip(keys, status, strict=True) if each == "done"}
+        return done, {*keys} - done
 
     @cached_property
     def asked(self) -> list[Asked]:
         """What was asked for; a candidate without a row has '' for its key."""
-        try:
-            packed = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
-            groups = typed_json(zlib.decompressobj().decompress(packed, MAX_ASKED), list[Asked])
-        except (KeyError, ValueError, zlib.error, Unreadable) as error:
-            raise self._error(error) from None
-        column = self._status["asked"].combine_chunks()
-        index = column.flatten().to_numpy()
-        row = np.repeat(np.arange(len(column)), pc.list_value_length(column).to_numpy())
-        if len(index) and not 0 <= index.min() <= index.max() < len(groups):
-            raise self._error(Unreadable("it names groups that it does not have"))
-        keys, betas = self._status["key"].to_pylist(), self._status["beta"].to_pylist()
-        members: list[dict[float | None, str]] = [{} for _ in groups]
-        for group, place in zip(index.tolist(), row.tolist(), strict=True):
-            members[group][betas[place]] = keys[place]
+        with self._reading():
+            text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
+            groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
+            keys, betas, column = (self._status[name].to_pylist() for name in ("key", "beta", "asked"))
+            members: list[dict[float | None, str]] = [{} for _ in groups]
+            for key, beta, places in zip(keys, betas, column, strict=True):
+                for place in places:
+                    if not 0 <= place < len(groups):
+                        raise Unreadable("it names groups that it does not have")
+                    members[place][beta] = key
         return [
             msgspec.structs.replace(group, keys=tuple([known.get(beta, "") for beta in group.betas]))
             for group, known in zip(groups, members, strict=True)
@@ -139,12 +134,10 @@ class Packed:
         arrays: dict[str, dict[str, np.ndarray]] = {}
         for name in names:
             column = table[name].combine_chunks()
-            rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-            keys = table["key"].take(rows).to_pylist()
-            kept = column.take(pa.array(rows))
-            ends = np.cumsum(pc.list_value_length(kept).to_numpy())
-            parts = np.split(kept.flatten().to_numpy(zero_copy_only=False), ends[:-1]) if len(rows) else []
-            for key, values in zip(keys, parts, strict=True):
+            keys = table["key"].filter(column.is_valid()).to_pylist()
+            kept = column.drop_null()
+            parts = np.split(kept.flatten().to_numpy(zero_copy_only=False), kept.offsets.to_numpy()[1:-1])
+            for key, values in zip(keys, parts, strict=False):  # without rows, there is one empty part
                 arrays.setdefault(key, {})[name.removeprefix(ARRAY)] = values
         return arrays
 
@@ -158,14 +151,13 @@ def packs(root: Path) -> Iterator[Packed]:
 
 def write_packed(
     path: Path, cells: pa.Table, arrays: Mapping[str, Mapping[str, np.ndarray]], asked: Sequence[Asked]
-) -> int:
-    """Write cells (`Store.cells`) with their arrays and what was asked for; returns the number of cells."""
-    order = ["dataset", "objective", "variant", "estimator", "options", "parameterisation", "n", "seed", "beta"]
+) -> None:
+    """Write cells (`Store.cells`) with their arrays by key and name, and what was asked for."""
     cells = cells.drop_columns([name for name in ("model", "arrays") if name in cells.column_names])
-    cells = cells.sort_by([(name, "ascending") for name in order])
-    commands = {text: portable_command(text) for text in cells["command"].unique().to_pylist() if text}
-    texts = [commands.get(text, text) for text in cells["command"].to_pylist()]
-    cells = cells.set_column(cells.column_names.index("command"), "command", pa.array(texts, pa.string()))
+    cells = cells.sort_by([(name, "ascending") for name in ORDER])
+    commands = {text: _portable(text) for text in cells["command"].unique().to_pylist()}
+    texts = pa.array([commands[text] for text in cells["command"].to_pylist()], pa.string())
+    cells = cells.set_column(cells.column_names.index("command"), "command", texts)
     keys = cells["key"].to_pylist()
     groups: dict[str, list[int]] = {key: [] for key in keys}
     kept = [group for group in asked if any(key in groups for key in group.keys)]
@@ -174,7 +166,7 @@ def write_packed(
             if key in groups:
                 groups[key].append(index)
     cells = cells.append_column("asked", pa.array([groups[key] for key in keys], pa.list_(pa.int32())))
-    for name in sorted({name for some in arrays.values() for name in some}):
+    for name in sorted({name for named in arrays.values() for name in named}):
         values = [arrays.get(key, {}).get(name) for key in keys]
         kind = pa.float32() if all(v is None or v.dtype == np.float32 for v in values) else pa.float64()
         cells = cells.append_column(ARRAY + name, pa.array(values, pa.list_(kind)))
@@ -182,11 +174,17 @@ def write_packed(
     text = base64.b64encode(zlib.compress(msgspec.json.encode(bare), 9))
     cells = cells.replace_schema_metadata({b"dlmexp": str(FORMAT).encode(), b"asked": text})
     split = [f.name for f in cells.schema if f.type == pa.float64() and f.name.startswith(("test_", "validation_"))]
+    options: dict[str, Any] = {
+        "use_byte_stream_split": split, "use_dictionary": [name for name in cells.column_names if name not in split],
+    }  # fmt: skip
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        cells, sink, compression="zstd", compression_level=19, write_page_checksum=True,
-        use_byte_stream_split=split,  # pyright: ignore[reportArgumentType]
-        use_dictionary=[name for name in cells.column_names if name not in split],
-    )  # fmt: skip
+    pq.write_table(cells, sink, compression="zstd", compression_level=19, write_page_checksum=True, **options)
     write_atomically(path, sink.getvalue().to_pybytes())
-    return len(keys)
+
+
+def _portable(command: str | None) -> str | None:
+    """The command without what only concerns its machine; one that no shell would take stays as it is."""
+    try:
+        return portable(shlex.split(command)) if command else command
+    except ValueError:
+        return command

@@ -1,32 +1,49 @@
-"""A record: a cell and what came out of it. Read from JSON with every value checked; or flat, as a row of a table.
+"""A record: a cell, what came out of it, and how it was made. As sealed JSON, or flat, as a row of a table.
 
 A field may be added here with a default, which then stands for all records without it. Fields that this version does
 not know are ignored, except in a cell: there an unknown field changes what the record is about.
 """
 
+import hashlib
 import json
-from datetime import datetime
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 
+from dlmexp import __version__
 from dlmexp.errors import Unreadable
-from dlmexp.plan.cell import FIELDS, Cell, Count
+from dlmexp.plan.cell import Cell, Count
 from dlmexp.reading.json_text import json_value, typed_json, typed_value
-from dlmexp.records.files import is_sealed
 
 FORMAT = 3  # raised when a record must be read differently
 MAX_RECORD = 16 << 20  # bytes
-MAX_NUMBER = 2**53  # as of Count
 MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
+SEAL = b',"sha256":"%s"'
+COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
+MACHINE_ONLY = (
+    "results", "data_root", "device", "budget", "workers", "batch_cells", "checkpoint_seconds",
+    "wait", "hydra/launcher",
+)  # fmt: skip
 METRICS = ("validation", "test", "trivial_validation", "trivial_test")  # what metrics are measured on
 CALIBRATION = (
     "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
 )  # fmt: skip
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-Moment = Annotated[str, msgspec.Meta(pattern=r"^[12]\d{3}(-\d\d){2}T\d\d(:\d\d){2}(Z|[+-]\d\d:\d\d)$")]
+DAY, HOUR = r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", r"([01]\d|2[0-3])(:[0-5]\d){2}"
+Moment = Annotated[str, msgspec.Meta(pattern=rf"^{DAY}T{HOUR}(Z|[+-]\d\d:\d\d)$")]
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -93,11 +110,18 @@ class TooNew(Unreadable):
     """A record in a format that only a newer dlmexp can read."""
 
 
-SCALARS = tuple(
-    name for name in Result.__struct_fields__ if name not in ("validation", "test", "trivial", "hyperparameters")
-)
-PROVENANCE = Made.__struct_fields__
-RESERVED = frozenset((*FIELDS, "key", "status", "method", "role", "protocol", "changes"))  # no names of options
+MAPPINGS = ("validation", "test", "trivial", "hyperparameters")  # of a result; all else are single values
+
+
+def sealed(content: bytes) -> bytes:
+    """A JSON object with its own checksum as the last field: the SHA-256 of the object as it was without that field."""
+    return content[:-1] + SEAL % hashlib.sha256(content).hexdigest().encode() + b"}"
+
+
+def is_sealed(content: bytes, digest: str) -> bool:
+    """Whether `digest`, which the object names, is its checksum: not a letter of it was changed."""
+    body = content.replace(SEAL % digest.encode(), b"", 1)
+    return hashlib.sha256(body).hexdigest() == digest
 
 
 def encoded(record: Record) -> bytes:
@@ -145,18 +169,9 @@ def _check(record: Record) -> None:
     """What types alone do not say."""
     if len(record.cell.dataset.encode()) > MAX_NAME:
         raise Unreadable(f"the name of its dataset has more than {MAX_NAME} bytes")
-    if record.made.time is not None:
-        try:
-            datetime.fromisoformat(record.made.time)
-        except ValueError as error:
-            raise Unreadable(str(error)) from None
-    for name, value in record.cell.options.items():
-        if name in RESERVED:
-            raise Unreadable(f"an option of its estimator is called '{name}'")
-        if isinstance(value, int) and abs(value) > MAX_NUMBER:
-            raise Unreadable(f"its option '{name}' is beyond {MAX_NUMBER}")
-    if not isinstance(record.cell.options.get("samples", 0), int):
-        raise Unreadable(f"a number of samples is {record.cell.options['samples']!r}")
+    samples = record.cell.options.get("samples", 0)
+    if not isinstance(samples, int) or abs(samples) > 2**53:
+        raise Unreadable(f"a number of samples is {samples!r}")
 
 
 def flat(record: Record) -> dict[str, Any]:
@@ -165,11 +180,67 @@ def flat(record: Record) -> dict[str, Any]:
     how it was made."""
     result, cell = record.result, record.cell
     row: dict[str, Any] = {"key": record.key, "status": record.status, "model": record.model}
-    row |= {name: getattr(cell, name) for name in FIELDS}
+    row |= msgspec.structs.asdict(cell)
     row |= {name: json.dumps(row[name], sort_keys=True) for name in ("options", "initial")}
     measured = (result.validation, result.test, result.trivial.get("validation", {}), result.trivial.get("test", {}))
     for part, metrics in zip(METRICS, measured, strict=True):
         row |= {f"{part}_{name}": float(value) for name, value in metrics.items()}
     row |= {f"hyper_{name}": float(value) for name, value in result.hyperparameters.items()}
-    row |= {name: getattr(result, name) for name in SCALARS}
-    return row | {name: getattr(record.made, name) for name in PROVENANCE}
+    row |= {name: value for name, value in msgspec.structs.asdict(result).items() if name not in MAPPINGS}
+    return row | msgspec.structs.asdict(record.made)
+
+
+def provenance(device: str) -> Made:
+    """How a record that is written now came about."""
+    command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return msgspec.structs.replace(_constant(device, command), time=now)
+
+
+@lru_cache(maxsize=1)
+def _constant(device: str, command: str) -> Made:
+    """What stays the same for a process."""
+    versions = {package: _version(package) for package in ("torch", "gpytorch", "numpy")}
+    return Made(
+        version=__version__, commit=commit(), python=platform.python_version(), **versions, device=device,
+        host=socket.gethostname(), command=command, job=own_job(),
+    )  # fmt: skip
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def own_job() -> str | None:
+    """The SLURM job that this process belongs to, as squeue writes it (`12`, or `12_3` in an array)."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
+
+
+def portable(words: Sequence[str]) -> str:
+    """A command without what only concerns the machine it ran on, so that it means the same elsewhere."""
+    keys = [word.lstrip("+").partition("=")[0] for word in words]
+    elsewhere = [key not in MACHINE_ONLY and not key.startswith("hydra.launcher.") for key in keys]
+    return shlex.join(word for word, kept in zip(words, elsewhere, strict=True) if kept)
+
+
+def commit() -> str | None:
+    """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel.
+    Where the code travels without its history, `DLMEXP_COMMIT` names it."""
+    if given := os.environ.get("DLMEXP_COMMIT"):
+        return given
+    top = Path(__file__).resolve().parents[2]
+    if not (top / ".git").exists():
+        return None
+    git = ["git", "-C", str(top)]
+    try:
+        head, changed = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
+            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+" if changed else "")

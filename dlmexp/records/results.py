@@ -1,16 +1,22 @@
-"""A results folder in memory: the tidy table, its candidates, and arrays on demand."""
+"""A results folder: its tidy table with candidates and arrays, which trained models stay in it, and what
+`dlmexp collect` writes."""
 
+import io
 import logging
+import shlex
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from dlmexp.errors import UserError
+from dlmexp.atomic import within, write_atomically
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.paths import in_folder
 from dlmexp.records.manifest import Asked, read_manifests
-from dlmexp.records.store import Store
+from dlmexp.records.packed import TABLE, write_packed
+from dlmexp.records.store import FIGURES, Store
 from dlmexp.records.table import Frames
 
 log = logging.getLogger(__name__)
@@ -28,8 +34,7 @@ class Results:
         """What was asked for in this folder, by its own manifests and in its packed records."""
         manifests = [asked for each in read_manifests(self.root) for asked in each.candidates]
         packed = [asked for pack in self.store.packs for asked in pack.asked]
-        unique = {asked.identity: asked for asked in [*packed, *manifests]}
-        return list(unique.values())
+        return list({asked.identity: asked for asked in [*packed, *manifests]}.values())
 
     @cached_property
     def _frames(self) -> Frames:
@@ -73,7 +78,7 @@ class Results:
 
 
 def load(folder: str | Path, label: str = "") -> Results:
-    """The results under `folder`; a folder without records is a mistake of the user's, said in a sentence."""
+    """The results under `folder`; `UserError` for a folder without records."""
     computes = in_folder("dlmexp run", folder)
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
@@ -92,3 +97,106 @@ def load_several(folders: list[str]) -> list[Results]:
     while len({path[-depth:] for path in parts}) < len(parts):
         depth += 1
     return [load(folder, "/".join(path[-depth:])) for folder, path in zip(folders, parts, strict=True)]
+
+
+def drop_unselected(store: Store, among: Collection[str] | None = None) -> int:
+    """Delete the models of `among` these cells (of all) that no run in the folder keeps; how many cells had one.
+
+    Every fit writes its model, for nobody knows yet whether it will be selected. What is deleted follows from manifests
+    and records alone, so any process may do it, at any time and more than once.
+    """
+    files = store.keys_with_models()
+    keys = files.keys() if among is None else files.keys() & set(among)
+    unwanted, kept = set[str](), set[str]()
+    for manifest in read_manifests(store.root) if keys else ():
+        asked = [group for group in manifest.candidates if not keys.isdisjoint(group.keys)]
+        if manifest.keep != "none" and asked:
+            unwanted |= {key for group in asked for key in group.keys if key in keys}
+            kept |= set(_keeping_models(store, asked, manifest.keep)["key"])
+    for key in unwanted - kept:
+        for path in files[key]:
+            within(store.root, path).unlink(missing_ok=True)
+    return len(unwanted - kept)
+
+
+def without_model(store: Store, asked: Sequence[Asked], keep: str) -> set[str]:
+    """Keys of the done fits that should have a model by `keep` and have no sound one. A damaged one is quarantined."""
+    missing = set()
+    rows = _keeping_models(store, asked, keep)
+    rows = rows[(rows["status"] == "done") & (rows["kind"] == "fit")]
+    models = rows["model"] if "model" in rows else [None] * len(rows)  # packed records have none
+    for key, dataset, checksum in zip(rows["key"], rows["dataset"], models, strict=True):
+        checksum = checksum if isinstance(checksum, str) else None
+        try:
+            if store.model(dataset, key, checksum) is None:
+                missing.add(key)
+        except Unreadable as why:
+            assert checksum is not None
+            store.quarantine(store.model_path(dataset, key, checksum), str(why))
+            missing.add(key)
+    return missing
+
+
+def _keeping_models(store: Store, asked: Sequence[Asked], keep: str) -> pd.DataFrame:
+    """The candidates whose models are kept: all, or those that are selected by any metric. All of a group while it
+    lacks records, or where nothing can be selected."""
+    frames = Frames(store.cells({key for group in asked for key in group.keys}), asked)
+    return frames.candidates if keep == "all" else frames.selected_or_undecided
+
+
+def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
+    """Write the tidy table of a folder into it; returns the file and its number of rows."""
+    table = _read(results).table.drop(columns=["group", "model", "arrays"], errors="ignore")
+    path, buffer = Path(results, TABLE), io.BytesIO()
+    if csv:
+        path = path.with_suffix(".csv")
+        table.to_csv(buffer, index=False, float_format="%.8g")
+    else:
+        table.to_parquet(buffer, index=False, compression="zstd")
+    write_atomically(path, buffer.getvalue())
+    return path, len(table)
+
+
+def collect_packed(results: str, path: str, new: bool = False, protocol: str | None = None) -> int:
+    """All records of a folder, packed ones included, as one Parquet file; returns their number. `new`: only those that
+    no pack in it has. `protocol`: only what was asked for under it, without changes of its values. Of reliability
+    diagrams, those that a selection may show are kept."""
+    if not path.endswith(".parquet") or Path(path).name == TABLE:
+        raise UserError(f"--pack '{path}': end the name in .parquet, and not in {TABLE}, as in records.parquet")
+    if Path(path).is_dir():
+        raise UserError(f"--pack '{path}' is a folder: name a file, such as {Path(path) / 'records.parquet'}")
+    read = _read(results)
+    asked = [
+        group
+        for group in read.asked
+        if protocol in (None, group.setting.protocol)
+        and (protocol is None or not group.setting.changes or group.role not in ("fit", "curve"))
+    ]
+    if not asked:
+        known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
+        raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
+    keys = {key for group in asked for key in group.keys} - (read.store.packed if new else set())
+    cells = read.store.cells(keys)
+    if not len(cells):
+        raise UserError(f"--pack {path}: the packed records in {results} have all; there is nothing new")
+    shown, arrays = set(read._frames.selected_or_undecided["key"]), {}
+    facts = (cells[name].to_pylist() for name in ("key", "dataset", "status"))
+    checksums = cells["arrays"].to_pylist() if "arrays" in cells.column_names else [None] * len(cells)
+    for key, dataset, status, checksum in zip(*facts, checksums, strict=True):
+        kept = {
+            name: values
+            for name, values in (read.store.arrays(dataset, key, checksum) if status == "done" else {}).items()
+            if name.startswith(FIGURES) and (key in shown or not name.startswith("reliability_"))
+        }
+        if kept:
+            arrays[key] = kept
+    write_packed(Path(path), cells, arrays, asked)
+    return len(cells)
+
+
+def _read(results: str) -> Results:
+    read = Results(results)
+    if read.candidates.empty:
+        start = in_folder("dlmexp run", results)
+        raise UserError(f"--results {shlex.quote(results)}: there are no records; `{start}` makes some")
+    return read

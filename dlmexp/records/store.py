@@ -4,11 +4,9 @@ Readers (`read`, `cells`, `arrays`) skip what is damaged and leave it alone. A r
 `quarantine`, so that the cell is trained again; a store that is `read_only` (of a plan) counts it as missing.
 """
 
-# pyarrow makes its functions when it is imported: types can't know them.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
-
 import contextlib
 import hashlib
+import io
 import logging
 import os
 import time
@@ -20,15 +18,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dlmexp.atomic import within
+from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import content
-from dlmexp.records.files import ABSENT, pack_arrays, sealed, write_atomically
 from dlmexp.records.packed import Packed, arrow_table, packs
-from dlmexp.records.record import MAX_RECORD, Record, TooNew, decoded, encoded, flat
+from dlmexp.records.record import MAX_RECORD, Record, TooNew, decoded, encoded, flat, sealed
 
 FAILED = ".failed.json"
 MODEL = ".model.npz"
@@ -64,7 +60,7 @@ class Store:
             record.model = hashlib.sha256(model).hexdigest()
             self._write(self.model_path(record.cell.dataset, record.key, record.model), model, durable=False)
         if arrays:
-            written = pack_arrays(arrays)
+            written = npz_bytes(arrays)
             record.arrays = hashlib.sha256(written).hexdigest()
             self._write(self._arrays_path(record.cell.dataset, record.key, record.arrays), written, durable=False)
         self._write(self._record_path(record), sealed(encoded(record)) + b"\n")
@@ -123,10 +119,8 @@ class Store:
         except Unreadable as why:
             self.quarantine(path, str(why))
             return None
-        if record is not None and (record.cell.kind != "fit" or record.cell.evaluate != "end"):
-            # Learning curves and gradients: the arrays are what the cell was run for.
-            return record if self._arrays_or_quarantine(record) is not None else None
-        return record
+        for_arrays = record is not None and (record.cell.kind != "fit" or record.cell.evaluate != "end")
+        return None if record and for_arrays and self._arrays_or_quarantine(record) is None else record
 
     def has(self, dataset: str, key: str) -> bool:
         """Whether a cell is done, in the folder or in packed records."""
@@ -226,27 +220,18 @@ class Store:
         cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
         they are not the same."""
         tables = [arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])]
+        known = set(tables[0]["key"].to_pylist())
         for pack in self.packs:
             table = pack.cells()
-            if keys is not None:
-                table = table.filter(pc.is_in(table["key"], pa.array(sorted(keys), pa.string())))
-            known = pa.concat_tables(tables, promote_options="permissive")
-            twice = pc.is_in(table["key"], known["key"].combine_chunks())
-            if pc.any(twice).as_py():
-                self._compare(table.filter(twice), known, pack)
-                table = table.filter(pc.invert(twice))
-            tables.append(table)
+            fresh, twice = [], []
+            for row, key in enumerate(table["key"].to_pylist()):
+                if keys is None or key in keys:
+                    (twice if key in known else fresh).append(row)
+                    known.add(key)
+            if twice:
+                _warn_of_differences(table.take(twice), pa.concat_tables(tables, promote_options="permissive"), pack)
+            tables.append(table if len(fresh) == len(table) else table.take(pa.array(fresh, pa.int64())))
         return pa.concat_tables(tables, promote_options="permissive")
-
-    def _compare(self, packed: pa.Table, known: pa.Table, pack: Packed) -> None:
-        """Warn of cells whose results in a pack are not those that are taken."""
-        metrics = [name for name in packed.column_names if name.startswith(("test_", "validation_"))]
-        ours = known.select(["key", *(name for name in metrics if name in known.column_names)]).to_pandas()
-        both = packed.select(["key", *metrics]).to_pandas().merge(ours, on="key", suffixes=("", "_ours"))
-        pairs = [(both[name], both[f"{name}_ours"]) for name in metrics if f"{name}_ours" in both]
-        differing = np.logical_or.reduce([((a != b) & ~(a.isna() & b.isna())).to_numpy() for a, b in pairs])
-        if count := int(np.sum(differing)):
-            log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)
 
     def quarantine(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts the files in `quarantine`."""
@@ -257,3 +242,22 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             os.replace(within(self.root, path), target)
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
+
+
+def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays as the bytes of a compressed `.npz`."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    return buffer.getvalue()
+
+
+def _warn_of_differences(packed: pa.Table, taken: pa.Table, pack: Packed) -> None:
+    """Warn of cells whose metrics in a pack are not those that are taken."""
+    metrics = [name for name in packed.column_names if name.startswith(("test_", "validation_"))]
+    names = ["key", *(name for name in metrics if name in taken.column_names)]
+    theirs, ours = (
+        table.select(names).to_pandas().drop_duplicates("key").set_index("key") for table in (packed, taken)
+    )
+    ours = ours.reindex(theirs.index)
+    if count := int((theirs.ne(ours) & ~(theirs.isna() & ours.isna())).any(axis=1).sum()):
+        log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)

@@ -5,9 +5,6 @@ figures, claims, the report, closing tables and Python users read it and nothing
 the one with the lowest validation metric. No refit follows a selection. `select_setting` keeps rows of one setting.
 """
 
-# The types of pandas' frames know neither their columns nor what they hold.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportReturnType=false, reportGeneralTypeIssues=false
-
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,7 +26,8 @@ IDENTITY = [
 ]  # fmt: skip
 SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
-COUNTS = ("n", "seed", "M")  # columns of whole numbers that every cell has
+GROUP = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment",
+         "stands_for", "candidates"]  # fmt: skip
 
 
 class Frames:
@@ -47,16 +45,15 @@ class Frames:
 
     def _joined(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """What was asked for, beside the records."""
-        rows = self._records.take(pairs["record"]).drop(columns=["dataset", "n", "seed"]).reset_index(drop=True)
-        return pd.concat([self._groups.take(pairs["asked"]).reset_index(drop=True), rows], axis=1)
+        rows = _take(self._records, pairs["record"]).drop(columns=["dataset", "n", "seed"])
+        return pd.concat([_take(self._groups, pairs["asked"]), rows], axis=1)
 
     @cached_property
     def _counts(self) -> pd.DataFrame:
         """What selection looks at, one row per pair of a group and a record."""
-        about = self._groups.take(self._pairs["asked"])[["group", "role", "selection", "candidates"]]
-        names = [name for name in self._records if name.startswith("validation_")]
-        rows = self._records[["status", "beta", *names]].take(self._pairs["record"])
-        counts = pd.concat([about.reset_index(drop=True), rows.reset_index(drop=True)], axis=1)
+        about = _take(self._groups[["group", "role", "selection", "candidates"]], self._pairs["asked"])
+        names = ["status", "beta", *_starting(self._records, "validation_")]
+        counts = pd.concat([about, _take(self._records[names], self._pairs["record"])], axis=1)
         counts["failed"] = _in_group(counts, counts["status"] != "done")
         counts["missing"] = counts["candidates"] - _in_group(counts, counts["status"].notna())
         return counts
@@ -64,7 +61,16 @@ class Frames:
     @cached_property
     def candidates(self) -> pd.DataFrame:
         """Every cell that was asked for and has a record; a cell that belongs to two groups has two rows."""
-        return _ordered(self._joined(self._pairs).assign(**self._counts[["failed", "missing"]]))
+        candidates = self._joined(self._pairs)
+        candidates[["failed", "missing"]] = self._counts[["failed", "missing"]]
+        return _ordered(candidates)
+
+    @property
+    def selected_or_undecided(self) -> pd.DataFrame:
+        """The candidates that some metric selects, and all of a group in which nothing is selected (yet)."""
+        selected = self.table[self.table["status"] == "done"]
+        undecided = ~self.candidates["group"].isin(selected["group"])
+        return self.candidates[undecided | self.candidates["key"].isin(selected["key"])]
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -72,7 +78,7 @@ class Frames:
         without metrics. Where there are no validation rows, as on airline, nothing is selected but a single candidate.
         """
         counts = self._counts
-        known = counts[[name for name in counts if name.startswith("validation_")]].notna()
+        known = counts[_starting(counts, "validation_")].notna()
         validated = _in_group(counts, known.any(axis=1)) > 0
         nll, mse = (
             _in_group(counts, known[name]) > 0 if name in known else np.zeros(len(known), dtype=bool)
@@ -87,37 +93,43 @@ class Frames:
         rest = counts[fits & ~counts["group"].isin(chosen["group"])].drop_duplicates("group")
         rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
         chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
-        about = chosen[["failed", "missing", "selected_by", "status"]].reset_index(drop=True)
-        table = self._joined(self._pairs.take(chosen.index)).assign(**about)
+        about = ["failed", "missing", "selected_by", "status"]
+        table = self._joined(_take(self._pairs, chosen.index))
+        table[about] = chosen[about].reset_index(drop=True)
         empty = table["status"] != "done"
-        table.loc[empty, [name for name in table if name.startswith(("test_", "validation_", "hyper_"))]] = np.nan
+        table.loc[empty, _starting(table, "test_", "validation_", "hyper_")] = np.nan
         table.loc[empty, ["beta", "key"]] = [np.nan, None]
         table["edge"] = _edges(table, self._asked)
         return _ordered(table)
 
 
+def _take(frame: pd.DataFrame, places: "pd.Series[int] | pd.Index[int]") -> pd.DataFrame:
+    return frame.take(places.to_numpy()).reset_index(drop=True)
+
+
+def _starting(frame: pd.DataFrame, *beginnings: str) -> list[str]:
+    """The columns whose names begin so."""
+    return [name for name in map(str, frame.columns) if name.startswith(beginnings)]
+
+
 def _records(cells: pa.Table) -> pd.DataFrame:
     """Records as a frame: options of estimators as columns, initial values as one text."""
     frame = cells.to_pandas()
-    for name in (*COUNTS,):
-        frame[name] = frame[name].astype("int64")
+    frame = frame.astype(dict.fromkeys(("n", "seed", "M"), "int64"))
     options = {text: json_value(text.encode()) for text in frame["options"].unique()}
-    known = {*frame.columns} - {*FIRST_OPTIONS}
-    for name in dict.fromkeys(
-        [*FIRST_OPTIONS, *(name for some in options.values() for name in some if name not in known)]
-    ):
-        frame[name] = frame["options"].map({text: some.get(name) for text, some in options.items()})
+    taken = {*frame.columns, *GROUP} - {*FIRST_OPTIONS}
+    names = [name for given in options.values() for name in given if name not in taken]
+    for name in dict.fromkeys([*FIRST_OPTIONS, *names]):
+        frame[name] = frame["options"].map({text: given.get(name) for text, given in options.items()})
     frame["samples"] = pd.to_numeric(frame["samples"]).astype("float64")
-    initial = {text: _listed(json_value(text.encode())) for text in frame["initial"].unique()}
-    frame["initial"] = frame["initial"].map(initial)
+    initial = {text: json_value(text.encode()) for text in frame["initial"].unique()}
+    frame["initial"] = frame["initial"].map(
+        {text: ", ".join(f"{name}={value:g}" for name, value in sorted(v.items())) for text, v in initial.items()}
+    )
     for name in TEST:
         if name not in frame:
             frame[name] = np.nan
     return frame.drop(columns="options")
-
-
-def _listed(values: dict[str, float]) -> str:
-    return ", ".join(f"{name}={value:g}" for name, value in sorted(values.items()))
 
 
 def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
@@ -128,21 +140,16 @@ def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
     for index, group in enumerate(asked):
         number = first.setdefault(group.identity[1:], index)
         experiments.setdefault(number, {})[group.experiment] = None
-    rows = []
-    for group in asked:
-        number = first[group.identity[1:]]
-        rows.append(
-            (
-                number, group.dataset, group.n, group.seed, group.size, group.method, group.role,
-                group.setting.protocol, group.setting.text, group.setting.selection,
-                ", ".join(experiments[number]),
-                group.stands_for, len(group.betas),
-            )
-        )  # fmt: skip
-    names = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection",
-             "experiment", "stands_for", "candidates"]  # fmt: skip
-    frame = pd.DataFrame(rows, columns=names).astype({"n": "int64", "seed": "int64", "candidates": "int64"})
-    return frame
+    rows = [
+        (
+            number, group.dataset, group.n, group.seed, group.size, group.method, group.role, group.setting.protocol,
+            group.setting.text, group.setting.selection, ", ".join(experiments[number]), group.stands_for,
+            len(group.betas),
+        )
+        for group in asked
+        for number in [first[group.identity[1:]]]
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=GROUP).astype({"n": "int64", "seed": "int64", "candidates": "int64"})
 
 
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:

@@ -13,13 +13,12 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from dlmexp.atomic import within
+from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.json_text import json_value, typed_value
-from dlmexp.records.files import write_atomically
 from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlmexp.atomic import within
+from dlmexp.atomic import is_dead, within, writer_of
 from dlmexp.errors import UserError, nearest
-from dlmexp.records.files import writer_of
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.owner import is_dead
 from dlmexp.records.store import FAILED, Store
 from dlmexp.running import checkpoint
 from dlmexp.running.leases import disk_time, is_fresh, remove_stale

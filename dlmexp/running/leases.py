@@ -20,13 +20,11 @@ from typing import Annotated
 
 import msgspec
 
-from dlmexp.atomic import within
+from dlmexp.atomic import alive, machine, owner, within, write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
-from dlmexp.records.files import write_atomically
-from dlmexp.records.owner import alive, machine, owner
-from dlmexp.records.provenance import own_job
+from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # without a heartbeat for this long a process counts as dead; network disks delay some

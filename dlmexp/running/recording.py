@@ -15,9 +15,8 @@ from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.models.file import TrainedModel, encoded
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
-from dlmexp.records.keeping import drop_unselected
-from dlmexp.records.provenance import provenance
-from dlmexp.records.record import CALIBRATION, Record, Result
+from dlmexp.records.record import CALIBRATION, Record, Result, provenance
+from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.programs import Hyperparameters, Splits

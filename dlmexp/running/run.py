@@ -18,8 +18,8 @@ from dlmexp.errors import UserError
 from dlmexp.models.file import encoded_size
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
-from dlmexp.records.keeping import drop_unselected, without_model
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
+from dlmexp.records.results import drop_unselected, without_model
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import remove_leftovers

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from dlmexp.atomic import machine
 from dlmexp.cli import main
 from dlmexp.cluster import jobs as module
 from dlmexp.cluster.jobs import SUBMITTED, write_submission
 from dlmexp.cluster.slurm import SlurmState
-from dlmexp.records.owner import machine
 
 STATES = {
     "12_0": SlurmState("RUNNING", "node1"),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.cli import asking, main
-from dlmexp.records.collect import collect_packed
 from dlmexp.records.manifest import check_same_data
+from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import removal

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from dlmexp.records.provenance import commit
+from dlmexp.records.record import commit
 from tests.support.scenarios import BLOCK, ITERATIONS, TIMEOUT_SECONDS, Folder, resumed_at, wait_until
 
 pytestmark = pytest.mark.slurm

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from dlmexp.cli import main, status_tables
 from dlmexp.cli.status_tables import print_tables, watch
 from dlmexp.cluster.status import read_status
-from dlmexp.records.collect import collect_packed
 from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running.leases import BatchProgress, Leases, RunProgress
 from tests.support.cells import PLAIN, candidates, scored

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dlmexp import atomic as module
+from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.reading.arrays import unpack_arrays
-from dlmexp.records import files as module
-from dlmexp.records.files import is_sealed, pack_arrays, sealed, write_atomically
-from dlmexp.records.record import decoded
+from dlmexp.records.record import decoded, is_sealed, sealed
+from dlmexp.records.store import npz_bytes
 
 
 def test_written_whole_and_alone(tmp_path):
@@ -40,8 +41,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
 def test_arrays_there_and_back_and_the_same_bytes_every_time():
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.array([np.nan, 1.0])}
-    content = pack_arrays(arrays)
-    assert content == pack_arrays(arrays)
+    content = npz_bytes(arrays)
+    assert content == npz_bytes(arrays)
     back = unpack_arrays(content)
     assert back["a"].dtype == np.float32
     assert np.array_equal(back["b"], arrays["b"], equal_nan=True)
@@ -49,7 +50,7 @@ def test_arrays_there_and_back_and_the_same_bytes_every_time():
 
 def test_pickles_are_refused():
     with pytest.raises(Unreadable, match="Python objects"):
-        unpack_arrays(pack_arrays({"a": np.array([{}])}))
+        unpack_arrays(npz_bytes({"a": np.array([{}])}))
 
 
 OBJECT = b'{"key":"k","cell":{"beta":0.1,"sha256":"of the data"}}'

@@ -10,8 +10,8 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
-from dlmexp.records.files import sealed
 from dlmexp.records.manifest import manifest, read_manifests
+from dlmexp.records.record import FORMAT, sealed
 from tests.support import made_up
 from tests.support.cells import candidates
 
@@ -26,7 +26,7 @@ def ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str], cod
 def record(**changes) -> dict:
     import msgspec
 
-    values = {"format": 2} | msgspec.to_builtins(made_up.fit(made_up.cell(), nll=1.0))
+    values = {"format": FORMAT} | msgspec.to_builtins(made_up.fit(made_up.cell(), nll=1.0))
     for where, value in changes.items():
         *path, last = where.split("__")
         inner = values

@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.records.keeping import drop_unselected, without_model
 from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import drop_unselected, without_model
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
 

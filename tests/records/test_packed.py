@@ -18,11 +18,10 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.plan.setting import Setting
-from dlmexp.records.collect import collect_packed, collect_table
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.packed import Packed
 from dlmexp.records.record import FORMAT
-from dlmexp.records.results import Results, load
+from dlmexp.records.results import Results, collect_packed, collect_table, load
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
 

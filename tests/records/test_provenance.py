@@ -6,8 +6,8 @@ import re
 import torch
 
 from dlmexp import __version__
-from dlmexp.records import provenance as module
-from dlmexp.records.provenance import commit, provenance
+from dlmexp.records import record as module
+from dlmexp.records.record import commit, provenance
 
 
 def test_versions_machine_and_command(monkeypatch):

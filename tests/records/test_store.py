@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
-from dlmexp.records.files import sealed
+from dlmexp.records.record import sealed
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, scored
 

@@ -10,8 +10,8 @@ import torch
 import dlmexp.running.engine as module
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.records.collect import collect_packed
 from dlmexp.records.record import Result
+from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint, trainer
 from dlmexp.running.engine import Capacity

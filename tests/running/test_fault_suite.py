@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from dlmexp.atomic import write_atomically
 from dlmexp.cli import main
-from dlmexp.records.files import write_atomically
 from dlmexp.running import cleaning as module
 from dlmexp.running.cleaning import leftovers
 from tests.support.fault_suite import KINDS, SWEEP, Suite, fault_server, files, quick_folder

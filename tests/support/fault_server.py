@@ -112,7 +112,7 @@ def jumping_clock() -> None:
 
 def other_machine(name: str) -> None:
     """Process ids are those of another machine, whose host has the same name."""
-    from dlmexp.records import owner
+    from dlmexp import atomic as owner
     from dlmexp.running import leases
 
     owner.machine = leases.machine = lambda: name  # pyright: ignore[reportAttributeAccessIssue]

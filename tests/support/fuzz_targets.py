@@ -27,9 +27,9 @@ from dlmexp.errors import UserError
 from dlmexp.models.tables import open_rows
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.matlab import read_variables
-from dlmexp.records.collect import collect_packed
-from dlmexp.records.files import sealed
 from dlmexp.records.manifest import manifest
+from dlmexp.records.record import sealed
+from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from tests.support import made_up, mutations, overrides
 from tests.support.cells import candidates

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from dlmexp import __version__
-from dlmexp.records.provenance import commit
+from dlmexp.records.record import commit
 from tests.support import fuzz
 from tests.support.fault_suite import KINDS, Suite, fault_server, quick_folder
 
