@@ -125,10 +125,9 @@ def stand_ins(dataset: str) -> list[str]:
     return [name for name in datasets() if (of := stands_for(name)) and family(of) == family(dataset)]
 
 
-def labelled(dataset: str) -> str:
-    """The dataset's name, with what it stands in for."""
-    of = stands_for(dataset)
-    return f"{dataset} (stand-in for {family(of)})" if of else dataset
+def labelled(dataset: str, stands_for: object) -> str:
+    """The dataset's name, with what it stands in for (None or NaN: nothing)."""
+    return f"{dataset} (stand-in for {family(stands_for)})" if isinstance(stands_for, str) else dataset
 
 
 def run_command(experiment: str, dataset: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from dlmexp import catalogue
+from dlmexp.catalogue import labelled
 from dlmexp.claims.claim import TASKS, Claim, Part, claims
-from dlmexp.claims.evidence import Evidence, coded, family
+from dlmexp.claims.evidence import Evidence, coded
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.runs import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
@@ -166,11 +167,6 @@ def _words(claim: Claim, found: dict[str, Any], judged: list[Part]) -> str:
     if found["stand_in"] is not Verdict.NOT_RUN:
         said.append(f"stand-ins: {found['stand_in']}")
     return "; ".join(said)
-
-
-def labelled(dataset: str, stands_for: object) -> str:
-    """The dataset's name, with what it stands in for (None or NaN: nothing)."""
-    return f"{dataset} (stand-in for {family(stands_for)})" if isinstance(stands_for, str) else dataset
 
 
 def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column) -> list[str]:

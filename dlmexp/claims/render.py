@@ -17,7 +17,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from dlmexp.claims.judge import Judged, labelled
+from dlmexp.catalogue import labelled
+from dlmexp.claims.judge import Judged
 from dlmexp.claims.rules import State, Verdict
 
 COLOURS = {Verdict.HOLDS: "green", Verdict.FAILS: "red", Verdict.MIXED: "yellow", Verdict.NOT_RUN: "dim"}

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pandas as pd
 
 from dlmexp import catalogue
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.figures.own import OWN, own_datasets, own_figure
 from dlmexp.figures.panels import Figure, Line, Panel
 from dlmexp.figures.registry import find
 from dlmexp.records.results import Results
-from dlmexp.records.table import same
+from dlmexp.records.table import Term, fitting_values, parse_terms
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
@@ -20,15 +20,7 @@ PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     """`column=value[,value...]` terms as a dictionary; UserError for a column that does not tell results apart."""
     wanted: dict[str, list[str]] = {}
-    for term in terms:
-        name, equals, values = term.partition("=")
-        if not equals or not values:
-            raise UserError(f"--by {term}: write field=value, for instance dataset=flights")
-        if name not in BY:
-            close = nearest(name, [*BY])
-            raise UserError(
-                f"--by {term}: results are not told apart by '{name}': {close} Of a setting: --where {term}"
-            )
+    for name, values in parse_terms("--by", terms, BY):
         wanted.setdefault(name, []).extend(values.split(","))
     return wanted
 
@@ -38,13 +30,7 @@ def check_by(by: Mapping[str, list[str]], several: list[Results]) -> None:
     for name, values in by.items():
         have = {value for results in several for value in results.candidates[name].dropna().unique()}
         have |= {*catalogue.datasets()} if name == "dataset" else set()
-        for text in values:
-            if not any(same(value, text) for value in have):
-                known = ", ".join(
-                    f"{value:g}" if isinstance(value, float) else str(value) for value in sorted(have)[:12]
-                )
-                there = nearest(text, sorted(have)) if name == "dataset" else f"there are {known}"
-                raise UserError(f"--by {name}={text}: no result has this value; {there}")
+        fitting_values("--by", Term(name, ",".join(values)), have)
 
 
 def figures(

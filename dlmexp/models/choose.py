@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.console import counted
-from dlmexp.errors import Unreadable, UserError, nearest
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedModel, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.records.results import Results
-from dlmexp.records.table import same
+from dlmexp.records.table import Term, fitting_values, parse_terms
 
 # What can be asked for: the fields of a cell, and what else is known of its record.
 ASKED_FOR = ("key", "method", "protocol", *(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"))
@@ -24,7 +24,7 @@ def chosen(results: Results, where: Sequence[str], every_seed: bool = False, opt
     """The row of `results.candidates` with the best validation NLL among those with a model that match all terms; with
     `every_seed`, the best one of every seed that was trained in the same way. `option` is how the user has given the
     terms."""
-    folder, wanted = results.root, _terms(option, where)
+    folder, wanted = results.root, parse_terms(option, where, ASKED_FOR)
     rows = results.candidates
     if not _with_model(results, rows).any():
         raise UserError(f"there are no models in '{folder}': {REFIT}")
@@ -39,24 +39,11 @@ def chosen(results: Results, where: Sequence[str], every_seed: bool = False, opt
     best = _best(kept, option)
     if not every_seed:
         return best
-    if "seed" in wanted or "key" in wanted:
+    if any(term.name in ("seed", "key") for term in wanted):
         raise UserError(f"{option} {' '.join(where)}: the models of all seeds are meant; leave seed= and key= out")
     names = [name for name in (*ALIKE, *FIRST_OPTIONS) if name in kept]
     alike = kept.merge(best[names], on=names)
     return pd.concat([_best(rows, option) for _, rows in alike.groupby("seed")])
-
-
-def _terms(option: str, terms: Sequence[str]) -> dict[str, list[str]]:
-    """`field=value[,value...]` terms as a dictionary; UserError for a field that no cell has."""
-    wanted: dict[str, list[str]] = {}
-    for term in terms:
-        name, equals, values = term.partition("=")
-        if not equals or not values:
-            raise UserError(f"{option} {term}: write field=value, for instance dataset=flights")
-        if name not in ASKED_FOR:
-            raise UserError(f"{option} {term}: a cell has no field '{name}': {nearest(name, list(ASKED_FOR))}")
-        wanted.setdefault(name, []).extend(values.split(","))
-    return wanted
 
 
 def _with_model(results: Results, rows: pd.DataFrame) -> pd.Series:
@@ -89,19 +76,16 @@ def described(results: Results, row: Any, model: TrainedModel) -> str:
     return f"{row.key} ({model.cell.describe()}, {methods}{score})"
 
 
-def _matching(rows: pd.DataFrame, wanted: dict[str, list[str]], option: str) -> pd.DataFrame:
-    for name, texts in wanted.items():
-        values = rows[name].unique()
-        if name == "key":
-            fitting = [value for value in values if any(value.startswith(text) for text in texts)]
+def _matching(rows: pd.DataFrame, wanted: Sequence[Term], option: str) -> pd.DataFrame:
+    for term in wanted:
+        values = rows[term.name].unique()
+        if term.name == "key":
+            fitting = [value for value in values if value.startswith(tuple(term.value.split(",")))]
         else:
-            fitting = [value for value in values if any(same(value, text) for text in texts)]
-        left = rows[rows[name].isin(fitting)]
-        if left.empty:
-            known = sorted(map(str, values)) if name != "key" else []
-            there = f"; there are {', '.join(known[:SHOWN])}" if known else ""
-            raise UserError(f"{option} {name}={','.join(texts)}: no record has this value{there}")
-        rows = left
+            fitting = fitting_values(option, term, values)
+        rows = rows[rows[term.name].isin(fitting)]
+        if rows.empty:
+            raise UserError(f"{option} {term.name}={term.value}: no record has this value")
     return rows
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dlmexp.config import KINDS
 from dlmexp.errors import UserError, nearest
 from dlmexp.plan.cell import FIRST_OPTIONS
 from dlmexp.reading.json_text import json_value
@@ -195,9 +196,8 @@ def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 class Term(NamedTuple):
-    """`name=value` of `--where`, as it was typed and without `training.` and the kind of data."""
+    """`name=value` of `--where` or `--by`; the name without `training.` and the kind of data."""
 
-    typed: str
     name: str
     value: str
 
@@ -211,26 +211,45 @@ class Selected(NamedTuple):
     others: list[tuple[str, int]]
 
 
-KINDS = ("regression", "binary", "count", "large")
-
-
-def parse_where(terms: Iterable[str], table: pd.DataFrame) -> tuple[Term, ...]:
-    """`training.lr=0.01`, `M=50` and the like; UserError for a name that no setting has, or a value that none has."""
-    parsed = []
-    changed = {_plain(name) for text in table["changes"].unique() for name in changes_of(text)}
-    valid = sorted({*table.columns, *changed} - {*IDENTITY, *SELECTION})
-    for typed in terms:
-        name, equals, value = typed.partition("=")
-        if not equals or not value:
-            raise UserError(f"--where {typed}: write setting=value, for instance training.lr=0.01")
-        term = Term(typed, _plain(name), value)
+def parse_terms(option: str, typed: Iterable[str], valid: Iterable[str]) -> list[Term]:
+    """The `name=value` terms of an option; UserError for a name that is none of `valid`."""
+    terms = []
+    for text in typed:
+        name, _, value = text.partition("=")
+        if not value:
+            raise UserError(f"{option} {text}: write field=value, for instance dataset=flights or lr=0.01")
+        term = Term(_plain(name), value)
         if term.name not in valid:
-            raise UserError(f"--where {typed}: there is no setting '{name}': {nearest(term.name, valid)}")
+            also = f" Of a setting: --where {text}" if option == "--by" else ""
+            close = nearest(term.name, sorted(valid))
+            raise UserError(f"{option} {text}: there is no '{name}' to choose by: {close}{also}")
+        terms.append(term)
+    return terms
+
+
+def fitting_values(option: str, term: Term, values: Iterable[Any]) -> list[Any]:
+    """Those of `values` that the term names, alone or with commas between them; UserError for one that is not there."""
+    known, fitting = list(values), []
+    for text in term.value.split(",") if "[" not in term.value else [term.value]:
+        same_values = [value for value in known if same(value, text)]
+        if not same_values:
+            names = sorted(f"{value:g}" if isinstance(value, float) else str(value) for value in known)
+            close = nearest(text, names) if text[:1].isalpha() else f"there are {', '.join(names[:12]) or 'none'}"
+            raise UserError(f"{option} {term.name}={text}: no record has this value; {close}")
+        fitting += same_values
+    return fitting
+
+
+def parse_where(typed: Iterable[str], table: pd.DataFrame) -> tuple[Term, ...]:
+    """`training.lr=0.01`, `M=50` and the like; UserError for a name that no setting has, or a value that none has."""
+    changes = [_changes(text) for text in table["changes"].unique()]
+    names = {*map(str, table.columns), *(name for each in changes for name in each)} - {*IDENTITY, *SELECTION}
+    terms = parse_terms("--where", typed, names)
+    for term in terms:
         if not matching(table, [term]).any():
-            values = sorted({str(v) for v in _values(table, term.name)})[:12]
-            raise UserError(f"--where {typed}: no record has this value; there are {', '.join(values) or 'none'}")
-        parsed.append(term)
-    return tuple(parsed)
+            values = {each[term.name] for each in changes if term.name in each}
+            fitting_values("--where", term, values | ({*table[term.name].dropna()} if term.name in table else set()))
+    return tuple(terms)
 
 
 def _plain(name: str) -> str:
@@ -240,29 +259,24 @@ def _plain(name: str) -> str:
 
 def changes_of(text: str) -> dict[str, str]:
     """The names and values of a setting's text: lists are `[a,b]`, so that ', ' stands only between changes."""
-    return dict(part.partition("=")[::2] for part in text.split(", ") if part)
+    return {name: value for name, _, value in (part.partition("=") for part in text.split(", ") if part)}
 
 
-def _values(table: pd.DataFrame, name: str) -> set[Any]:
-    changed = {v for text in table["changes"].unique() for n, v in changes_of(text).items() if _plain(n) == name}
-    return changed | ({*table[name].dropna().unique()} if name in table else set())
+def _changes(text: str) -> dict[str, str]:
+    return {_plain(name): value for name, value in changes_of(text).items()}
 
 
 def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
     """Which rows belong to settings that have all these values: among their changes, or else in some row of theirs."""
     keep = pd.Series(True, index=rows.index)
-    for term in where:
-        texts = {text: {_plain(n): v for n, v in changes_of(text).items()} for text in rows["changes"].unique()}
-        said = rows["changes"].map({text: term.name in named for text, named in texts.items()}).astype(bool)
-        fits = (
-            rows["changes"].map({t: same(named.get(term.name), term.value) for t, named in texts.items()}).astype(bool)
-        )
-        if term.name in rows:
-            has = rows[term.name].map({value: same(value, term.value) for value in rows[term.name].unique()})
-            has = has.where(rows[term.name].notna(), term.value in ("null", "none")).astype(bool)
-            fits |= ~said & has.groupby([rows[name] for name in [*SETTING, "dataset", "role"]], dropna=False).transform(
-                "any"
-            )
+    for name, text in where:
+        said = rows["changes"].map({each: _changes(each).get(name) for each in rows["changes"].unique()})
+        fits = said.isin([value for value in said.dropna().unique() if same(value, text)])
+        if name in rows:
+            has = rows[name].isin([value for value in rows[name].dropna().unique() if same(value, text)])
+            has |= rows[name].isna() & (text in ("null", "none"))
+            own = has.groupby([rows[each] for each in [*SETTING, "dataset", "role"]], dropna=False).transform("any")
+            fits |= said.isna() & own
         keep &= fits
     return keep
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dlmexp.catalogue import labelled
 from dlmexp.claims.evidence import Evidence, made_by
-from dlmexp.claims.judge import Column, labelled, rows_of
+from dlmexp.claims.judge import Column, rows_of
 from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.labels import METRICS, estimator_label, method_label
