@@ -1,15 +1,4 @@
-"""What an estimator of the log loss is, and the facts it states about itself.
-
-A new one is a frozen dataclass with a `__call__`, registered under a name; its fields are its options:
-
-    @ESTIMATORS.register("bmc")
-    @dataclass(frozen=True)
-    class BMC(Estimator):
-        samples: int
-        sampled = True
-
-        def __call__(self, likelihood, mu, v, y, draws): ...
-"""
+"""What an estimator of the log loss is, and the facts it states about itself."""
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
@@ -34,8 +23,8 @@ class Option(NamedTuple):
 class Estimator(ABC):
     """Value and gradient of -log E_q p(y|f) per row, from the marginals alone (docs/SPEC.md, section 4).
 
-    A new one is a frozen dataclass with a `__call__`. Its fields are its options, which users set as
-    `estimator.NAME.FIELD=`; `sampled = True` says that its value or gradient is random.
+    A new one is a frozen dataclass with a `__call__`, registered under a name. Its fields are its options, which users
+    set as `estimator.NAME.FIELD=`.
 
     Example:
         ```python
@@ -43,7 +32,6 @@ class Estimator(ABC):
         @dataclass(frozen=True)
         class Mine(Estimator):
             samples: int
-            sampled = True
 
             def __call__(self, likelihood, mu, v, y, draws):
                 return BMC(self.samples)(likelihood, mu, v, y, draws)
@@ -51,7 +39,6 @@ class Estimator(ABC):
     """
 
     name: ClassVar[str]  # set when it is registered
-    sampled: ClassVar[bool] = False  # its value or gradient is random
 
     @abstractmethod
     def __call__(

@@ -8,26 +8,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 Transform = Callable[[Tensor], tuple[Tensor, ...]]  # of [..., L, N] to arrays that begin with the same dimensions
-
-
-@runtime_checkable
-class RandomNumbers(Protocol):
-    """What estimators ask for: numbers of shape [..., L, N], sample dimension at -2."""
-
-    def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
-
-    def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]: ...
-
-    def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]: ...
-
-    def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]: ...
 
 
 def _signed(word: int) -> int:
@@ -134,3 +120,7 @@ class FreshDraws:
     def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Standard normals."""
         return torch.randn(*self.batch, L, N, generator=self.generator, dtype=self.dtype, device=self.device)
+
+
+RandomNumbers = Draws | FreshDraws
+"""What estimators ask for numbers of shape [..., L, N], sample dimension at -2."""

@@ -1,7 +1,7 @@
 """Unbiased product sampling (uPS, section 3): the gradient of the log loss from samples of q~ = q(f) p(y|f) / Z."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +39,6 @@ class UPS(Estimator):
 
     samples: int
     sampler: str = "auto"
-    sampled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         SAMPLERS[self.sampler]  # an unknown one is refused now

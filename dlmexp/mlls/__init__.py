@@ -10,14 +10,10 @@ batch shape and variational strategy, full batch or minibatches:
 Like every objective of GPyTorch it returns what is to be *maximised*, per row: the log predictive density
 `mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of the paper). `SquareLoss` is
 the same for `-1/2 (mu_i - y_i)^2`. A whole training script is `scripts/example_mlls.py`.
-
-The likelihood may be GPyTorch's Gaussian, Bernoulli (probit), Poisson (softplus link) or Student-t, or
-`PoissonExpLikelihood` from here (exp link, as in the paper).
 """
 
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
-from dlmexp.mlls.direct_loss import DirectLoss
-from dlmexp.mlls.poisson import PoissonExpLikelihood
-from dlmexp.mlls.square_loss import SquareLoss
+from dlmexp.mlls.losses import DirectLoss, SquareLoss
+from dlmexp.mlls.translation import PoissonExpLikelihood
 
 __all__ = ["BMC", "UPS", "DirectLoss", "Exact", "PoissonExpLikelihood", "Quadrature", "SmoothBMC", "SquareLoss"]

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from dlmexp.estimators.samplers.log_concave import log_concave
-from dlmexp.estimators.samplers.scale_mixture import scale_mixture
+from dlmexp.estimators.samplers.envelope import log_concave, scale_mixture
 from dlmexp.gp.likelihoods import Logistic, PoissonSoftplus, StudentT
 from tests.support.product_density import draws_for, t
 

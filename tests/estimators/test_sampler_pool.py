@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dlmexp.estimators.samplers.pool import POOL, replace_rejected, spares
+from dlmexp.estimators.samplers.envelope import POOL, replace_rejected, spares
 from tests.support.product_density import t
 
 

@@ -1,7 +1,7 @@
 import mpmath as mp
 import pytest
 
-from dlmexp.estimators.samplers.skew_normal import truncated_normal
+from dlmexp.estimators.samplers.closed import truncated_normal
 from tests.support.product_density import t
 
 

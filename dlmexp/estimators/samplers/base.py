@@ -72,3 +72,23 @@ def product_sampler(name: str, likelihoods: type[Likelihood] = Likelihood, captu
         return SAMPLERS.add(name, ProductSampler(name, draw, likelihoods, capturable))
 
     return register
+
+
+class Auto(ProductSampler):
+    """The fastest exact sampler for a likelihood, which it names itself (`Likelihood.product_sampler`)."""
+
+    def chosen_for(self, likelihood: type[Likelihood]) -> ProductSampler:
+        if likelihood.product_sampler is None:
+            raise UserError(
+                f"estimator=ups: the likelihood '{likelihood.name}' has no product sampler; use {OTHER_ESTIMATORS}"
+            )
+        return SAMPLERS[likelihood.product_sampler].chosen_for(likelihood)
+
+
+def draw_auto(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+) -> ProductSample:
+    return auto.chosen_for(type(likelihood))(likelihood, mu, v, y, samples, draws)
+
+
+auto = SAMPLERS.add("auto", Auto("auto", draw_auto))

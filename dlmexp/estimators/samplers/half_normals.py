@@ -10,6 +10,8 @@ So q~ lies under a half-normal on either side, and beyond -c under the tangent t
 """
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -17,8 +19,7 @@ from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.base import ProductSample, product_sampler
-from dlmexp.estimators.samplers.pool import replace_rejected, spares
-from dlmexp.estimators.side_stream import on_side_stream
+from dlmexp.estimators.samplers.envelope import replace_rejected, spares
 from dlmexp.gp.likelihoods import Likelihood, Poisson
 
 # Chosen on a grid of corners: acceptance is 0.96 where q is as after training, at least 0.8 for v <= 100, and 0.58 in
@@ -104,3 +105,29 @@ def _ingredients(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _reach(r: Tensor, p: Tensor) -> Tensor:
     """About where the fall on the left is DROP; any other point would do, only not as well."""
     return 2 * DROP * torch.addcmul(2 * DROP * p, *[(2 * DROP * r + 1).sqrt() - 1] * 2).rsqrt()
+
+
+def on_side_stream(work: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
+    """Begin `work` and return a function that waits for its result; on a CPU, `work` itself.
+
+    A captured graph takes the fork and the join along. Both streams wait for each other, so neither reuses memory that
+    the other still reads, provided that what `work` reads is kept until its result has been asked for."""
+    if device.type != "cuda":
+        return work
+    main = torch.cuda.current_stream(device)
+    side = _side_stream(device, main.stream_id)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        result = work()
+
+    def wait() -> Tensor:
+        main.wait_stream(side)
+        return result
+
+    return wait
+
+
+@cache
+def _side_stream(device: torch.device, beside: int) -> torch.cuda.Stream:
+    """One for each stream that work is taken from: what is freed on a side stream may still be read on its main one."""
+    return torch.cuda.Stream(device)

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.auto import auto
-from dlmexp.estimators.samplers.base import ProductSample, product_sampler
+from dlmexp.estimators.samplers.base import ProductSample, auto, product_sampler
 from dlmexp.gp.likelihoods import Likelihood
 
 WIDEST = 10

@@ -1,16 +1,48 @@
-"""Biased Monte Carlo (bMC, section 3): the log of a sample mean; and smooth-bMC, which keeps that mean from zero."""
+"""Estimators of the log loss that autograd differentiates: exact, quadrature, biased Monte Carlo (bMC, section 3: the
+log of a sample mean), and smooth-bMC, which keeps that mean from zero."""
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.errors import UserError
 from dlmexp.estimators.base import ESTIMATORS, Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.likelihoods.base import quadrature_log_loss
+
+MOST_NODES = 200  # beyond, weights of the rule underflow
+
+
+@ESTIMATORS.register("exact")
+@dataclass(frozen=True)
+class Exact(Estimator):
+    """-log E_q p(y|f) with its own gradient: closed form, or quadrature good to rounding where there is none."""
+
+    def __call__(
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
+        return likelihood.log_loss(mu, v, y)
+
+
+@ESTIMATORS.register("quadrature")
+@dataclass(frozen=True)
+class Quadrature(Estimator):
+    """-log sum_k w_k p(y|mu + sqrt(v) e_k) in log space; the gradient is autograd's."""
+
+    nodes: int = 20
+
+    def check(self, likelihood: type[Likelihood]) -> None:
+        if self.nodes > MOST_NODES:
+            raise UserError(f"estimator.quadrature.nodes={self.nodes}: give at most {MOST_NODES}")
+
+    def __call__(
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
+    ) -> Tensor:
+        return quadrature_log_loss(likelihood, mu, v, y, self.nodes)
 
 
 def log_mean_prob(
@@ -32,7 +64,6 @@ class BMC(Estimator):
     """-log 1/L sum_l p(y|mu + sqrt(v) e_l); value and gradient are biased, both by O(1/L)."""
 
     samples: int
-    sampled: ClassVar[bool] = True
 
     def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         return -log_mean_prob(likelihood, mu, v, y, draws.normal(self.samples, mu.shape[-1]))
@@ -45,7 +76,6 @@ class SmoothBMC(Estimator):
 
     samples: int
     nu: float = 1e-4
-    sampled: ClassVar[bool] = True
 
     def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
         log_mean = log_mean_prob(likelihood, mu, v, y, draws.normal(self.samples, mu.shape[-1]))

@@ -1,4 +1,4 @@
-"""Probit likelihood: q~ is an extended skew-normal, drawn without rejection."""
+"""Product samplers without rejection: q~ is a Gaussian, or with the probit likelihood an extended skew-normal."""
 
 import torch
 from jaxtyping import Float
@@ -6,8 +6,22 @@ from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.estimators.samplers.base import ProductSample, product_sampler
-from dlmexp.gp.likelihoods import Likelihood, Probit
+from dlmexp.gp.likelihoods import Gaussian, Likelihood, Probit
 from dlmexp.gp.likelihoods.binary import signs
+
+
+@product_sampler("gaussian", Gaussian)
+def gaussian(
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+) -> ProductSample:
+    """f | y ~ N(mu + v (y - mu) / (v + noise), v noise / (v + noise)). Shapes: [..., N] to [..., L, N]."""
+    assert isinstance(likelihood, Gaussian)
+    total = v + likelihood.noise
+    centre = v.sqrt() * (y - mu) / total
+    spread = (likelihood.noise / total).sqrt()
+    e = centre.unsqueeze(-2) + spread.unsqueeze(-2) * draws.normal(samples, mu.shape[-1])
+    return ProductSample(e, mu.new_ones(()).expand_as(mu), 1)
+
 
 # Phi(-36) = 4e-284 is still a normal float64 number, and so is u Phi(-36) for every u drawn.
 FAR = 36.0
