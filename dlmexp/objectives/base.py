@@ -5,13 +5,14 @@ A new one needs a loss per row and a regulariser of q, and a line that registers
     OBJECTIVES.add("renyi", Objective("renyi", row_loss=renyi_loss, regulariser=kl))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
+from dlmexp.errors import UserError
 from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import RandomNumbers
 from dlmexp.gp.collapsed import CollapsedObjective, Moments
@@ -83,6 +84,33 @@ class Objective:
     def collapses(self, likelihood: type[Likelihood]) -> bool:
         """Whether it has a closed form over q with this likelihood."""
         return self.collapsed is not None and likelihood.conjugate
+
+    def losses(
+        self, likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
+        """`row_loss`, whose result has the right shapes; a plugin's mistake is a sentence for its author."""
+        assert self.row_loss is not None
+        found = self.row_loss(likelihood, estimator, mu, v, y, draws)
+        if not (isinstance(found, tuple) and len(found) == 2):
+            kind = type(found).__name__
+            raise UserError(f"objective '{self.name}': row_loss gave a {kind}, not a pair (loss, acceptance or None)")
+        self.check_shape("the loss of row_loss", found[0], mu.shape)
+        if found[1] is not None:
+            self.check_shape("the acceptance of row_loss", found[1], mu.shape[:-1])
+        return found
+
+    def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
+        """`regulariser`, whose result has the right shape."""
+        assert self.regulariser is not None
+        found = self.regulariser(m, L)
+        self.check_shape("regulariser", found, m.shape[:-1])
+        return found
+
+    def check_shape(self, what: str, value: object, shape: Sequence[int]) -> None:
+        """Raise a sentence for the author of the objective where `value` is not a tensor of this shape."""
+        found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if found != list(shape):
+            raise UserError(f"objective '{self.name}': {what} is {found}, where a tensor of {list(shape)} is needed")
 
     def note(self, variant: str, beta: float | None, task: str) -> str | None:
         """What a reader of a fit must know: why its objective has no minimiser, or may have none."""

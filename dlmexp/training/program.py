@@ -212,8 +212,6 @@ class Program(ABC):
     ) -> Value:
         """`mean_i loss_i + beta / n * regulariser`: on a minibatch an unbiased estimate of the whole."""
         objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
-        assert objective.row_loss is not None
-        assert objective.regulariser is not None
-        loss, acceptance = objective.row_loss(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
-        total = row_mean(loss) + self.beta * objective.regulariser(*q) / self.n
+        loss, acceptance = objective.losses(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
+        total = row_mean(loss) + self.beta * objective.penalty(*q) / self.n
         return Value(total, ok, torch.zeros_like(self.beta) if acceptance is None else acceptance)

@@ -132,9 +132,11 @@ class Collapsed(Program):
         return Posterior(hyper, closed.m, closed.L, jitter)
 
     def _closed(self, hyper: Tensors, jitter: Tensor) -> Closed:
-        collapsed = self.model.objective.collapsed
-        assert collapsed is not None
-        return collapsed(self.model.kernel, hyper, self._X, self._y, self.beta, jitter, self._rows_at_once)
+        objective = self.model.objective
+        assert objective.collapsed is not None
+        closed = objective.collapsed(self.model.kernel, hyper, self._X, self._y, self.beta, jitter, self._rows_at_once)
+        objective.check_shape("the loss of collapsed", closed.loss, self.beta.shape)
+        return closed
 
 
 @torch.no_grad()

@@ -1,66 +1,45 @@
+"""uPS: its mean gradient is the exact one, in every corner; what estimators state about themselves."""
+
 import math
-from dataclasses import fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import BMC, UPS, Draws, Exact, Quadrature, SmoothBMC
-from dlmexp.estimators.samplers import ProductSample
-from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
-from tests.support.product_density import draws_for, t
+from dlmexp.estimators import BMC, ESTIMATORS, UPS, Draws, Estimator, Exact, FreshDraws, Quadrature, SmoothBMC
+from dlmexp.estimators.samplers import SAMPLERS, ProductSample
+from dlmexp.gp.likelihoods import (
+    LIKELIHOODS,
+    Gaussian,
+    Likelihood,
+    Poisson,
+    Probit,
+    StudentT,
+)
+from dlmexp.objectives import OBJECTIVES
+from tests.support.product_density import ROWS, draws_for, t
 
 pytestmark = pytest.mark.slow
 
-# y far in the tail, v tiny, v huge, count 0, count 5000: (likelihood, mu, v, y)
-CORNERS = {
-    "gaussian": (Gaussian(t(0.3)), 0.5, 1.0, 0.0),
-    "gaussian tail": (Gaussian(t(0.01)), 0.0, 0.5, 9.0),
-    "gaussian tiny": (Gaussian(t(0.3)), 0.0, 1e-10, 1.0),
-    "gaussian huge": (Gaussian(t(0.3)), 0.0, 1e4, 1.0),
-    "probit": (Probit(), 0.5, 1.0, 0.0),
-    "probit tail": (Probit(), -40.0, 1.0, 1.0),
-    "probit tiny": (Probit(), -1.0, 1e-10, 1.0),
-    "probit huge": (Probit(), -1.0, 1e4, 1.0),
-    "poisson": (Poisson(), 0.5, 0.4, 3.0),
-    "poisson tail": (Poisson(), -5.0, 0.2, 60.0),
-    "poisson tiny": (Poisson(), 1.0, 1e-10, 4.0),
-    "poisson huge": (Poisson(), 1.0, 1e4, 4.0),
-    "poisson zero": (Poisson(), 3.0, 2.0, 0.0),
-    "poisson zero huge": (Poisson(), -150.0, 1e4, 0.0),
-    "poisson 5000": (Poisson(), 5.0, 1.0, 5000.0),
-    "softplus": (PoissonSoftplus(), 0.5, 1.0, 3.0),
-    "softplus tail": (PoissonSoftplus(), -20.0, 2.0, 30.0),
-    "softplus tiny": (PoissonSoftplus(), 1.0, 1e-10, 4.0),
-    "softplus huge": (PoissonSoftplus(), 1.0, 1e4, 4.0),
-    "softplus zero": (PoissonSoftplus(), 9.0, 4.0, 0.0),
-    "softplus 5000": (PoissonSoftplus(), 40.0, 900.0, 5000.0),
-    "logistic": (Logistic(), 0.5, 1.0, 0.0),
-    "logistic tail": (Logistic(), -40.0, 2.0, 1.0),
-    "logistic tiny": (Logistic(), -1.0, 1e-10, 1.0),
-    "logistic huge": (Logistic(), -1.0, 1e4, 1.0),
-    "student": (StudentT(t(0.5), t(4.0)), 0.5, 1.0, 0.0),
-    "student tail": (StudentT(t(0.5), t(4.0)), 0.0, 0.2, 40.0),
-    "student tiny": (StudentT(t(0.5), t(4.0)), 0.0, 1e-10, 1.0),
-    "student huge": (StudentT(t(2.0), t(8.0)), 0.0, 1e4, 30.0),
-}
-ROWS = 20_000
+MANY = 20_000
 
 
-@pytest.mark.parametrize("corner", CORNERS)
+@pytest.mark.parametrize("corner", ROWS)
 def test_mean_gradient_is_the_exact_one(corner):
-    likelihood, *numbers = CORNERS[corner]
+    likelihood, *numbers = ROWS[corner]
     one = [t([x]).requires_grad_() for x in numbers]
     exact = torch.autograd.grad(Exact()(likelihood, *one).sum(), one[:2])  # type: ignore[arg-type]
-    mu, v, y = (t([[x]]).repeat(1, ROWS).requires_grad_() for x in numbers)
+    mu, v, y = (t([[x]]).repeat(1, MANY).requires_grad_() for x in numbers)
     loss = UPS(10)(likelihood, mu, v, y, draws_for(1, seed=11))
     got = torch.autograd.grad(loss.sum(), (mu, v))
     # For counts with the exponential link a brisk quadrature stands in for the exact value (test_likelihood_integral).
     rtol, atol = (0, 1e-7 if numbers[1] <= 2 else 1e-3) if isinstance(likelihood, Poisson) else (1e-14, 0)
     torch.testing.assert_close(loss[0, 0], Exact()(likelihood, *one)[0].detach(), rtol=rtol, atol=atol)  # type: ignore[arg-type]
     for estimate, truth in zip(got, exact, strict=True):
-        error = estimate.std().item() / math.sqrt(ROWS)
+        error = estimate.std().item() / math.sqrt(MANY)
         assert abs(estimate.mean().item() - truth.item()) < 4 * error
         # Guards against a test without teeth: the error bar is small against the gradient's own scale.
         assert error < 0.05 * max(abs(truth.item()), 1 / v[0, 0].item() ** (0.5 if estimate is got[0] else 1.0))
@@ -68,8 +47,6 @@ def test_mean_gradient_is_the_exact_one(corner):
 
 @pytest.mark.parametrize("sampler", ["auto", "rejection"])
 def test_gradient_of_one_draw_is_that_of_log_q_at_the_samples(sampler):
-    from dlmexp.estimators.samplers import SAMPLERS
-
     mu, v, y = t([[0.4, -1.0]]).requires_grad_(), t([[0.3, 2.0]]).requires_grad_(), t([[1.0, 3.0]])
     got = torch.autograd.grad(UPS(6, sampler)(Poisson(), mu, v, y, draws_for(1)).sum(), (mu, v))
     e = SAMPLERS[sampler](Poisson(), mu.detach(), v.detach(), y, 6, draws_for(1)).e
@@ -85,9 +62,9 @@ def test_gradient_in_the_likelihoods_own_parameters_is_unbiased(kind):
     start = [t([[0.3]])] if kind == "gaussian" else [t([[0.5]]), t([[4.0]])]
     build = {"gaussian": Gaussian, "student_t": StudentT}[kind]
     mu, v, y = (
-        torch.zeros(1, ROWS, dtype=torch.float64),
-        torch.full((1, ROWS), 0.7, dtype=torch.float64),
-        t([[1.2]]).repeat(1, ROWS),
+        torch.zeros(1, MANY, dtype=torch.float64),
+        torch.full((1, MANY), 0.7, dtype=torch.float64),
+        t([[1.2]]).repeat(1, MANY),
     )
 
     def gradients(estimator, rows: int) -> list[torch.Tensor]:
@@ -95,8 +72,8 @@ def test_gradient_in_the_likelihoods_own_parameters_is_unbiased(kind):
         loss = estimator(build(*own), mu[:, :rows], v[:, :rows], y[:, :rows], draws_for(1, seed=5))
         return list(torch.autograd.grad(loss.sum(), own))
 
-    for exact, got in zip(gradients(Exact(), 1), gradients(UPS(10), ROWS), strict=True):
-        error = got.std().item() / math.sqrt(ROWS)
+    for exact, got in zip(gradients(Exact(), 1), gradients(UPS(10), MANY), strict=True):
+        error = got.std().item() / math.sqrt(MANY)
         assert abs(got.mean().item() - exact.item()) < 4 * error
         assert error < 0.05 * abs(exact.item())
 
@@ -139,14 +116,9 @@ def test_acceptance_is_accepted_over_proposed_all_rows_together():
     assert ProductSample(e, t([[3, 0], [1, 2]]), 3).acceptance.tolist() == [1 / 2, 1 / 2]
 
 
-def test_unknown_sampler_is_refused_at_once():
-    with pytest.raises(UserError, match="auto"):
-        UPS(10, "atuo")
-
-
 @pytest.mark.parametrize("name", ["gaussian", "probit", "poisson", "softplus", "logistic", "student"])
 def test_no_estimator_looks_at_a_value_so_a_cuda_graph_can_capture_it(name):
-    likelihood = CORNERS[name][0]
+    likelihood = ROWS[name][0]
 
     def step() -> None:
         mu, v = (torch.full((2, 5), x, dtype=torch.float64, requires_grad=True) for x in (0.3, 0.5))
@@ -163,7 +135,7 @@ def test_no_estimator_looks_at_a_value_so_a_cuda_graph_can_capture_it(name):
 
 @pytest.mark.parametrize("name", ["gaussian", "probit", "poisson", "softplus", "logistic", "student"])
 def test_float32_marginals_give_float32_losses_close_to_float64(name):
-    likelihood, *numbers = CORNERS[name]
+    likelihood, *numbers = ROWS[name]
     results = []
     for dtype in (torch.float32, torch.float64):
         own = replace(likelihood, **{p.name: getattr(likelihood, p.name).to(dtype) for p in fields(likelihood)})
@@ -177,3 +149,46 @@ def test_float32_marginals_give_float32_losses_close_to_float64(name):
     torch.testing.assert_close(results[0][0], results[1][0], rtol=1e-5, atol=1e-5)
     # The uniforms of the two precisions differ in their last digits only, so do the samples.
     torch.testing.assert_close(results[0][1], results[1][1], rtol=0, atol=0.01)
+
+
+MU, V, Y = (torch.full((2, 5), value, dtype=torch.float64) for value in (0.3, 0.5, 1.0))
+
+
+def test_options_are_the_fields():
+    options = ESTIMATORS["smooth_bmc"].options()
+    assert list(options) == ["samples", "nu"]
+    assert options["samples"] == (int, True)
+    assert options["nu"] == (float, False)
+    assert ESTIMATORS["exact"].options() == {}
+
+
+def test_every_likelihood_of_ours_has_a_sampler():
+    for name in LIKELIHOODS:
+        UPS(2).check(LIKELIHOODS[name])
+        UPS(2, "rejection").check(LIKELIHOODS[name])
+
+
+@pytest.fixture
+def shifted() -> Iterator[type[Estimator]]:
+    @ESTIMATORS.register("shifted")
+    @dataclass(frozen=True)
+    class Shifted(Estimator):
+        by: float = 1.0
+
+        def __call__(self, likelihood: Likelihood, mu, v, y, draws):
+            return likelihood.log_loss(mu, v, y) + self.by
+
+    yield Shifted
+    del ESTIMATORS._found["shifted"]
+
+
+def test_one_from_outside(shifted):
+    assert ESTIMATORS["shifted"] is shifted
+    assert shifted.name == "shifted"
+    row_loss = OBJECTIVES["log_dlm"].row_loss
+    assert row_loss is not None
+    loss, acceptance = row_loss(Probit(), ESTIMATORS["shifted"](by=2.0), MU, V, Y, FreshDraws((2,)))  # pyright: ignore
+    assert acceptance is None
+    torch.testing.assert_close(loss, Probit().log_loss(MU, V, Y) + 2)
+    with pytest.raises(UserError, match="there is no estimator 'shiftet': did you mean shifted"):
+        ESTIMATORS["shiftet"]

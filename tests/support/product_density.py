@@ -6,13 +6,43 @@ import torch
 
 from dlmexp.estimators.draws import Draws
 from dlmexp.estimators.samplers import ProductSampler
-from dlmexp.gp.likelihoods import Likelihood
+from dlmexp.gp.likelihoods import Gaussian, Likelihood, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 
 F64 = torch.float64
 
 
 def t(x) -> torch.Tensor:
     return torch.as_tensor(x, dtype=F64)
+
+
+ROWS = {
+    "gaussian": (Gaussian(t(0.3)), 0.5, 2.0, -1.0),
+    "gaussian far": (Gaussian(t(0.01)), 0.0, 1.0, 9.0),
+    "probit": (Probit(), 0.3, 1.5, 1.0),
+    "probit wide": (Probit(), -2.0, 1e4, 1.0),
+    "probit tail": (Probit(), -12.0, 0.4, 1.0),
+    "probit far tail": (Probit(), -60.0, 0.8, 1.0),
+    "probit sure": (Probit(), -40.0, 0.5, 0.0),
+    "poisson": (Poisson(), 0.5, 0.7, 3.0),
+    "poisson zero": (Poisson(), 2.0, 1.0, 0.0),
+    "poisson tail": (Poisson(), -4.0, 0.3, 40.0),
+    "poisson large": (Poisson(), 6.0, 0.5, 5000.0),
+    "poisson narrow": (Poisson(), 1.0, 1e-10, 30.0),
+    "poisson wide": (Poisson(), -3.0, 1e3, 0.0),
+    "poisson wide count": (Poisson(), 0.0, 1e4, 7.0),
+    "softplus": (PoissonSoftplus(), 0.5, 2.0, 3.0),
+    "softplus zero": (PoissonSoftplus(), 3.0, 9.0, 0.0),
+    "softplus wide": (PoissonSoftplus(), 0.0, 1e3, 4.0),
+    "softplus large": (PoissonSoftplus(), 4000.0, 400.0, 5000.0),
+    "logistic": (Logistic(), -1.0, 2.0, 1.0),
+    "logistic tail": (Logistic(), -30.0, 3.0, 1.0),
+    "logistic wide": (Logistic(), 50.0, 1e4, 0.0),
+    "student": (StudentT(t(0.5), t(4.0)), 0.0, 1.0, 1.0),
+    "student outlier": (StudentT(t(0.3), t(3.0)), 0.0, 0.5, 8.0),
+    "student two modes": (StudentT(t(0.1), t(3.0)), 0.0, 1.0, 4.8),
+    "cauchy": (StudentT(t(1.0), t(1.0)), 0.0, 4.0, -3.0),
+    "student normal": (StudentT(t(1.0), t(200.0)), 0.0, 1.0, 3.0),
+}
 
 
 def draws_for(cells: int, seed: int = 0, iteration: int = 0) -> Draws:
