@@ -75,7 +75,7 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
             A value per row and model of the batch, [*batch]; with `combine_terms=False` a tuple of its terms:
             log loss, KL (to be subtracted), log prior, and added losses where the model has some.
         """
-        return super().forward(approximate_dist_f, target, **kwargs)
+        return super().forward(approximate_dist_f, target, **kwargs)  # pyright: ignore[reportReturnType]
 
     def _log_likelihood_term(self, approximate_dist_f: MultivariateNormal, target: Tensor, **kwargs: Any) -> Tensor:
         mu, v, y = marginals_and_targets(approximate_dist_f, target)
