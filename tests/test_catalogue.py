@@ -1,7 +1,6 @@
 """What is looked up in `conf/` by name."""
 
 from dlmexp import catalogue as conf
-from dlmexp.data.splits import known_sizes
 from dlmexp.objectives import OBJECTIVES
 
 
@@ -30,14 +29,6 @@ def test_stand_ins() -> None:
     # One direction of Peds1 stands in for whichever direction a panel shows.
     assert all("peds1_left" in conf.stand_ins(f"peds1_dir{k}") for k in range(3))
     assert conf.stand_ins("pol") == []
-
-
-def test_sizes_in_rows_are_the_papers() -> None:
-    sizes = known_sizes("cadata")
-    assert (sizes[0], sizes[4]) == (691, 11063)
-    assert known_sizes("banana") == [100, 200, 500, 1000, 2000]
-    assert known_sizes("csv") == []  # known only once the user's file is read
-    assert known_sizes("no such data") == []
 
 
 def test_run_command_is_the_shortest_that_serves() -> None:

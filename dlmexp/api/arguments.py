@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.atomic import within, write_atomically
-from dlmexp.data.advice import in_quotes
+from dlmexp.data.options import in_quotes
 from dlmexp.errors import UserError
 
 PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./-]*[A-Za-z_]|[A-Za-z_]")  # what Hydra reads as text and not as a number

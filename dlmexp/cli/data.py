@@ -11,7 +11,7 @@ from dlmexp.console import counted, wide_console
 
 if TYPE_CHECKING:
     from dlmexp.data.acquire import ProgressCallback
-    from dlmexp.data.status import DatasetStatus
+    from dlmexp.data.dataset import DatasetStatus
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -57,8 +57,8 @@ def _list(args: argparse.Namespace, root: Path) -> int:
     import json
     from dataclasses import asdict
 
+    from dlmexp.data.dataset import dataset_status
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.status import dataset_status
 
     rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
     if args.json:
@@ -98,8 +98,8 @@ def _import(args: argparse.Namespace, root: Path) -> int:
 
 
 def _check(args: argparse.Namespace, root: Path) -> int:
+    from dlmexp.data.dataset import verify
     from dlmexp.data.spec import dataset_names, read_spec
-    from dlmexp.data.status import verify
     from dlmexp.errors import UserError
 
     specs = [read_spec(name) for name in args.names or dataset_names()]
@@ -108,9 +108,9 @@ def _check(args: argparse.Namespace, root: Path) -> int:
     labels = {True: "ok", False: "FAILED", None: "-"}
     outcomes = []
     for spec in specs:
-        result = verify(spec, root)
-        outcomes.append(result.ok)
-        print(f"{result.name:15} {labels[result.ok]:7} {result.detail}", flush=True)
+        sound, detail = verify(spec, root)
+        outcomes.append(sound)
+        print(f"{spec.name:15} {labels[sound]:7} {detail}", flush=True)
     failed, absent = outcomes.count(False), outcomes.count(None)
     print(
         f"{counted(len(outcomes) - absent, 'dataset')} checked in {root}, "

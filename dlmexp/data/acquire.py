@@ -5,11 +5,12 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from dlmexp.data.dataset import parse
 from dlmexp.data.parsers.registry import loader_of
@@ -18,6 +19,8 @@ from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
 from dlmexp.reading.files import GIB, reading
 
+T = TypeVar("T")
+R = TypeVar("R")
 MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 ProgressCallback = Callable[[int, int | None], None]
@@ -50,10 +53,8 @@ def download(url: str, target: Path, progress: ProgressCallback, sha256: str | N
     if not url.startswith(("http://", "https://")):
         raise UserError(f"'{url}' is no address of a file: it should begin with https:// and a host")
     logging.getLogger("pooch").setLevel(logging.WARNING)
-    files = pooch.create(
-        target.parent, "", registry={target.name: sha256 and f"sha256:{sha256}"}, urls={target.name: url},
-        retry_if_failed=RETRIES,
-    )  # fmt: skip
+    known = {target.name: sha256 and f"sha256:{sha256}"}
+    files = pooch.create(target.parent, "", registry=known, urls={target.name: url}, retry_if_failed=RETRIES)
     by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
     with reading(url, "could not be downloaded"):
         try:
@@ -64,36 +65,33 @@ def download(url: str, target: Path, progress: ProgressCallback, sha256: str | N
 
 def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
     """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
-    `progress` gives the callback for a file by its name."""
+    `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
     if loader_of(spec).drawn:
         return []
-    problems: list[str] = []
-    for entries in _fetchable(spec, root):
-        wanted = [entry for entry in entries if not _is_valid(entry, root)]
-        if not wanted:
-            return []
-        try:
-            with _staging_folder(root) as folder:
-                staged = {entry.name: _downloaded(entry, folder, progress) for entry in wanted}
-                return _parse_and_move(spec, root, staged)
-        except UserError as error:
-            problems.append(str(error))
-    raise UserError("; then ".join(problems))
+    found, groups = find_files(spec, root), file_groups(spec)
+    if found.state == "ready":
+        groups = [[entry for entry in spec.files if entry.name in found.files and entry.url]]
+    groups = [entries for entries in groups if all(entry.url for entry in entries)]
+    if not groups:
+        raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
 
+    def from_address(entry: FileSpec, target: Path, url: str) -> Path:
+        download(url, target, progress(entry.name), entry.sha256)
+        if problem := mismatch(entry, target):
+            target.unlink()
+            raise UserError(f"{url} is not the expected file: {problem}; the download was deleted")
+        return target
 
-def _downloaded(entry: FileSpec, folder: Path, progress: Callable[[str], ProgressCallback]) -> Path:
-    """The file from the first of its addresses that has it."""
-    target, problems = folder / Path(entry.name).name, []
-    for address in filter(None, (entry.url, *entry.mirrors)):
-        try:
-            download(address, target, progress(entry.name), entry.sha256)
-            if problem := mismatch(entry, target):
-                target.unlink()
-                raise UserError(f"{address} is not the expected file: {problem}; the download was deleted")
-            return target
-        except UserError as error:
-            problems.append(str(error))
-    raise UserError("; then ".join(problems))
+    def group(entries: list[FileSpec]) -> list[Path]:
+        wanted = [entry for entry in entries if not _is_valid(entry, root / entry.name)]
+        staged: dict[str, Path] = {}
+        with _staging_folder(root) if wanted else nullcontext(root) as folder:
+            for entry in wanted:
+                download_from = partial(from_address, entry, folder / Path(entry.name).name)
+                staged[entry.name] = _first_success(download_from, filter(None, (entry.url, *entry.mirrors)))
+            return _parse_and_move(spec, root, staged)
+
+    return _first_success(group, groups)
 
 
 def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
@@ -101,76 +99,68 @@ def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[P
     copies."""
     if loader_of(spec).drawn:
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
-    matched = {}
-    for path in given:
-        if not path.is_file():
-            raise UserError(f"{path}: there is no such file")
-        name, entry = _recognise(spec, path)
-        if entry.pinned and (problem := mismatch(entry, path)):
-            raise UserError(f"dataset '{spec.name}': {problem}")
-        matched[name] = path
+    if absent := [path for path in given if not path.is_file()]:
+        raise UserError(f"{absent[0]}: there is no such file")
+    names = [_recognise(spec, path) for path in given]
     with _staging_folder(root) as folder:
-        staged = {name: folder / Path(name).name for name in matched}
-        for name, path in matched.items():
-            shutil.copyfile(path, staged[name])
+        staged = {name: folder / Path(name).name for name in names}
+        for path, copy in zip(given, staged.values(), strict=True):
+            shutil.copyfile(path, copy)
         return _parse_and_move(spec, root, staged)
 
 
-def _fetchable(spec: DatasetSpec, root: Path) -> list[list[FileSpec]]:
-    """The files to download: those of the group that is present already, else the groups with all URLs, to be tried in
-    this order."""
-    found = find_files(spec, root)
-    if found.state == "ready":
-        return [[entry for entry in spec.files if entry.name in found.files and entry.url]]
-    if groups := [entries for entries in file_groups(spec) if all(entry.url for entry in entries)]:
-        return groups
-    raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
+def _first_success(attempt: Callable[[T], R], choices: Iterable[T]) -> R:
+    """What `attempt` returns for the first choice without a UserError; the errors of all, if there is none."""
+    problems = []
+    for choice in choices:
+        try:
+            return attempt(choice)
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
 
 
-def _is_valid(entry: FileSpec, root: Path) -> bool:
-    path = root / entry.name
+def _is_valid(entry: FileSpec, path: Path) -> bool:
     return path.is_file() and (not entry.pinned or mismatch(entry, path) is None)
 
 
-def _recognise(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec]:
-    """The file of the spec that `path` is: by its name, else by its checksum, a pattern of names, or its content."""
+def _recognise(spec: DatasetSpec, path: Path) -> str:
+    """The name in the spec of the file that `path` is: by its name, checksum, a pattern of names, or its content."""
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
         if Path(entry.name).name == path.name:
-            return entry.name, entry
+            if entry.pinned and (problem := mismatch(entry, path)):
+                raise UserError(f"dataset '{spec.name}': {problem}")
+            return entry.name
     for entry in entries:
         if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
-            return entry.name, entry
+            return entry.name
     for entry in entries:
         if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
-            return str(Path(entry.name).parent / path.name), entry
-    checks = bool(spec.options.get("checks"))  # which tell the data from any other
-    if checks and (found := _by_content(spec, path)) is not None:
-        return found
+            return str(Path(entry.name).parent / path.name)
+    single = [group[0] for group in file_groups(spec) if len(group) == 1 and group[0] in entries]
+    if spec.options.get("checks"):  # which tell the data from any other
+        for entry in sorted(single, key=lambda entry: not path.suffix or not entry.name.endswith(path.suffix)):
+            name = entry.name.replace("*", path.stem, 1).replace("*", "")
+            if _is_valid(entry, path) and _holds_the_data(spec, name, path):
+                return name
     names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
-    how = "its name, checksum and content" if checks else "its name and checksum"
-    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by {how}: {names}")
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name, checksum and content: {names}")
 
 
-def _by_content(spec: DatasetSpec, path: Path) -> tuple[str, FileSpec] | None:
-    """The format in which `path`, whatever its name, holds the data of the spec; None if it does in none."""
-    single = [entry for (entry, *others) in file_groups(spec) if not others and entry.package is None]
-    for entry in sorted(single, key=lambda entry: not path.suffix or not entry.name.endswith(path.suffix)):
-        name = entry.name.replace("*", path.stem, 1).replace("*", "")
-        if entry.pinned and mismatch(entry, path) is not None:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            named = Path(folder) / Path(name).name  # formats are told by the ends of names
-            named.symlink_to(path.resolve())
-            try:
-                parse(spec, loader_of(spec), {name: named})
-                return name, entry
-            except UserError:
-                continue
-    return None
+def _holds_the_data(spec: DatasetSpec, name: str, path: Path) -> bool:
+    """Whether `path`, read as the file `name` of the spec, passes all checks."""
+    with tempfile.TemporaryDirectory() as folder:
+        named = Path(folder) / Path(name).name  # formats are told by the ends of names
+        named.symlink_to(path.resolve())
+        try:
+            parse(spec, loader_of(spec), {name: named})
+        except UserError:
+            return False
+    return True
 
 
-def _parse_and_move(spec: DatasetSpec, root: Path, staged: dict[str, Path]) -> list[Path]:
+def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:
     """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
     for entries in file_groups(spec):
         files, missing = find_group(entries, root, staged)

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
+
+import msgspec
 
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
@@ -11,10 +13,11 @@ Task = Literal["regression", "binary", "count"]
 
 USER_TABLE = "csv"
 """The name of the dataset that is a user's own file; its spec is complete only inside a composed config."""
+TEST = "test rows"
+"""The name under which a user's own file of test rows is given to the loader of tables."""
 
 
-@dataclass(frozen=True)
-class FileSpec:
+class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A raw file of a dataset; `name` is its path in the data root, or a pattern such as `flights/*.npz` (all matches).
 
     The files of one `group` are read together; groups are alternatives, and the first complete one is read. An
@@ -60,17 +63,19 @@ def as_spec(node: Any) -> DatasetSpec:
     """Converts a dict, a dataclass or an OmegaConf node to a DatasetSpec; keys that it does not have are ignored."""
     if isinstance(node, DatasetSpec):
         return node
-    # The task first: other values of a user's table are interpolated from it, and would fail with an obscure error.
-    name, task = (node.get(key) if hasattr(node, "get") else getattr(node, key) for key in ("name", "task"))
-    if task not in get_args(Task):
-        raise UserError(f"dataset '{name}': task '{task}' is not one of {', '.join(get_args(Task))}")
-    values = _plain(node)
-    known = {f.name for f in fields(DatasetSpec)}
-    chosen = {key: value for key, value in values.items() if key in known}
-    chosen["sizes"] = tuple(chosen.get("sizes") or ())
-    chosen["files"] = tuple(_file_spec(entry, name) for entry in chosen.get("files") or ())
-    chosen["options"] = chosen.get("options") or {}
-    return DatasetSpec(**chosen)
+    values: Any = node
+    if is_dataclass(node):
+        values = {f.name: getattr(node, f.name) for f in fields(node)}
+    elif not isinstance(node, dict):
+        from omegaconf import OmegaConf
+
+        if node.get("task") is None:  # others are interpolated from it, which would fail with an obscure error
+            raise UserError(f"dataset '{node.get('name')}': task 'None' is not one of regression, binary, count")
+        values = OmegaConf.to_container(node, resolve=True)
+    try:
+        return msgspec.convert({k: v for k, v in values.items() if v is not None}, DatasetSpec)
+    except msgspec.ValidationError as error:
+        raise UserError(f"dataset '{values.get('name')}': {error}") from None
 
 
 def dataset_names() -> list[str]:
@@ -85,23 +90,3 @@ def read_spec(name: str) -> DatasetSpec:
     from omegaconf import OmegaConf
 
     return as_spec(OmegaConf.create(catalogue.datasets()[name]))
-
-
-def _file_spec(entry: Mapping[str, Any], dataset: str | None) -> FileSpec:
-    known = [f.name for f in fields(FileSpec)]
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-        raise UserError(f"dataset '{dataset}': each of its files is a mapping with a name, such as {{name: x.csv}}")
-    for key in entry:
-        if key not in known:
-            raise UserError(f"dataset '{dataset}': a file has no key '{key}': {nearest(key, known)}")
-    return FileSpec(**{**entry, **({"mirrors": tuple(entry["mirrors"])} if entry.get("mirrors") else {})})
-
-
-def _plain(node: Any) -> dict[str, Any]:
-    if isinstance(node, dict):
-        return node
-    if is_dataclass(node):
-        return {f.name: getattr(node, f.name) for f in fields(node)}
-    from omegaconf import OmegaConf
-
-    return cast(dict[str, Any], OmegaConf.to_container(node, resolve=True))

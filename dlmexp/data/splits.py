@@ -8,14 +8,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from dlmexp import catalogue
 from dlmexp.console import counted
-from dlmexp.data.arrangement import Arrangement
 from dlmexp.errors import UserError, nearest
 
 SPLIT_VERSION = 1
@@ -27,6 +25,54 @@ VALIDATION = {"regression": Fraction(800, 75), "counts": Fraction(10), "airline"
 """Per cent of the rows that are for validation beside a user's own test rows: 8 of 8 + 67, as in a random split."""
 
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """`by`: a time, or the number of a group, for every row. The last `test` rows are the user's own test rows."""
+
+    kind: Literal["random", "time", "group"] = "random"
+    by: Float[np.ndarray, " N"] | None = None
+    column: str = ""  # the name of `by`, for messages
+    test: int = 0
+
+    @property
+    def label(self) -> str:
+        """What a cell's key says of it, besides the data."""
+        return ("" if self.kind == "random" else f"-{self.kind}") + (f"-test{self.test}" if self.test else "")
+
+    def parts(
+        self, order: Int[np.ndarray, " R"], pool: int, validation: int, shuffled: Int[np.ndarray, " P"]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Training pool, validation and the remaining rows, out of rows in a random `order`; `shuffled` is a
+        permutation of `pool` numbers, as training sets are random rows of the pool.
+
+        time: the earliest rows are the pool, the latest come last. group: no group is in two parts, and rows of a group
+        that would be are not used.
+        """
+        by = self.by
+        assert by is not None
+        if self.kind == "time":
+            rows = np.sort(order)
+            rows, ranks = rows[np.argsort(by[rows], kind="stable")], np.arange(len(rows))
+        else:
+            _, first_seen, code = np.unique(by[order], return_index=True, return_inverse=True)
+            ranks = np.argsort(np.argsort(first_seen))[code]  # groups in the order of their first row: a random one
+            rows, ranks = order[np.argsort(ranks, kind="stable")], np.sort(ranks)
+        start = _next_group(ranks, pool)
+        end = start + validation
+        kept = rows[:pool], rows[start:end], rows[_next_group(ranks, end) :]
+        if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
+            raise UserError(
+                f"csv.by={self.column}: its {len(np.unique(by))} groups are too few or too large to leave validation "
+                "and test rows in groups of their own: use csv.split=random without csv.by, or a finer column"
+            )
+        return kept[0][shuffled], kept[1], kept[2]
+
+
+def _next_group(ranks: np.ndarray, cut: int) -> int:
+    """The first row at or after `cut` that begins a group."""
+    return int(np.searchsorted(ranks, ranks[cut - 1], side="right")) if 0 < cut < len(ranks) else cut
 
 
 @dataclass(frozen=True)
@@ -152,7 +198,9 @@ def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:
 def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     """Mean and standard deviation (divided by n, not n - 1) of the training rows; missing values do not count."""
     if np.isnan(X).any():
-        return _where_known(X)
+        known = [column[~np.isnan(column)] for column in X.T]
+        each = [normalisation(column[:, None] if len(column) else np.zeros((1, 1))) for column in known]
+        return Normalisation(*map(np.concatenate, zip(*((c.mean, c.std, c.constant) for c in each), strict=True)))
     mean = X.mean(axis=0)
     centred = X - mean
     std = np.sqrt(np.einsum("nd,nd->d", centred, centred) / len(X))
@@ -161,71 +209,26 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
     return Normalisation(mean, np.where(constant, 1.0, std), constant)
 
 
-def _where_known(X: Float[np.ndarray, "n D"]) -> Normalisation:
-    """The same for columns with missing values; a column without any value is constant."""
-    columns = [
-        normalisation(column[~np.isnan(column)][:, None]) if not np.isnan(column).all() else None for column in X.T
-    ]
-    found = [(0.0, 1.0, True) if c is None else (c.mean[0], c.std[0], bool(c.constant[0])) for c in columns]
-    mean, std, constant = zip(*found, strict=True)
-    return Normalisation(np.array(mean), np.array(std), np.array(constant))
-
-
-@runtime_checkable
-class SplittableData(Protocol):
-    """Features and targets of a task, and how to divide their rows; `Dataset` is one."""
-
-    @property
-    def X(self) -> Float[np.ndarray, "N D"]: ...
-    @property
-    def y(self) -> Float[np.ndarray, " N"]: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def arrangement(self) -> Arrangement | None: ...
-
-
-def prepare(dataset: SplittableData, spec: Any, seed: int, n: int | str) -> Prepared:
+def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
     """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the n
-    training rows alone. `spec` needs `split` and `test_cap`."""
+    training rows alone. `dataset` is a `Dataset` or has its arrays; `spec` needs `split` and `test_cap`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     rows = training_rows(parts, n)
-    X_train, y_train = dataset.X[rows], dataset.y[rows]
-    features = normalisation(X_train)
-    target = normalisation(y_train[:, None]) if dataset.task == "regression" else None
+    features = normalisation(dataset.X[rows])
+    target = normalisation(dataset.y[rows][:, None]) if dataset.task == "regression" else None
 
     def part(chosen: Int[np.ndarray, " R"]) -> tuple[np.ndarray, np.ndarray]:
         y = dataset.y[chosen]
         return features.apply(dataset.X[chosen]), y if target is None else target.apply(y[:, None])[:, 0]
 
-    X_train = features.apply(X_train)
-    y_train = y_train if target is None else target.apply(y_train[:, None])[:, 0]
     return Prepared(
-        X_train,
-        y_train,
+        *part(rows),
         *part(parts.validation),
         *part(parts.test),
         y_mean=0.0 if target is None else float(target.mean[0]),
         y_std=1.0 if target is None else float(target.std[0]),
         features=features,
     )
-
-
-def known_pool(dataset: str) -> int | None:
-    """Size of the training pool; None if `conf/dataset` does not give the number of rows."""
-    spec = catalogue.datasets().get(dataset, {})
-    rows = spec.get("rows")
-    return len(split(rows, spec["split"], seed=0).train_pool) if isinstance(rows, int) else None
-
-
-def known_sizes(dataset: str) -> list[int]:
-    """The training sizes of `conf/dataset` in rows; empty if they cannot be computed without the data."""
-    sizes, pool = catalogue.datasets().get(dataset, {}).get("sizes"), known_pool(dataset)
-    if not isinstance(sizes, list):  # an interpolation, which needs a composed config
-        return []
-    if not any(isinstance(size, str) for size in sizes):
-        return [int(size) for size in sizes]
-    return [resolve_size(size, pool) for size in sizes] if pool else []
 
 
 def inducing_points(n_rows: int) -> int:

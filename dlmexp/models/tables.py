@@ -14,8 +14,8 @@ from pyarrow import csv, parquet
 
 from dlmexp.atomic import replacing
 from dlmexp.console import unchanged
+from dlmexp.data.options import separator
 from dlmexp.data.schema import Schema
-from dlmexp.data.table_options import separator
 from dlmexp.errors import UserError
 from dlmexp.reading.tables import SUFFIXES, stream_table, table_suffix
 

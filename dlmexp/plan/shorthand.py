@@ -11,7 +11,7 @@ from dataclasses import Field, fields, is_dataclass
 from typing import get_args, get_origin
 
 from dlmexp.config import KINDS, InitConfig, RunConfig, TrainingConfig
-from dlmexp.data.advice import in_quotes
+from dlmexp.data.options import in_quotes
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
 

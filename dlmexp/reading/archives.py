@@ -1,7 +1,6 @@
 """Archives: a member of a zip or tar file, a bz2 or gzipped file.
 
-Nothing is unpacked to disk: a member is read as a stream of at most `limit` bytes. So a member such as `../../x` could
-not overwrite anything (it is refused nevertheless), and a decompression bomb stops at the limit.
+Nothing is unpacked to disk: a member is read as a stream of at most `limit` bytes, so a decompression bomb stops there.
 """
 
 import bz2
@@ -9,14 +8,15 @@ import gzip
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeVar
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import GIB, MIB, reading
 
+T = TypeVar("T", zipfile.ZipInfo, tarfile.TarInfo)
 MAX_MEMBERS = 10_000
 PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 
@@ -40,6 +40,7 @@ class BoundedStream(io.RawIOBase):
 
 
 def bounded(inner: IO[bytes] | io.BufferedIOBase, limit: int, label: str) -> io.BufferedReader:
+    """The same stream, buffered, up to `limit` bytes."""
     return io.BufferedReader(BoundedStream(inner, limit, label), MIB)
 
 
@@ -53,18 +54,17 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
     with reading(path, limit=GIB * 64), ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            name = _chosen([info.filename for info in archive.infolist()], str(member), path)
-            stream = stack.enter_context(archive.open(name))
-            yield bounded(stream, limit, f"{path}: member {member}")
+            info = _member(((info.filename, info) for info in archive.infolist()), str(member), path)
+            yield bounded(stack.enter_context(archive.open(info)), limit, f"{path}: member {member}")
             return
-        plain = stack.enter_context(PACKED.get(path.suffix, open)(path, "rb"))
-        if not is_tar:
-            yield bounded(plain, limit, str(path)) if path.suffix in PACKED else plain
-            return
-        found: dict[str, bytes] = {}
-        for name, content in _tar_members(bounded(plain, limit, str(path)), path, str(member)):
-            found.setdefault(name, content)
-        yield io.BytesIO(found[_chosen(list(found), str(member), path)])
+        stream = stack.enter_context(PACKED.get(path.suffix, open)(path, "rb"))
+        if path.suffix in PACKED or is_tar:
+            stream = bounded(stream, limit, str(path))
+        if is_tar:
+            archive = stack.enter_context(tarfile.open(fileobj=io.BytesIO(stream.read())))
+            stream = archive.extractfile(_member(((info.name, info) for info in archive), str(member), path))
+        assert stream is not None
+        yield stream
 
 
 def gunzipped(content: bytes, limit: int, label: str) -> bytes:
@@ -73,31 +73,18 @@ def gunzipped(content: bytes, limit: int, label: str) -> bytes:
         return bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), limit, label).read()
 
 
-def _tar_members(stream: IO[bytes], path: Path, only: str) -> Iterator[tuple[str, bytes]]:
-    """Name of each plain file in a tar stream, and the content of those called `only`. Others are refused."""
-    with tarfile.open(fileobj=stream, mode="r|") as archive:
-        for number, info in enumerate(archive, start=1):
-            if number > MAX_MEMBERS:
-                raise Unreadable(f"{path} has more than {MAX_MEMBERS} members: refused")
-            if info.isdir():
-                continue
-            file = archive.extractfile(info) if info.isreg() and not info.issparse() else None
-            if file is None:
-                raise Unreadable(f"{path}: member {info.name} is a link, a device or another special file: refused")
-            yield info.name, file.read() if PurePosixPath(info.name).name == only else b""
-    while stream.read(MIB):  # so that the checksums at the end of a compressed stream are verified
-        pass
-
-
-def _chosen(names: list[str], member: str, path: Path) -> str:
-    """The name in an archive whose last part is `member`; `Unreadable` for a name that points outside the archive."""
-    if len(names) > MAX_MEMBERS:
-        raise Unreadable(f"{path} has {len(names)} members, more than {MAX_MEMBERS}: refused")
-    for name in names:
+def _member(infos: Iterable[tuple[str, T]], member: str, path: Path) -> T:
+    """The first entry with file name `member`; `Unreadable` if an entry is a link, a device or points outside."""
+    found: dict[str, T] = {}
+    for number, (name, info) in enumerate(infos, start=1):
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts:
             raise Unreadable(f"{path} has a member '{name}' that points outside the archive: refused")
-    found = next((name for name in names if PurePosixPath(name).name == member), None)
-    if found is None:
-        raise Unreadable(f"{path} has no member '{member}'; it has {', '.join(names[:8]) or 'none'}")
-    return found
+        if isinstance(info, tarfile.TarInfo) and (not (info.isreg() or info.isdir()) or info.issparse()):
+            raise Unreadable(f"{path}: member {name} is a link, a device or another special file: refused")
+        if number > MAX_MEMBERS:
+            raise Unreadable(f"{path} has more than {MAX_MEMBERS} members: refused")
+        found.setdefault(parts.name, info)
+    if member not in found:
+        raise Unreadable(f"{path} has no member '{member}'; it has {', '.join(list(found)[:8]) or 'none'}")
+    return found[member]

@@ -1,4 +1,4 @@
-"""Arrays: npz files and the npy files in them, read by numpy without pickles."""
+"""Arrays: npz files, read by numpy without pickles, and rows of text."""
 
 import io
 import warnings
@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.files import GIB, content, reading
+from dlmexp.reading.files import GIB, reading
 
 MAX_MEMBERS = 10_000
 NO_ARRAYS = "can't be read as an npz file without pickles"
@@ -28,54 +28,39 @@ def unpack_arrays(content: bytes, label: str = "it", limit: int = GIB) -> dict[s
         return _arrays(io.BytesIO(content), label, limit)
 
 
-def mapped_array(path: Path) -> np.ndarray:
-    """An npy file, memory-mapped read-only."""
-    with reading(path):
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-
-
-def read_whitespace_separated(path: Path, blank: str = " ") -> np.ndarray:
-    """A text file of numbers as float64 [rows, columns], between which are blanks or the character `blank`."""
-    with reading(path, "is not a table of numbers"):
-        text = content(path).decode("ascii").replace(blank, " ")
-        return np.loadtxt(text.splitlines(), dtype=np.float64, ndmin=2)
+def parse_numbers(rows: list[str], path: Path, columns: int | None = None) -> np.ndarray:
+    """Rows of text with blanks between numbers, from the file `path`, as float64 [rows, columns]."""
+    kind = f"table of {columns} numbers per line" if columns else "table of numbers"
+    with reading(path, f"is not a {kind}"):
+        if not rows:
+            raise ValueError("it has no rows")
+        table = np.loadtxt(rows, dtype=np.float64, comments=None, ndmin=2)
+        if table.shape[1] != (columns or table.shape[1]):
+            raise ValueError(f"it has {table.shape[1]}")
+        return table
 
 
 def _arrays(file: IO[bytes], label: str, limit: int, only: str | None = None) -> dict[str, np.ndarray]:
-    with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's about headers of its older versions
-        infos = archive.infolist()
-        names = [info.filename.removesuffix(".npy") for info in infos]
-        if len(names) > MAX_MEMBERS or len(set(names)) < len(names):
-            raise Unreadable(f"{label} has {len(names)} arrays, too many or two of one name: refused")
-        if (total := sum(info.file_size for info in infos)) > limit:
-            raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
-        found: dict[str, np.ndarray] = {}
-        for info, name in zip(infos, names, strict=True):
-            if only in (None, name):
-                with archive.open(info) as stream:
-                    found[name] = _array(stream, info.file_size, f"{label}: array '{name}'")
-        return found
+    with zipfile.ZipFile(file) as archive:
+        sizes = {info.filename: info.file_size for info in archive.infolist()}
+        if len(archive.infolist()) > min(MAX_MEMBERS, len(sizes)):
+            raise Unreadable(f"{label} has {len(archive.infolist())} arrays, too many or two of one name: refused")
+    if (total := sum(sizes.values())) > limit:
+        raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
+    file.seek(0)
+    # numpy allocates what the header of an array claims, but fills only as much as the file has.
+    with warnings.catch_warnings(action="ignore"), np.load(file, allow_pickle=False) as arrays:
+        return {name: _array(arrays, name, label) for name in arrays.files if only in (None, name)}
 
 
-def _array(stream: IO[bytes], size: int, label: str) -> np.ndarray:
-    """An npy file of `size` bytes. numpy allocates what its header claims, so a claim of more is refused first."""
-    start = np.lib.format.read_magic(stream)
-    read_header = np.lib.format.read_array_header_1_0 if start == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read_header(stream)
-    if dtype.hasobject:
-        raise Unreadable(f"{label} holds Python objects; only files without pickles are read")
-    if np.prod(shape, dtype=object) * dtype.itemsize != size - stream.tell() or not dtype.itemsize:
-        raise Unreadable(f"{label} claims shape {str(shape)[:80]} of {dtype}, but has other than that: refused")
-    stream.seek(0)
-    array = np.lib.format.read_array(stream, allow_pickle=False)
-    if stream.read(1):  # reading to the end also verifies the checksum
-        raise Unreadable(f"{label} is torn: refused")
-    if dtype.kind not in "SU":
-        return array
-    try:
+def _array(arrays: np.lib.npyio.NpzFile, name: str, label: str) -> np.ndarray:
+    """An array; text as `str`, in which half a letter, which nobody could write again, raises."""
+    with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
+        array = arrays[name]
+        if not isinstance(array, np.ndarray) or not array.dtype.itemsize:
+            raise ValueError("it is none")
+        if array.dtype.kind not in "SU":
+            return array
         texts = [text if isinstance(text, str) else text.decode() for text in array.ravel().tolist()]
-        "".join(texts).encode()  # half a letter, which nobody could write again, fails here
-    except ValueError as error:
-        raise Unreadable(f"{label} is not text in UTF-8: save it as such") from error
-    return np.array(texts, dtype=object if not texts else np.str_).reshape(array.shape)
+        "".join(texts).encode()
+        return np.array(texts, dtype=np.str_ if texts else object).reshape(array.shape)

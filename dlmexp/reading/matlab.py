@@ -11,7 +11,7 @@ import numpy as np
 from dlmexp.errors import Unreadable
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import unpack_arrays
-from dlmexp.reading.files import MIB
+from dlmexp.reading.files import MIB, reading
 
 MAX_BYTES = 256 * MIB  # of the file, or of the member of an archive
 MAX_MEMORY = 2048 * MIB  # address space of the process that reads it
@@ -50,11 +50,8 @@ def read_variables(path: Path, *names: str, member: str | None = None) -> dict[s
         raise Unreadable(f"{path} has more than {MAX_BYTES} bytes: refused")
     command = [sys.executable, "-P", "-c", PROGRAM, str(MAX_MEMORY), *names]
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    try:
+    with reading(path, "is not a sound MATLAB 5 file"):
         done = subprocess.run(command, input=data, capture_output=True, timeout=MAX_SECONDS, env=environment)
-    except subprocess.TimeoutExpired:
-        raise Unreadable(f"{path} is not a sound MATLAB 5 file: it takes over {MAX_SECONDS} s to read") from None
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise Unreadable(f"{path} is not a sound MATLAB 5 file ({reason or 'it ends the program that reads it'})")
+        if done.returncode:
+            raise ValueError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it ends its reader")
     return unpack_arrays(done.stdout, str(path))

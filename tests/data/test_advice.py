@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from dlmexp.data.advice import setting
+from dlmexp.data.options import setting
 from dlmexp.plan.compose import compose
 from dlmexp.plan.shorthand import spelled_out
 

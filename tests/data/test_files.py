@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 from dlmexp.cli import data as cli
-from dlmexp.data import acquire, cache, dataset, status
-from dlmexp.data.dataset import load
+from dlmexp.data import acquire, dataset
+from dlmexp.data.dataset import dataset_status, load, verify
 from dlmexp.data.raw_files import find_files, how_to_get, is_writable
 from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names, read_spec
 from dlmexp.data.splits import prepare, resolve_sizes, split
-from dlmexp.data.status import dataset_status, verify
 from dlmexp.errors import UserError
 from tests.support.http_server import Behaviour, serving
 
@@ -190,51 +189,50 @@ def test_what_has_changed_is_parsed_again(root):
         load(other, root)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "pickled", "about", "gone"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "pickled", "gone"])
 def test_a_damaged_cache_is_replaced(root, damage):
     load(toy(), root)
-    (array,) = (root / "cache").rglob("X.npy")
-    if damage == "truncated":
-        array.write_bytes(array.read_bytes()[:100])
-    elif damage == "pickled":
-        np.save(array, np.array([{}]), allow_pickle=True)
+    (kept,) = (root / "cache").rglob("*.npz")
+    sound = kept.read_bytes()
+    if damage == "pickled":
+        np.savez(kept, X=np.array([{}]), y=np.array([1.0]), about=np.array([1]))
     else:
-        (array.parent / "about.json").write_text("{" if damage == "about" else "{}")
+        flipped = sound.replace(X[7].tobytes(), X[8].tobytes())
+        kept.write_bytes({"truncated": sound[:100], "flipped": flipped}.get(damage, b""))
     assert np.array_equal(load(toy(), root).X, X)
-    assert cache.find([array.parent.parent], array.parent.name) is not None
+    assert kept.read_bytes() == sound
 
 
 def test_without_a_place_to_cache_everything_works(root, monkeypatch, caplog):
-    (root / "cache").mkdir(mode=0o555)
-    assert not is_writable(root / "cache" / "below")
-    assert len(load(toy(), root).y) == 50
-    monkeypatch.setenv("DLMEXP_CACHE", str(root / "other"))
-    monkeypatch.setattr("numpy.save", lambda *args, **options: (_ for _ in ()).throw(OSError(28, "full")))
+    (root / "closed").mkdir(mode=0o555)
+    assert not is_writable(root / "closed" / "below")
+    monkeypatch.setattr("numpy.savez", lambda *args, **options: (_ for _ in ()).throw(OSError(28, "full")))
     assert len(load(toy(), root).y) == 50
     assert "could not cache" in caplog.text
-    assert not list((root / "other").rglob("*.npy"))
+    assert not list((root / "cache" / "data").iterdir())
 
 
 def test_check_relies_on_nothing_that_is_cached(root):
     path, spec = root / "toy" / "toy.dat", toy(sha256=SHA)
     load(spec, root)
-    assert verify(spec, root).ok
-    (array,) = (root / "cache").rglob("X.npy")
-    array.write_bytes(array.read_bytes()[:-1] + b"\x01")
-    assert (verify(spec, root).ok, verify(spec, root).ok) == (False, True), "found, and removed"
+    assert verify(spec, root)[0]
+    (kept,) = (root / "cache").rglob("*.npz")
+    with np.load(kept) as arrays:
+        np.savez(kept, **{**arrays, "X": arrays["X"] + 1})
+    assert (verify(spec, root)[0], verify(spec, root)[0]) == (False, True), "found, and removed"
     times = path.stat()
     path.write_bytes(b"9" + TABLE[1:])
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert verify(spec, root).ok is False
-    assert verify(read_spec("song"), root).ok is None
-    assert verify(read_spec("ringnorm_drawn"), root).ok
+    assert verify(spec, root)[0] is False
+    assert verify(read_spec("song"), root)[0] is None
+    assert verify(read_spec("ringnorm_drawn"), root)[0]
 
 
 def test_status(root, monkeypatch):
     row = dataset_status(toy(), root)
     assert (row.state, row.rows, row.features, row.detail) == ("ready", 50, 2, "a note")
     assert row.folders == (str(root / "toy"),)
-    monkeypatch.setattr(status, "MAX_PARSED_BYTES", 3)
+    monkeypatch.setattr(dataset, "MAX_PARSED_BYTES", 3)
     assert dataset_status(toy(), root).rows == 50, "from the cache"
     (root / "toy" / "toy.dat").write_bytes(b"1,2,7\n")
     assert "not read yet" in dataset_status(toy(), root).detail
@@ -242,7 +240,7 @@ def test_status(root, monkeypatch):
     assert "labels" in dataset_status(toy(), root).detail
     assert dataset_status(read_spec("song"), root).state == "missing"
     assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root).detail
-    monkeypatch.setattr(status, "load", lambda *args: pytest.fail("drawn"))
+    monkeypatch.setattr(dataset, "load", lambda *args: pytest.fail("drawn"))
     assert dataset_status(read_spec("airline_like"), root).state == "drawn"
 
 

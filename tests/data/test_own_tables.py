@@ -296,8 +296,8 @@ def test_arrays_of_an_npz_file(tmp_path):
 @pytest.mark.parametrize(("arrays", "words"), [
     ({"X": np.ones((2, 2, 2)), "y": np.ones(2)}, "3 dimensions"), ({"X": [1, 2], "y": np.array(1.0)}, "0 dimensions"),
     ({"X": np.ones((2, 2)), "y": np.ones((2, 3))}, "one column"), ({"X": np.ones(2, complex), "y": [1, 2]}, "complex"),
-    ({"X": np.array([b"\xff", b"a"]), "y": np.arange(2.0)}, "UTF-8"), ({"X": [[1.0, np.nan]], "y": [1]}, "'X[1]'"),
-    ({"X": np.array([{}, {}]), "y": [1, 2]}, "objects"),
+    ({"X": np.array([b"\xff", b"a"]), "y": np.arange(2.0)}, "array 'X'"), ({"X": [[1.0, np.nan]], "y": [1]}, "'X[1]'"),
+    ({"X": np.array([{}, {}]), "y": [1, 2]}, "array 'X'"),
 ])  # fmt: skip
 def test_invalid_npz_arrays_are_refused(tmp_path, arrays, words):
     np.savez(tmp_path / "t.npz", **arrays)

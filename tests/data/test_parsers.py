@@ -14,9 +14,9 @@ import pytest
 from scipy.io import savemat
 
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.airline import FEATURES
-from dlmexp.data.parsers.california import LIBSVM_ORDER
 from dlmexp.data.parsers.drawn import SHIFT
+from dlmexp.data.parsers.flights import FEATURES
+from dlmexp.data.parsers.text import LIBSVM_ORDER
 from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 
@@ -100,7 +100,7 @@ def test_flights_reads_all_parts_by_name(tmp_path):
     assert data.X[0].tolist() == list(range(8))
     assert data.y.tolist() == [0, 0, 1, 1, 0, 0, 1]
     for odd, word in ((part(4, y=np.ones(4)), "labels"), (part(4, Month=np.ones(3)), "lengths"),
-                      (part(4, Month=np.array([{}] * 4)), "pickles")):  # fmt: skip
+                      (part(4, Month=np.array([{}] * 4)), "Month")):  # fmt: skip
         with pytest.raises(UserError, match=f"a.npz.*{word}"):
             loaded(tmp_path, "flights", {"a.npz": odd}, "binary")
 
@@ -169,8 +169,8 @@ FORMATS = {
     "delve.tar.gz": tarred(gzip.compress(text(" ").encode()), "r/Dataset.data.gz"),
 }
 BROKEN = {
-    "a.arff": ("@data\n1,2,0\n1,x,1\n", "line 3.*1,x,1"),
-    "b.arff": ("@data\n1,2,0\n1,1\n", "line 3"),
+    "a.arff": ("@data\n1,2,0\n1,x,1\n", "a.arff.*'x'"),
+    "b.arff": ("@data\n1,2,0\n1,1\n", "b.arff.*row 2"),
     "c.arff": ("@relation nothing\n", "c.arff"),
     "d.tar.gz": (tarred(b"no gzip", "Dataset.data.gz"), "Dataset.data.gz"),
     "e.tar.gz": (tarred(b"", "other"), "Dataset.data.gz"),
@@ -225,7 +225,7 @@ def test_abalone_song_and_pol(tmp_path):
     for name, odd in ((names[1], "10\n"), (names[2], "5 x\n"), (names[0], "1 2\n3\n")):
         before = (tmp_path / name).read_text()
         (tmp_path / name).write_text(odd)
-        with pytest.raises(UserError, match=r"train part|pol_(test|train)_data.asc"):
+        with pytest.raises(UserError, match=r"pol: labels|pol_(test|train)_data.asc"):
             load(spec, tmp_path)
         (tmp_path / name).write_text(before)
 

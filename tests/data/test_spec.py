@@ -84,8 +84,8 @@ def test_nodes_dicts_and_dataclasses_give_the_same_spec():
 
 
 @pytest.mark.parametrize(("changed", "word"), [
-    ({"task": "classification"}, "'classification'"), ({"task": None}, "'None'"),
-    ({"files": [{"name": "b", "sha265": ""}]}, "sha256"), ({"files": ["b"]}, "mapping"), ({"loader": "pool"}, "pol"),
+    ({"task": "classification"}, "'classification'"), ({"task": None}, "task"),
+    ({"files": [{"name": "b", "sha265": ""}]}, "sha265"), ({"files": ["b"]}, "files"), ({"loader": "pool"}, "pol"),
 ])  # fmt: skip
 def test_errors_name_the_mistake(changed, word):
     node = {"name": "a", "loader": "pol", "task": "count", "split": "counts", **changed}
@@ -120,7 +120,7 @@ def test_good_data_passes():
     ("'labels'.*only 1", {"y": [1, 1, 1, 1], "task": "binary"}),
     ("'counts'.*1.5 in row 2", {"y": [0, 1.5, 1, 2], "task": "count"}),
     ("'class balance'.*3 positive rows, found 2", {"task": "binary", "positives": 3}),
-    ("'class balance'.*0.6 to 0.7 .*found 0.5", {"positive_share": [0.6, 0.7]}),
+    ("'class balance'.*0.6 to 0.7, found 0.5", {"positive_share": [0.6, 0.7]}),
     ("'target range'.*0 to 0.5, found 0 to 1", {"y_range": [0, 0.5]}),
     ("'target mean'.*0.6, found 0.5", {"y_mean": 0.6}),
     ("'range of feature 2'.*0 to 9, found 1 to 10", {"x_range": {2: [0, 9]}}),

@@ -15,7 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from dlmexp import catalogue
-from dlmexp.data.splits import known_sizes
+from dlmexp.data.spec import read_spec
+from dlmexp.data.splits import resolve_sizes, split
 from dlmexp.plan.cell import FIRST_OPTIONS, Cell
 from dlmexp.plan.compose import protocol_config
 from dlmexp.plan.setting import Candidates, Setting
@@ -227,7 +228,8 @@ def paper(seeds: range = range(5), betas: int = 17, stand_ins: bool = True) -> I
     log = ("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
     regression = ["pol", "cadata"] + ["sarcos_test"] * stand_ins
     for dataset in regression:
-        sizes = known_sizes(dataset)
+        spec = read_spec(dataset)
+        sizes = resolve_sizes(spec.sizes, len(split(spec.rows or 0, spec.split, seed=0).train_pool))
         yield from sweep(dataset, (*log, "joint_sq_dlm", "fixed_sq_dlm"), sizes, seeds, betas)
         yield from curves(dataset, sizes[-1], seeds)
     both, small = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm"), [100, 200, 500, 1000, 2000]

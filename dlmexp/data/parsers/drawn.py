@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlmexp.data.parsers.airline import FACTS
+from dlmexp.data.parsers.flights import FACTS
 from dlmexp.data.parsers.registry import Parsed, generator
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError

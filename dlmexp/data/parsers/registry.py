@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from dlmexp.data.arrangement import Arrangement
-from dlmexp.data.spec import DatasetSpec, read_spec
-from dlmexp.errors import UserError, nearest
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.data.splits import Arrangement
+from dlmexp.errors import UserError
 from dlmexp.registry import Registry
 
 
@@ -24,8 +24,7 @@ class Parsed:
     arrangement: Arrangement | None = None  # of the rows, where a user wants one
 
 
-Read = Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
-"""(spec, paths by the `name` of their FileSpec) -> arrays."""
+Function = TypeVar("Function", bound=Callable[..., Parsed])
 
 
 @dataclass(frozen=True)
@@ -33,20 +32,17 @@ class Loader:
     """A function that returns the arrays of a dataset. Increase `version` when they change. `drawn`: needs no files.
     `cached`: parsed arrays are kept on disk."""
 
-    read: Read
+    read: Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
     version: int
-    drawn: bool
+    drawn: bool = False
     cached: bool = True
 
-
-TEST = "test rows"
-"""The name under which a user's own file of test rows is given to the loader of tables."""
 
 LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
-def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Read], Read]:
-    """Register a function that parses raw files, as a decorator.
+def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Function], Function]:
+    """Register a function that parses raw files, as a decorator: (spec, paths by the `name` in the spec) -> `Parsed`.
 
     Args:
         name: The `loader` in the YAML file of a dataset.
@@ -62,18 +58,18 @@ def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Read],
         ```
     """
 
-    def register(read: Read) -> Read:
-        LOADERS.add(name, Loader(read, version, drawn=False, cached=cached))
+    def register(read: Function) -> Function:
+        LOADERS.add(name, Loader(read, version, cached=cached))
         return read
 
     return register
 
 
-def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], Parsed]], Callable]:
+def generator(name: str, version: int = 1) -> Callable[[Function], Function]:
     """Registers a function that draws a dataset from the `options` of its spec."""
 
-    def register(draw: Callable[[DatasetSpec], Parsed]) -> Callable:
-        LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True))
+    def register(draw: Function) -> Function:
+        LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True, cached=False))
         return draw
 
     return register
@@ -81,12 +77,7 @@ def generator(name: str, version: int = 1) -> Callable[[Callable[[DatasetSpec], 
 
 def loader_of(spec: DatasetSpec) -> Loader:
     """The loader with the name in `spec.loader`."""
-    if spec.loader not in LOADERS:
-        known = nearest(spec.loader, LOADERS.names())
-        raise UserError(f"dataset '{spec.name}': unknown loader '{spec.loader}': {known}")
-    return LOADERS[spec.loader]
-
-
-def drawn_from_definition(dataset: str) -> bool:
-    """Whether a dataset of `conf/dataset` is drawn instead of read from files."""
-    return loader_of(read_spec(dataset)).drawn
+    try:
+        return LOADERS[spec.loader]
+    except UserError as error:
+        raise UserError(f"dataset '{spec.name}': {error}") from None

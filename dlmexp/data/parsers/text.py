@@ -1,0 +1,107 @@
+"""Text files of numbers as collections publish them: plain with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's
+.dat, PMLB's .tsv.gz, LIBSVM's, DELVE's Dataset.data in a tar file."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.spec import DatasetSpec
+from dlmexp.errors import UserError
+from dlmexp.reading.archives import gunzipped, open_raw
+from dlmexp.reading.arrays import parse_numbers
+from dlmexp.reading.files import GIB
+from dlmexp.reading.tables import csv_chunks
+
+CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
+LIBSVM_ORDER = ("income", "age", "rooms", "bedrooms", "population", "households", "latitude", "longitude")
+LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
+DELVE = "Dataset.data.gz"
+MAX_BYTES = GIB // 4
+
+
+def rows_of(path: Path, member: str | None = None, blanks: str = ",'\"") -> list[str]:
+    """The rows of a file, or of a member of an archive, as numbers or words between blanks; without the header of ARFF
+    and KEEL, comments and empty lines."""
+    with open_raw(path, member, MAX_BYTES) as stream:
+        content = stream.read()
+    if member == DELVE:
+        content = gunzipped(content, MAX_BYTES, f"{path}: {DELVE}")
+    text = content.decode("utf-8", errors="replace").translate(str.maketrans(dict.fromkeys(blanks, " ")))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("%")]
+    begins = next((k for k, line in enumerate(lines, start=1) if line.lower().startswith("@data")), 0)
+    return [line for line in lines[begins:] if not line.startswith("@")]
+
+
+@parser("label_last")
+def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
+    where the spec says how many rows it has, the one with so many."""
+    path = _single(spec, files)
+    rows = rows_of(path, DELVE if path.name.endswith((".tar.gz", ".tgz")) else None)
+    named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
+    table = parse_numbers(rows[named:], path, (spec.features or 0) + 1)
+    label = table[:, -1]
+    labels = np.unique(label)
+    if labels.tolist() not in LABELS:
+        return Parsed(table[:, :-1], label)  # which the checks refuse
+    expected = (spec.options.get("checks") or {}).get("positives")
+    swapped = expected is not None and (label == labels[1]).sum() != expected == (label == labels[0]).sum()
+    return Parsed(table[:, :-1], (label == labels[0 if swapped else 1]).astype(np.float64))
+
+
+@parser("abalone")
+def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
+    binary columns, both 0 for M."""
+    path = _single(spec, files)
+    rows = [row.partition(" ") for row in rows_of(path)]
+    if odd := [sex for sex, *_ in rows if sex not in ("M", "F", "I")]:
+        raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
+    values = parse_numbers([rest for *_, rest in rows], path, 8)
+    sex = np.array([sex for sex, *_ in rows])
+    return Parsed(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
+
+
+@parser("california")
+def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last. LIBSVM's `cadata`, `target 1:value
+    2:value ...`, has income first and the position last; columns get StatLib's order."""
+    path = _single(spec, files)
+    facts = {"features": list(CALIFORNIA)}
+    if path.name != "cadata":
+        table = parse_numbers(rows_of(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
+        return Parsed(table[:, :-1], table[:, -1], facts)
+    table = parse_numbers(rows_of(path, blanks=":"), path, 17)  # target, 1, value, 2, value, ...
+    if not (table[:, 1::2] == np.arange(1, 9)).all():
+        raise UserError(f"{path} is not in LIBSVM's format with features 1 to 8")
+    return Parsed(table[:, 2::2][:, [LIBSVM_ORDER.index(name) for name in CALIFORNIA]], table[:, 0], facts)
+
+
+@parser("song")
+def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
+    path = _single(spec, files)
+    names = [f"column {k}" for k in range((spec.features or 0) + 1)]
+    member = "YearPredictionMSD.txt" if path.suffix == ".zip" else None
+    chunks = [chunk.to_pandas().to_numpy() for chunk in csv_chunks(path, names, member=member, header=False)]
+    table = np.concatenate([np.empty((0, len(names))), *chunks])
+    return Parsed(table[:, 1:], table[:, 0])
+
+
+@parser("pol")
+def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The published training rows, then the test rows; features and targets are in separate files."""
+    parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
+    X, y = ([parse_numbers(rows_of(path), path) for path in parts[kind]] for kind in ("data", "labels"))
+    if [part.shape for part in y] != [(len(part), 1) for part in X]:
+        raise UserError(f"pol: labels of shape {y[0].shape} and {y[1].shape} for {len(X[0])} and {len(X[1])} rows")
+    return Parsed(np.concatenate(X), np.concatenate(y)[:, 0])
+
+
+def _single(spec: DatasetSpec, files: Mapping[str, Path]) -> Path:
+    if len(files) > 1:
+        raise UserError(f"dataset '{spec.name}': there are {' and '.join(sorted(files))}: remove all but one")
+    return next(iter(files.values()))
