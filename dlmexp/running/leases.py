@@ -1,20 +1,20 @@
 """Who trains which batch of a results folder: every batch in training has a lease there, and every process a file.
 
-A lease is a file that is created with O_EXCL, touched every few seconds, and removed when its batch has ended. One that
-has not been touched for a minute, or whose process has ended on this machine, is stale: it is renamed out of the way by
-whoever wants its cells. Batches of two runs may overlap without being equal, so a lease is taken under a guard, a
-second such file that is held for a moment. Ages are differences between dates that the folder's file system gives: the
-clocks of hosts do not matter.
+A lease is a file under a name that is used once, created with O_EXCL, touched every few seconds, and removed when its
+batch has ended. A process trains only what it holds a lease on, and has looked for others after it created its own: of
+two that want the same cells at the same moment at least one sees the other. A lease that has not been touched for a
+minute, or whose process has ended on this machine, is stale, and whoever wants its cells removes it. Ages are
+differences between dates that the folder's file system gives: the clocks of hosts do not matter.
 """
 
 import contextlib
-import hashlib
 import os
+import random
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +28,7 @@ from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # without a heartbeat for this long a process counts as dead; network disks delay some
-GUARD_POLL_SECONDS = 0.02
-LEASE, GUARD = ".lease", "guard.lease"
+RETRY_SECONDS = 0.1  # at most, until a process that gave way to another tries again
 
 
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process of a run: the content of its file, with the keys of the cells in its leases."""
+    """A process of a run: the content of its file, and of its leases with the keys of their cells."""
 
     host: str
     pid: Annotated[int, msgspec.Meta(gt=0, lt=1 << 31)]
@@ -96,8 +95,8 @@ class Leases:
             host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job(), name=name
         )
         self.path = self.folder / f"{name}.json"
-        self._failed, self._held = failed, dict[Path, bytes]()
-        self._progress: Callable[[], RunProgress] | None = None
+        self.progress: Callable[[], RunProgress | None] = lambda: None  # written with each heartbeat, in its thread
+        self._failed, self._held = failed, dict[frozenset[str], Path]()
         self._lock, self._stop = threading.Lock(), threading.Event()
 
     def __enter__(self) -> "Leases":
@@ -110,49 +109,42 @@ class Leases:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        with contextlib.suppress(OSError):
-            for path in list(self._held):
-                self._release(path)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-
-    def follow(self, progress: Callable[[], RunProgress]) -> None:
-        """Write from now on, with each heartbeat, what this function returns. It is called in another thread."""
-        self._progress = progress
+        for path in (*self._held.values(), self.path):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        self._held.clear()
 
     def take(self, keys: Iterable[str], needed: Iterable[str] = ()) -> ActiveProcess | None:
         """Lease the batch of these cells: None. If another process trains some of them, or of those that are `needed`
         for them, nothing is leased, and that process is the answer."""
         keys = frozenset(keys)
-        wanted, path = keys.union(needed), self.folder / f"{_name(keys)}{LEASE}"
-        with guarded(self.folder, self.about):
-            for other, process in read_leases(self.folder).items():
-                if not process.keys & wanted:
-                    continue
-                if not is_stale(other, process, self._now()):
-                    return process
-                _take_away(other, process)
-            about = msgspec.json.encode(msgspec.structs.replace(self.about, keys=keys), order="deterministic")
-            if _create(path, about):
+        wanted = keys.union(needed)
+        while (other := self._holder(wanted)) is None:
+            path = self.folder / f"{uuid.uuid4().hex}.lease"
+            _create(path, msgspec.json.encode(msgspec.structs.replace(self.about, progress=None, keys=keys)))
+            if self._holder(wanted, path) is None:
                 with self._lock:
-                    self._held[path] = about
+                    self._held[keys] = path
                 return None
-        return _read(path) or self.about  # it is not readable, and not stale either
+            path.unlink(missing_ok=True)  # another one wants them at this moment
+            time.sleep(random.uniform(0, RETRY_SECONDS))
+        return other
+
+    def _holder(self, wanted: frozenset[str], own: Path | None = None) -> ActiveProcess | None:
+        """Who has a lease on some of the `wanted` cells, but for the lease `own`. Stale leases are removed."""
+        for path, process in read_leases(self.folder).items():
+            if path != own and process.keys & wanted:
+                if not is_stale(path, process, disk_time(self.folder)):
+                    return process
+                path.unlink(missing_ok=True)
+        return None
 
     def release(self, keys: Iterable[str]) -> None:
         """The batch of these cells is not trained here any more."""
-        self._release(self.folder / f"{_name(frozenset(keys))}{LEASE}")
-
-    def _release(self, path: Path) -> None:
         with self._lock:
-            about = self._held.pop(path, None)
-        with contextlib.suppress(FileNotFoundError):
-            if about is not None and path.read_bytes() == about:
-                path.unlink()
-
-    def _now(self) -> float:
-        os.utime(self.path)
-        return self.path.stat().st_mtime
+            path = self._held.pop(frozenset(keys), None)
+        if path is not None:
+            path.unlink(missing_ok=True)
 
     def _heartbeat(self) -> None:
         try:
@@ -162,18 +154,14 @@ class Leases:
             self._failed(error)
 
     def _beat(self) -> None:
-        os.utime(self.path)
         with self._lock:
-            for path, about in self._held.items():
+            for path in self._held.values():
                 try:
                     os.utime(path)
-                    lost = path.read_bytes() != about
                 except FileNotFoundError:
-                    lost = True
-                if lost:
-                    raise LeaseLost(f"another process has taken over what this one trains ('{path}')")
-        progress = self._progress() if self._progress else None
-        if progress != self.about.progress:
+                    raise LeaseLost(f"another process has taken over what this one trains ('{path}')") from None
+        os.utime(self.path)
+        if (progress := self.progress()) != self.about.progress:
             self.about = msgspec.structs.replace(self.about, progress=progress)
             write_atomically(self.path, msgspec.json.encode(self.about))
 
@@ -183,60 +171,31 @@ def active_processes(root: Path) -> list[ActiveProcess]:
     folder, keys = root / "running", dict[str, frozenset[str]]()
     for lease in read_leases(folder).values():
         keys[lease.name] = keys.get(lease.name, frozenset()) | lease.keys
-    paths = sorted(folder.glob("*.json"))
-    now = disk_time(folder) if paths else 0.0
-    live = [(path, process) for path in paths if (process := _read(path)) is not None]
+    processes = _read_all(folder, "*.json")
+    now = disk_time(folder) if processes else 0.0
     return [
         msgspec.structs.replace(process, name=path.stem, keys=keys.get(path.stem, frozenset()))
-        for path, process in live
-        if not is_stale(path, process, now)
+        for path, process in processes.items()
+        if process is not None and not is_stale(path, process, now)
     ]
 
 
-def stale_files(root: Path, everywhere: bool) -> dict[Path, ActiveProcess | None]:
-    """Files of processes that have ended on this machine, and their leases; `everywhere`: all that are stale."""
-    folder = root / "running"
-    paths = [*sorted(folder.glob("*.json")), *sorted(folder.glob(f"*{LEASE}"))]
-    now = disk_time(folder) if paths else 0.0
-    some = {path: _read(path) for path in paths}
-    return {
-        path: who
-        for path, who in some.items()
-        if (who is not None and who.ended) or (everywhere and is_stale(path, who, now))
-    }
-
-
 def remove_stale(root: Path, everywhere: bool = False) -> list[Path]:
-    """Delete the stale files, under the guard; returns those that are gone."""
-    if not stale_files(root, everywhere):
-        return []
-    with guarded(root / "running"):
-        found = stale_files(root, everywhere).items()
-        return [path for path, who in found if path.name != GUARD and _take_away(path, who)]
+    """Delete the files of processes that have ended on this machine, and their leases; `everywhere`: all that are
+    stale. Returns what is gone."""
+    files = _read_all(root / "running", "*.json") | _read_all(root / "running", "*.lease")
+    now = disk_time(root / "running") if files else 0.0
+    gone = []
+    for path, process in files.items():
+        if (process is not None and process.ended) or (everywhere and is_stale(path, process, now)):
+            within(root, path).unlink(missing_ok=True)
+            gone.append(path)
+    return gone
 
 
 def read_leases(folder: Path) -> dict[Path, ActiveProcess]:
     """The readable leases of a folder: their processes, with the keys of the leased cells."""
-    found = ((path, _read(path)) for path in sorted(folder.glob(f"*{LEASE}")) if path.name != GUARD)
-    return {path: process for path, process in found if process is not None}
-
-
-@contextlib.contextmanager
-def guarded(folder: Path, who: ActiveProcess | None = None) -> Iterator[None]:
-    """Within the context, no other process takes or removes leases in the folder."""
-    path = within(folder.parent, folder / GUARD)
-    who = who or ActiveProcess(host=socket.gethostname(), pid=os.getpid(), machine=machine())
-    about = msgspec.json.encode(who)
-    while not _create(path, about):
-        holder = _read(path)
-        if is_stale(path, holder, disk_time(folder)):
-            _take_away(path, holder)
-        else:
-            time.sleep(GUARD_POLL_SECONDS)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+    return {path: process for path, process in _read_all(folder, "*.lease").items() if process is not None}
 
 
 def is_stale(path: Path, process: ActiveProcess | None, now: float) -> bool:
@@ -257,49 +216,27 @@ def disk_time(folder: Path) -> float:
     """The time by the clock that dates the files of a folder; that of this host where nothing can be written."""
     path = folder / f".now.{owner()}.{uuid.uuid4().hex[:12]}.tmp"
     try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        _create(path, b"")
         try:
-            return os.fstat(descriptor).st_mtime
+            return path.stat().st_mtime
         finally:
-            os.close(descriptor)
             path.unlink()
     except OSError:
         return time.time()
 
 
-def _name(keys: frozenset[str]) -> str:
-    return hashlib.sha256("".join(sorted(keys)).encode()).hexdigest()[:20]
+def _create(path: Path, about: bytes) -> None:
+    """Write a file that is not there yet."""
+    with open(path, "xb", buffering=0) as file:
+        try:
+            file.write(about)
+        except OSError:
+            path.unlink()
+            raise
 
 
-def _create(path: Path, about: bytes) -> bool:
-    """Create a file, unless it is there."""
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    except FileExistsError:
-        return False
-    try:
-        os.write(descriptor, about)
-    except OSError:
-        path.unlink()
-        raise
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def _take_away(path: Path, stale: ActiveProcess | None) -> bool:
-    """Delete the file of a stale process, by renaming it first: of several processes that try, one succeeds. What
-    another has created in its place since then is put back."""
-    aside = path.with_name(f".{path.name}.{owner()}.{uuid.uuid4().hex[:12]}.tmp")
-    try:
-        os.rename(path, aside)
-    except FileNotFoundError:
-        return False
-    if (is_it := _read(aside) == stale) is False:
-        with contextlib.suppress(OSError):
-            os.link(aside, path)
-    aside.unlink(missing_ok=True)
-    return is_it
+def _read_all(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:
+    return {path: _read(path) for path in sorted(folder.glob(pattern))}
 
 
 def _read(path: Path) -> ActiveProcess | None:

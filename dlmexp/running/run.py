@@ -240,7 +240,7 @@ class Job:
         )  # fmt: skip
         try:
             with stop, Leases(self.store.root, stop.fail) as leases, self._extra, progress:
-                leases.follow(progress.so_far)
+                leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, cfg.checkpoint_seconds).run(self.plan.batches)
         except Stop as request:
             return self._stopped(request, progress)
