@@ -50,7 +50,7 @@ def _running(args: argparse.Namespace) -> int:
     from dlmexp.atomic import write_atomically
     from dlmexp.cli import check_writable
     from dlmexp.errors import UserError
-    from dlmexp.running.curves import running_curves
+    from dlmexp.running.checkpoint import running_curves
 
     path = Path(args.running)
     if path.suffix not in (".csv", ".parquet"):

@@ -22,13 +22,12 @@ from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
-from dlmexp.running.own_tables import what_was_read
-from dlmexp.running.plan_table import show_plan
+from dlmexp.running.overview import show_plan, what_was_read
 from dlmexp.running.processes import cores_each, run_command
-from dlmexp.running.run import results_folder, to_refit
+from dlmexp.running.run import results_folder
 from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.summary import summary
-from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, to_refit
 
 BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
@@ -60,8 +59,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     if configs[0].plan:
         for found in checked:
             store = Store(root, read_only=True)
-            again = to_refit(found, store)
-            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg), again), found)
+            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg))[0], found)
         return 0
     if kind == SLURM and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")

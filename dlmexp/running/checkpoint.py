@@ -1,47 +1,31 @@
-"""Checkpoints of batches in training: saved at intervals, resumed by the next run of the same cells."""
+"""Checkpoints of batches in training: saved at intervals, resumed by the next run of the same cells, and read for the
+learning curves so far."""
 
-import contextlib
 import hashlib
 import io
 import json
 import stat
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 
 from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import Unreadable
-from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.json_text import json_value, typed_value
 from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Batch = tuple[Cell, ...]
 Place = Annotated[int, msgspec.Meta(ge=0)]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The saved state of a batch: its cells in order, JSON values (`notes`), and tensors, which `arrays` reads.
-
-    A checkpoint is written when training starts, still without tensors. Its list of cells is needed even then: the last
-    bit of a result depends on which cells are in the batch, so a resumed batch has the same cells.
-    """
-
-    path: Path
-    cells: Batch
-    open: list[Cell]  # those without a record when the checkpoint was written
-    notes: "Notes"
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The tensors of the training state, by name."""
-        return {name: array for name, array in read_npz(self.path).items() if name != "about"}
+CURVES = ("key", "dataset", "n", "seed", "variant", "objective", "estimator", "beta", "iteration", "objective_value")
 
 
 class Notes(msgspec.Struct, omit_defaults=True):
@@ -55,11 +39,20 @@ class Notes(msgspec.Struct, omit_defaults=True):
     iteration: int | None = None  # None: nothing is trained yet, and there are no tensors
 
 
-class About(msgspec.Struct):
-    """What a checkpoint says of itself."""
+class Checkpoint(msgspec.Struct):
+    """The saved state of a batch, but for its tensors (`read_tensors`).
+
+    A checkpoint is written when training starts, still without tensors. Its list of cells is needed even then: the last
+    bit of a result depends on which cells are in the batch, so a resumed batch has the same cells.
+    """
 
     cells: Batch
     notes: Notes
+
+    @property
+    def open(self) -> Batch:
+        """The cells without a record when the checkpoint was written."""
+        return tuple(self.cells[i] for i in self.notes.open)
 
 
 def path_of(store: Store, cells: Batch) -> Path:
@@ -71,22 +64,34 @@ def path_of(store: Store, cells: Batch) -> Path:
 def save(path: Path, cells: Batch, notes: Notes, arrays: dict[str, np.ndarray]) -> None:
     """Write a checkpoint in place of the earlier one; a reader never sees a half-written file."""
     # NaN stays NaN; msgspec would write null.
-    about = json.dumps(msgspec.to_builtins(About(cells, notes), enc_hook=plain))
+    about = json.dumps(msgspec.to_builtins(Checkpoint(cells, notes), enc_hook=plain))
     buffer = io.BytesIO()
     np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(path, buffer.getvalue())
 
 
-def find(store: Store) -> list[Checkpoint]:
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of the training state, by name."""
+    return {name: array for name, array in read_npz(path).items() if name != "about"}
+
+
+def find(store: Store) -> dict[Path, Checkpoint]:
     """All readable checkpoints of a results folder."""
     paths = sorted((store.root / "checkpoints").glob("*.npz"))
-    return [found for path in paths if (found := read(store, path)) is not None]
+    return {path: saved for path in paths if (saved := read(store, path)) is not None}
 
 
 def read(store: Store, path: Path) -> Checkpoint | None:
     """A checkpoint; None if there is none. A damaged one is quarantined, so that its cells start anew."""
     try:
-        return _read(store, path)
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would be to wait for ever
+            raise Unreadable("it is not a plain file")
+        about = read_npz(path, only="about").get("about", np.empty(0))
+        saved = typed_value(json_value(about.tobytes()), Checkpoint)
+        _check(saved)
+        if path_of(store, saved.cells) != path:
+            raise Unreadable("its cells are not those of its name")
+        return saved
     except FileNotFoundError:  # perhaps since the folder was listed, by the process that has finished the batch
         return None
     except Unreadable as why:
@@ -94,48 +99,53 @@ def read(store: Store, path: Path) -> Checkpoint | None:
         return None
 
 
-def _read(store: Store, path: Path) -> Checkpoint:
-    if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would be to wait for ever
-        raise Unreadable("it is not a plain file")
-    about = typed_value(json_value(read_npz(path, only="about").get("about", np.empty(0)).tobytes()), About)
-    cells, notes = about.cells, about.notes
-    if max([*notes.open, *notes.cells], default=0) >= len(cells) or path_of(store, cells) != path:
-        raise Unreadable("its cells are not those of its name")
-    if len({cell.group for cell in cells}) > 1:
+def _check(saved: Checkpoint) -> None:
+    cells, notes = saved.cells, saved.notes
+    if max([*notes.open, *notes.cells], default=0) >= len(cells) or len({cell.group for cell in cells}) > 1:
         raise Unreadable("its cells are not those of one batch")
     if not len(notes.cells) == len(notes.seconds) == len(notes.curves):
         raise Unreadable("its numbers are not those of its cells")
-    return Checkpoint(path, cells, [cells[i] for i in notes.open], notes)
 
 
-def resumable(store: Store, batches: Sequence[Batch]) -> tuple[list[Checkpoint], list[Batch]]:
-    """The checkpoints that these batches go on from, and the batches without the cells of those."""
-    pending, begun = {cell.key for batch in batches for cell in batch}, list[Checkpoint]()
-    for found in find(store):
-        if any(cell.key in pending for cell in found.open):
-            begun.append(found)
-            pending -= {cell.key for cell in found.open}
+def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
+    """What to train, in order: the cells that train together, and those of them that want a record. First the batches
+    of all checkpoints with a cell of these batches, whose cells are trained to the end also where nobody asks for
+    them; then the batches without those cells. Checkpoints of which every cell has its record are deleted: they are of
+    a process that was killed just before it did so."""
+    pending, begun = {cell.key for batch in batches for cell in batch}, list[tuple[Batch, Batch]]()
+    done = store.keys()[0] - pending
+    for path, saved in find(store).items():
+        if all(cell.key in done for cell in saved.open):
+            path.unlink(missing_ok=True)
+        elif any(cell.key in pending for cell in saved.open):
+            begun.append((saved.cells, tuple(cell for cell in saved.open if cell.key not in done)))
+            pending -= {cell.key for cell in saved.open}
     rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
-    return begun, [batch for batch in rest if batch]
+    return begun + [(batch, batch) for batch in rest if batch]
 
 
-def with_resumed(plan: Plan, store: Store) -> Plan:
-    """The plan with all that its checkpoints bring: their cells are trained to the end together, also those that it
-    does not ask for."""
-    begun, rest = resumable(store, plan.batches)
-    done = store.keys()[0] - {cell.key for batch in plan.batches for cell in batch}
-    resumed = (tuple(cell for cell in found.open if cell.key not in done) for found in begun)
-    return replace(plan, batches=(*resumed, *rest))
+def running_curves(root: Path) -> "pd.DataFrame":
+    """One row per cell in training and iteration, up to the last checkpoint: the objective, and the test metrics at the
+    iterations where the cell is evaluated (`evaluate=`)."""
+    import pandas as pd
+
+    rows = [row for path, saved in find(Store(root, read_only=True)).items() for row in _curves(path, saved)]
+    return pd.DataFrame(rows, columns=list(dict.fromkeys([*CURVES, *(name for row in rows for name in row)])))
 
 
-def discard_finished(store: Store, done: Collection[str]) -> None:
-    """Delete the checkpoints of which every cell has its record: those of a process that was killed just before."""
-    for found in find(store):
-        if all(cell.key in done for cell in found.open):
-            discard(found.path)
-
-
-def discard(path: Path) -> None:
-    """Delete the checkpoint of a finished batch, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+def _curves(path: Path, saved: Checkpoint) -> Iterator[dict[str, Any]]:
+    try:
+        history = read_tensors(path).get("history", np.empty((0, 0)))
+    except (FileNotFoundError, Unreadable):
+        return  # its batch has ended since, or the file is damaged
+    notes = saved.notes
+    for index, curve, objectives in zip(notes.cells, notes.curves, history, strict=False):
+        if index not in notes.open:
+            continue
+        cell = saved.cells[index]
+        about = {name: getattr(cell, name) for name in CURVES[:-2]} | {"estimator": cell.estimator_label}
+        metrics = dict(zip(curve.get("iterations", ()), curve.get("metrics", ()), strict=False))
+        values = dict(enumerate(objectives[: notes.iteration or 0].tolist(), start=1))
+        for iteration in sorted(values.keys() | metrics.keys()):  # evaluated before the first one too
+            measured = {f"test_{name}": number for name, number in metrics.get(iteration, {}).items()}
+            yield {**about, "iteration": iteration, "objective_value": values.get(iteration), **measured}

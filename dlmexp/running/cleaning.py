@@ -49,7 +49,7 @@ def removal(root: Path, experiment: str) -> Removal:
         raise UserError(f"there is no experiment '{experiment}' in {root}: {hint}")
     keys = frozenset(own.keys() - others.keys())
     records = [path for path in store.records.glob("*/*") if path.name[:20] in keys and path.name[20:21] in (".", "-")]
-    checkpoints = [one.path for one in checkpoint.find(store) if {cell.key for cell in one.cells} <= keys]
+    checkpoints = [path for path, one in checkpoint.find(store).items() if {cell.key for cell in one.cells} <= keys]
     kept = {*others.values()}
     kept |= {path.parent.name for path in store.records.glob("*/*.json") if path.name[:20] not in keys}
     datasets = {own[key] for key in keys} - kept

@@ -6,9 +6,9 @@ numbers count; other kinds follow by their work, in multiplications of the large
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Plan
@@ -59,43 +59,26 @@ def is_short(plan: Plan, device: str = "cpu") -> bool:
     return sum(map(batch_work, plan.batches)) < SHORT_RUN[device]
 
 
-class Bound(NamedTuple):
-    """Seconds that a plan takes if no cell converges before its limit, and the share of them in kinds that were
-    timed."""
-
-    seconds: float
-    timed: float
-
-
-def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], workers: int = 1) -> Bound:
-    """Time steps of the kinds of batches with the most work, while that takes little of the whole. `step_seconds`
-    times a step of a batch."""
-    largest: dict[Kind, Batch] = {}
-    work = Counter[Kind]()
+def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], workers: int = 1) -> float:
+    """Seconds that batches take if no cell converges before its limit. Times steps of the kinds of batches with the
+    most work, while that takes little of the whole; `step_seconds` times a step of a batch."""
+    largest, work = dict[Kind, Batch](), Counter[Kind]()
     for batch in batches:
         kind = batch[0].group
         work[kind] += batch_work(batch)  # pyright: ignore[reportArgumentType]
         largest[kind] = max(largest.get(kind, batch), batch, key=len)
-    pace: dict[Kind, float] = {}  # seconds per unit of work
-    began, found = perf_counter(), Bound(0.0, 0.0)
+    pace, began, total = dict[Kind, float](), perf_counter(), 0.0  # pace: seconds per unit of work
     for kind, _ in work.most_common():
         batch = largest[kind]
         if batch[0].kind == "gradient" or OBJECTIVES[batch[0].objective].solved(batch[0].variant):
             continue
         pace[kind] = step_seconds(batch) / step_work(batch[0], len(batch))
-        found = _bound(batches, pace, workers)
-        spent = perf_counter() - began
-        if spent * (1 + 1 / len(pace)) > min(TRIAL_SHARE * found.seconds, MOST_SECONDS):
+        mean = sum(pace.values()) / len(pace)
+        each = [batch_work(batch) * pace.get(batch[0].group, mean) for batch in batches]
+        total = sum(each) / workers + max(each) * (1 - 1 / workers)  # the last batch may train while others wait
+        if (perf_counter() - began) * (1 + 1 / len(pace)) > min(TRIAL_SHARE * total, MOST_SECONDS):
             break
-    return found
-
-
-def _bound(batches: Sequence[Batch], pace: dict[Kind, float], workers: int) -> Bound:
-    """The seconds of all batches: the last one of a process may train while the others have nothing left to do."""
-    mean = sum(pace.values()) / len(pace)
-    each = [batch_work(batch) * pace.get(batch[0].group, mean) for batch in batches]
-    timed = sum(seconds for seconds, batch in zip(each, batches, strict=True) if batch[0].group in pace)
-    return Bound(sum(each) / workers + max(each) * (1 - 1 / workers), timed / sum(each))
+    return total
 
 
 def mean_seconds(call: Callable[[], object], seconds: float = TRIAL_SECONDS) -> float:
@@ -120,91 +103,82 @@ def fastest_threads(most: int, seconds: Callable[[int], float]) -> int:
 
 
 @dataclass
-class _Done:
-    """What finished cells of a kind took."""
+class _Kind:
+    """The cells of a kind of batch: how many have no record, and what the finished ones took."""
 
+    first: Cell
+    size: int = 0  # cells of the largest batch
+    waiting: int = 0
+    by_others: int = 0  # cells that other processes have trained
     cells: int = 0
     iterations: int = 0
     seconds: float = 0.0
 
+    @property
+    def work(self) -> float:
+        """Of an iteration of a cell."""
+        return step_work(self.first, self.size) / self.size
 
-@dataclass
+    @property
+    def share(self) -> float:
+        """The mean share of their limit of iterations that finished cells took."""
+        return self.iterations / self.cells / max(1, self.first.iterations)
+
+
 class Clock:
     """The time left of a run, by kind of batch, from the cells that it has finished and the iterations it has made."""
 
-    batches: Sequence[Batch]
-    began: float = field(default_factory=time.monotonic)
-    _waiting: Counter[Kind] = field(default_factory=Counter)  # cells without a record
-    _by_others: Counter[Kind] = field(default_factory=Counter)
-    _done: dict[Kind, _Done] = field(default_factory=lambda: defaultdict(_Done))
-    _training: dict[str, tuple[Cell, int]] = field(default_factory=dict)  # cells in training with their iterations
-    _first: dict[Kind, tuple[Cell, int]] = field(default_factory=dict)  # a cell of each kind, and cells in its batch
-
-    def __post_init__(self) -> None:
-        for batch in self.batches:
-            kind = batch[0].group
-            self._waiting[kind] += len(batch)
-            self._first[kind] = (batch[0], max(len(batch), self._first.get(kind, (None, 0))[1]))
+    def __init__(self, batches: Iterable[Batch]):
+        self.began = time.monotonic()
+        self._kinds: dict[Kind, _Kind] = {}
+        self._training: dict[str, tuple[Kind, int]] = {}  # cells in training with their iterations
+        for batch in batches:
+            kind = self._kinds.setdefault(batch[0].group, _Kind(batch[0]))
+            kind.size = max(kind.size, len(batch))
+            kind.waiting += len(batch)
 
     def seen(self, cells: Iterable[Cell], iteration: int) -> None:
         """These cells are in training, at this iteration."""
-        self._training.update((cell.key, (cell, iteration)) for cell in cells)
+        self._training.update((cell.key, (cell.group, iteration)) for cell in cells)
 
     def finished(self, record: Record) -> None:
         """A cell has its record."""
-        kind, result = record.cell.group, record.result
         self._training.pop(record.key, None)
-        self._waiting[kind] -= 1
-        done = self._done[kind]
-        done.cells += 1
-        done.iterations += result.iterations or 1
-        done.seconds += result.seconds or 0.0
+        if kind := self._kinds.get(record.cell.group):
+            kind.waiting -= 1
+            kind.cells += 1
+            kind.iterations += record.result.iterations or 1
+            kind.seconds += record.result.seconds or 0.0
 
     def skipped(self, cells: Iterable[Cell]) -> None:
         """Another process has trained them."""
         for cell in cells:
             self._training.pop(cell.key, None)
-            self._waiting[cell.group] -= 1
-            self._by_others[cell.group] += 1
+            if kind := self._kinds.get(cell.group):
+                kind.waiting -= 1
+                kind.by_others += 1
 
     def seconds_left(self) -> float | None:
         """None before a cell is finished here. In any thread."""
-        done = {kind: one for kind, one in list(self._done.items()) if kind in self._first}
+        done = [kind for kind in self._kinds.values() if kind.cells]
         if not done:
             return None
-        work = {kind: step_work(cell, cells) / cells for kind, (cell, cells) in self._first.items()}
-        measured = {kind: one.seconds / one.iterations for kind, one in done.items() if one.seconds > 0}
-        pace = sum(one.seconds for one in done.values()) / sum(one.iterations * work[k] for k, one in done.items())
-        share = self._mean_share(done)
+        pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.work for kind in done) or 1.0
+        shares = [kind.share for kind in done if kind.first.has_stopping_rule]
+        share = sum(shares) / len(shares) if shares else 1.0
+        training = defaultdict[Kind, list[int]](list)
+        for name, iteration in list(self._training.values()):
+            training[name].append(iteration)
         made = left = 0.0
-        in_training = Counter[Kind]()
-        each = {kind: measured.get(kind, (pace or 1.0) * work[kind]) for kind in work}
-        expected = {kind: self._iterations(kind, done.get(kind), share) for kind in work}
-        for cell, iteration in list(self._training.values()):
-            if (kind := cell.group) in work:
-                in_training[kind] += 1
-                made += iteration * each[kind]
-                more = max(expected[kind] - iteration, MORE * iteration)
-                left += each[kind] * max(0.0, min(more, cell.iterations - iteration))
-        for kind in work:
-            finished = done[kind].iterations if kind in done else 0
-            made += each[kind] * (finished + self._by_others[kind] * expected[kind])
-            left += each[kind] * expected[kind] * max(0, self._waiting[kind] - in_training[kind])
+        for name, kind in self._kinds.items():
+            each = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.work
+            limit = steps_at_most((kind.first,))
+            expected = max(1.0, limit * share) if kind.first.has_stopping_rule else limit
+            if kind.cells:
+                expected = kind.iterations / kind.cells
+            for iteration in training[name]:
+                more = max(expected - iteration, MORE * iteration)
+                left += each * max(0.0, min(more, kind.first.iterations - iteration))
+            made += each * (kind.iterations + kind.by_others * expected + sum(training[name]))
+            left += each * expected * max(0, kind.waiting - len(training[name]))
         return (time.monotonic() - self.began) * left / made if made else None
-
-    def _mean_share(self, done: dict[Kind, _Done]) -> float:
-        """The mean share of their limit of iterations that cells with a stopping rule took."""
-        shares = [
-            one.iterations / one.cells / max(1, self._first[kind][0].iterations)
-            for kind, one in done.items()
-            if self._first[kind][0].has_stopping_rule
-        ]
-        return sum(shares) / len(shares) if shares else 1.0
-
-    def _iterations(self, kind: Kind, done: _Done | None, share: float) -> float:
-        """Expected iterations of a cell."""
-        if done is not None:
-            return done.iterations / done.cells
-        cell, _ = self._first[kind]
-        limit = steps_at_most((cell,))
-        return max(1.0, limit * share) if cell.has_stopping_rule else limit

@@ -4,8 +4,7 @@ of its own."""
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from dlmexp.running.programs import needs_the_device
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import Stop, StopRequest
-from dlmexp.running.trainer import BatchTraining, Trainer
+from dlmexp.running.trainer import Flight, Trainer
 
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -51,7 +50,7 @@ class Capacity(NamedTuple):
         free = torch.cuda.mem_get_info(device)[0]
         return cls(MOST_AT_ONCE, processors * ENTRIES_PER_PROCESSOR, MEMORY_SHARE * free)
 
-    def room(self, batch: Batch, together: Sequence[BatchTraining]) -> bool:
+    def room(self, batch: Batch, together: Sequence[Flight]) -> bool:
         """Whether another batch may join: the first always, another until the device is full. Cells that have left
         their batch take no time, but their memory is kept."""
         return not together or (
@@ -61,7 +60,7 @@ class Capacity(NamedTuple):
             and sum(bytes_of(one.pending) for one in together) + bytes_of(batch) <= self.bytes
         )
 
-    def longest_first(self, queue: deque[Batch], together: Sequence[BatchTraining]) -> None:
+    def longest_first(self, queue: deque[Batch], together: Sequence[Flight]) -> None:
         """Where batches train at once, put some first so that `LONG_ONES` of those in training have as many steps as
         any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
         most = max((batch[0].iterations for batch in queue), default=0)
@@ -74,50 +73,9 @@ class Capacity(NamedTuple):
             queue.remove(batch)
         queue.extendleft(reversed(chosen))
 
-    def comes_last(self, batch: Batch, together: Sequence[BatchTraining]) -> bool:
+    def comes_last(self, batch: Batch, together: Sequence[Flight]) -> bool:
         """Whether others go before it: it needs the device for itself, and others train."""
         return self.most > 1 and len(together) > 0 and needs_the_device(batch)
-
-    def alike(self, batch: Batch) -> int:
-        """How many such batches may train at once."""
-        together = [BatchTraining(batch, batch)]
-        while self.room(batch, together):
-            together.append(together[0])
-        return len(together)
-
-
-class Lane:
-    """Where a batch trains. On a GPU it is a stream: its kernels run in order, beside those of other lanes."""
-
-    def __init__(self, device: torch.device):
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._event = torch.cuda.Event() if device.type == "cuda" else None
-
-    @property
-    def ready(self) -> bool:
-        """Whether the device has done all that this lane has given to it."""
-        return self._event is None or self._event.query()
-
-    def go_on(self, work: Iterator[None]) -> bool:
-        """Let the work go on until it waits for the device again. False when it has ended."""
-        if self._stream is None or self._event is None:
-            return next(work, "ended") is None
-        with torch.cuda.stream(self._stream):
-            goes_on = next(work, "ended") is None
-            self._event.record(self._stream)
-        return goes_on
-
-
-@dataclass
-class Flight(BatchTraining):
-    """A batch in training on its lane, and its work, which yields where it waits."""
-
-    lane: Lane = field(kw_only=True)
-    work: Iterator[None] = field(default_factory=lambda: iter(()), kw_only=True)
-
-    @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(cell.key for cell in self.pending)
 
 
 class Engine:
@@ -136,41 +94,45 @@ class Engine:
         self.store, self.writer = recorder.store, recorder.writer
         self.capacity = Capacity.of(target.device)
         self.running: list[Flight] = []
-        self._lanes = [Lane(target.device) for _ in range(self.capacity.most)]
+        on_gpu = target.device.type == "cuda"
+        self._streams = [torch.cuda.Stream(target.device) if on_gpu else None for _ in range(self.capacity.most)]
         self._open: set[str] = set()  # cells that want a record, as of the last start
         self._seen = (0, 0)  # `_state` after the last start
         self.trainer = Trainer(target, recorder, progress, stop, checkpoint_seconds, lambda: max(1, len(self.running)))
 
-    def run(self, batches: Iterable[Batch]) -> None:
-        """Train the batches. Those that another process trains come last; should it die, they are trained here."""
+    def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
+        """Train batches (`checkpoint.resumed_first`). Those that another process trains come last; should it die, they
+        are trained here."""
         batches = list(batches)
-        self.recorder.expect(batches)
-        queue = deque(self._resumable(batches))
+        pending = [cell for _, some in batches for cell in some]
+        self.recorder.expect(pending)
+        self._open = {cell.key for cell in pending}
+        queue = deque(batch for batch, _ in batches)
         with self.writer:
             while queue or self.running:
                 if not self.running:  # where some are, each of them saves its state before it stops
                     self.stop.raise_if_requested()
                 self._start(queue)
-                ready = [flight for flight in self.running if flight.lane.ready]
+                ready = [flight for flight in self.running if flight.ready]
                 for flight in ready:
                     self._go_on(flight, queue)
                 if self.running and not ready:
                     time.sleep(DEVICE_POLL_SECONDS)
-
-    def _start(self, queue: deque[Batch]) -> None:
-        """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
-        place in the queue; those that another process trains come last."""
-        if self.running and (self._state == self._seen or self.stop.received is not None):
-            return
-        self._fill(queue)
-        self._seen = self._state
 
     @property
     def _state(self) -> tuple[int, int]:
         """Cells in training, which shrink where there is room for more, and base fits with a record."""
         return sum(flight.inside for flight in self.running), self.recorder.base_fits
 
+    def _start(self, queue: deque[Batch]) -> None:
+        """Start batches while the device has room for them, if something has changed since the last time."""
+        if not self.running or (self._state != self._seen and self.stop.received is None):
+            self._fill(queue)
+            self._seen = self._state
+
     def _fill(self, queue: deque[Batch]) -> None:
+        """Batches that start from a fit that is trained here keep their place in the queue; those that another process
+        trains come last."""
         self.capacity.longest_first(queue, self.running)
         first = next((batch for batch in queue if not self.capacity.comes_last(batch, self.running)), None)
         if first is None or not self.capacity.room(first, self.running):
@@ -197,13 +159,12 @@ class Engine:
             if needed & here:
                 waiting.append(batch)
                 continue
-            flight = Flight(batch, pending, lane=self._lanes[-1])
+            flight = Flight(batch, pending)
             if (other := self.leases.take(flight.keys, needed)) is not None:
                 queue.append(batch)
                 holder = other
                 continue
-            self._lanes.pop()
-            flight.work = self.trainer.work(flight)
+            flight.stream, flight.work = self._streams.pop(), self.trainer.work(flight)
             self.running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not self.running and holder is not None:
@@ -211,10 +172,10 @@ class Engine:
             time.sleep(POLL_SECONDS)
 
     def _go_on(self, flight: Flight, queue: deque[Batch]) -> None:
-        """Let a batch go on until it waits for the device, or has ended: then its lane is free for another one."""
+        """Let a batch go on until it waits for the device, or has ended: then there is room for another one."""
         instead: list[Batch] = []
         try:
-            if flight.lane.go_on(flight.work):
+            if flight.go_on():
                 return
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -223,16 +184,15 @@ class Engine:
         except Stop:
             for other in self.running:
                 with contextlib.suppress(Stop):
-                    while other is not flight and other.lane.go_on(other.work):
+                    while other is not flight and other.go_on():
                         pass
             raise
         self.running.remove(flight)
-        self._lanes.append(flight.lane)
-        self.writer.do(partial(self.leases.release, flight.keys))
+        self._streams.append(flight.stream)
+        # The lease is released before the same cells are leased again.
+        self.writer.do(partial(self.leases.release, flight.keys), wait=bool(instead))
         self.writer.do(self.recorder.drop_models)
-        if instead:
-            self.writer.wait()  # else the release would come after the same cells are leased again
-            queue.extendleft(instead)
+        queue.extendleft(instead)
 
     def _out_of_memory(self, flight: Flight) -> list[Batch]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
@@ -253,15 +213,6 @@ class Engine:
         half = len(pending) // 2
         parts = [part for part in (pending[half:], pending[:half]) if part]
         self.progress.out_of_memory(cells=len(together), parts=len(parts))
-        for one in (batch, pending):
-            self.recorder.discard(one)
+        for saved in (batch, pending):
+            self.recorder.discard(saved)
         return parts
-
-    def _resumable(self, batches: list[Batch]) -> list[Batch]:
-        """The batches of all checkpoints of pending cells, then the given batches without those cells."""
-        done, _ = self.recorder.keys()
-        checkpoint.discard_finished(self.store, done)
-        begun, rest = checkpoint.resumable(self.store, batches)
-        self._open = {cell.key for batch in batches for cell in batch}
-        self._open |= {cell.key for found in begun for cell in found.open} - done
-        return [found.cells for found in begun] + rest

@@ -4,12 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pandas as pd
+
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared
 from dlmexp.models.file import TrainedModel
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import Cell
+from dlmexp.records.table import select
 from dlmexp.running.device import Target, free_memory
 from dlmexp.running.programs import program, settings
 from dlmexp.running.recording import trained_model
@@ -29,39 +32,24 @@ class NothingFitted(Exception):
 
 
 def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target) -> Fit:
-    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and take the one with the
-    lowest validation NLL (MSE for square loss), the larger beta of equals; a single cell needs no validation rows."""
+    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
+    lowest validation NLL (MSE for square loss); a single cell needs no validation rows."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
     size = max(1, cells_at_once(cells[0], target.device.type, free_memory(target)))
-    best: tuple[float, TrainedModel, int] | None = None
-    scores: dict[float, float] = {}
-    why = ""
+    fits: list[tuple[Cell, Finished]] = []
     for first in range(0, len(cells), size):
-        some = tuple(cells[first : first + size])
-        how = settings(some[0], target)
-        made = program(some, lambda _: split, lambda cell: {}, target)
-        for finished in train(Training.start(made, how), how):
-            if finished is None:  # a GPU is at work
-                continue
-            cell = some[finished.cell]
-            score, why = _score(finished, metric, len(cells) == 1, why)
-            scores[cell.beta or 0.0] = score
-            if not math.isnan(score) and (best is None or _better(score, cell, best)):
-                best = score, trained_model(cell, schema, split, finished.posterior), finished.iterations
-    if best is None:
-        raise NothingFitted(why)
-    return Fit(best[1], best[2], dict(sorted(scores.items(), reverse=True)))
-
-
-def _better(score: float, cell: Cell, best: tuple[float, TrainedModel, int]) -> bool:
-    return (score, -(cell.beta or 0.0)) < (best[0], -(best[1].cell.beta or 0.0))
-
-
-def _score(finished: Finished, metric: str, alone: bool, why: str) -> tuple[float, str]:
-    """The validation metric, NaN after a failure, and the last reason for one."""
-    if finished.failed:
-        return math.nan, finished.stopped
-    if alone:
-        return 0.0, why
-    value = finished.metrics["validation"][metric]
-    return (value, why) if math.isfinite(value) else (math.nan, f"the validation {metric} is not finite")
+        batch = tuple(cells[first : first + size])
+        how = settings(batch[0], target)
+        made = program(batch, lambda _: split, lambda cell: {}, target)
+        fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
+    scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]
+    about = {"group": 0, "candidates": len(cells), "role": "fit", "beta": [cell.beta for cell, _ in fits]}
+    status = ["failed" if done.failed else "done" for _, done in fits]
+    best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
+    if best.empty:
+        last = fits[-1][1]
+        raise NothingFitted(last.stopped if last.failed else f"the validation {metric} is not finite")
+    cell, done = fits[int(best.index[0])]
+    by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
+    model = trained_model(cell, schema, split, done.posterior)
+    return Fit(model, done.iterations, dict(sorted(by_beta.items(), reverse=True)))

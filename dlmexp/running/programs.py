@@ -1,7 +1,6 @@
 """The program that trains a batch of cells, and its settings: the one place that builds them from cells."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from dataclasses import fields, replace
 from functools import cache, partial
 from typing import Any
@@ -30,6 +29,7 @@ Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
 TRIAL_STEPS = 10_000  # that may be made in a trial, however few the batch would make
+STEPS_AT_ONCE = {"cpu": 1, "cuda": 10}  # in a trial, between waits for the device
 
 
 def settings(cell: Cell, target: Target) -> Settings:
@@ -99,41 +99,26 @@ def program(
     return Fixed(shared, split, beta, held)
 
 
-def step_seconds(
-    cells: tuple[Cell, ...], prepared: Splits, target: Target, at_once: int = 1, seconds: float = TRIAL_SECONDS
-) -> float:
-    """Mean seconds of a step of such a batch (objective, gradient, Adam, stopping rule; a replayed graph on a GPU) and
-    of its share of the evaluations on the way. `at_once`: as many copies of the batch train at the same time, and share
-    the time. Measured for so many `seconds`."""
+def step_seconds(cells: tuple[Cell, ...], prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
+    """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
+    replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`."""
     how = settings(cells[0], target)
     how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
-    on_gpu = target.device.type == "cuda"
-    streams = [torch.cuda.stream(torch.cuda.Stream(target.device)) if on_gpu else nullcontext() for _ in range(at_once)]
-    steps, evaluations = [], []
-    for stream in streams:
-        with stream:
-            made = program(cells, prepared, None, target)
-            state = State.fresh(made.initial(), how)
-            steps.append(stepper(made, state, how))
-            evaluations.append(partial(_evaluated, made, state))
+    made = program(cells, prepared, None, target)
+    state = State.fresh(made.initial(), how)
+    advance, times = stepper(made, state, how), STEPS_AT_ONCE[target.device.type]
 
-    def all_of(calls: Sequence[Callable[[], object]], times: int) -> None:
+    def waited_for(call: Callable[[], object], times: int) -> None:
         for _ in range(times):
-            for stream, call in zip(streams, calls, strict=True):
-                with stream:
-                    call()
-        if on_gpu:
+            call()
+        if target.device.type == "cuda":
             torch.cuda.synchronize(target.device)
 
-    times = 10 if on_gpu else 1
-    found = mean_seconds(lambda: all_of(steps, times), seconds) / times
+    total = mean_seconds(lambda: waited_for(advance, times), seconds) / times
     if how.evaluate_every:
-        found += mean_seconds(lambda: all_of(evaluations, 1), seconds) / how.evaluate_every
-    return found / at_once
-
-
-def _evaluated(made: Program, state: State) -> None:
-    evaluate(made, made.posterior(state.values, state.jitter), "test")
+        measure = partial(evaluate, made, made.posterior(state.values, state.jitter), "test")
+        total += mean_seconds(lambda: waited_for(measure, 1), seconds) / how.evaluate_every
+    return total
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from math import isnan
+from math import inf, isnan
 from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
@@ -24,14 +24,13 @@ OBJECTIVE_SECONDS = 5.0
 TICK_SECONDS, LINE_SECONDS = 0.25, 10.0  # between looks at a batch, and between lines of numbers
 
 
-class _Seen(NamedTuple):
-    """The last look at a batch in training."""
+class _Look(NamedTuple):
+    """The last look at a batch in training: when, with which numbers."""
 
-    told: BatchProgress
-    start: tuple[float, int]  # moment and iteration of the first look
     moment: float
-    rate: float  # iterations per second since the look before
+    began: tuple[float, int]  # moment and iteration of the first look
     measured: float  # when the objective was
+    told: BatchProgress
 
 
 class Progress:
@@ -43,7 +42,7 @@ class Progress:
         self.done = self.failed = self.skipped_cells = 0
         self.current, self.idle = "", False
         self._shown = time.monotonic()
-        self._training: dict[int, _Seen] = {}  # batches in training, by the id of theirs
+        self._training: dict[int, _Look] = {}  # by the id of the training
 
     def __enter__(self) -> "Progress":
         return self
@@ -62,12 +61,16 @@ class Progress:
             else:
                 self.stop.fail(OSError(error.errno, f"can't write to the standard output: {error.strerror}"))
 
+    def message(self, line: str) -> None:
+        """Something that a log should have and a bar on a terminal shows anyway."""
+        self.say(line)
+
     def show(self) -> None:
         """Show the current numbers, if it is time."""
         if time.monotonic() - self._shown > LINE_SECONDS:
             self._shown = time.monotonic()
-            counts = f"{self.settled}/{self.total} cells, {self.failed} failed"
-            self.say(f"  {counts}; {self.current if self.idle else self.numbers}, {self.left} left")
+            now = self.current if self.idle else self.numbers
+            self.say(f"  {self.settled}/{self.total} cells, {self.failed} failed; {now}, {self.left} left")
 
     @property
     def settled(self) -> int:
@@ -79,6 +82,18 @@ class Progress:
         """Time left as text; `?` if it is not known."""
         return "?" if (seconds := self.clock.seconds_left()) is None else duration(seconds)
 
+    @property
+    def numbers(self) -> str:
+        """Iteration, cells, speed and objective of the batch in training; of batches at once, cells and speed."""
+        batches = [look.told for look in list(self._training.values())]
+        if not batches:
+            return "starting"
+        if len(batches) > 1:
+            live, steps = sum(told.live for told in batches), sum(told.live * told.rate for told in batches)
+            return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s"
+        objective = "" if batches[0].objective is None else f", objective {batches[0].objective:.4f}"
+        return f"it {batches[0].iteration}, {batches[0].live} live, {speed(batches[0].rate)}{objective}"
+
     def so_far(self) -> RunProgress:
         """The numbers, for whoever follows the run from another process. May be called in another thread."""
         left = self.clock.seconds_left()
@@ -87,7 +102,7 @@ class Progress:
             total=self.total,
             failed=self.failed,
             seconds_left=None if left is None else round(left),
-            batches=tuple(one.told for one in list(self._training.values())),
+            batches=tuple(look.told for look in list(self._training.values())),
         )
 
     def started(self, cells: tuple[Cell, ...]) -> None:
@@ -96,10 +111,6 @@ class Progress:
         self.idle, self.current = False, described(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
-    def message(self, line: str) -> None:
-        """Something that a log should have and a bar on a terminal shows anyway."""
-        self.say(line)
-
     def resumed(self, iteration: int) -> None:
         """The batch goes on from a checkpoint."""
         self.message(f"  resumes at iteration {iteration}")
@@ -107,48 +118,30 @@ class Progress:
     def tick(self, cells: tuple[Cell, ...], training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment, iteration = time.monotonic(), training.iteration
-        seen = self._training.get(id(training))
-        if seen is not None and (moment - seen.moment < TICK_SECONDS or iteration == seen.told.iteration):
+        last = self._training.get(id(training))
+        if last and (moment - last.moment < TICK_SECONDS or iteration == last.told.iteration):
             return
-        live = training.live()
-        start, measured, objective = (moment, iteration), -float("inf"), None
-        rate = mean_rate = 0.0
-        if seen is not None:
-            start, measured, objective = seen.start, seen.measured, seen.told.objective
-            rate = (iteration - seen.told.iteration) / (moment - seen.moment)
-            mean_rate = (iteration - start[1]) / max(moment - start[0], 1e-9)
-        alone = self._training.keys() <= {id(training)}
+        began, measured = (last.began, last.measured) if last else ((moment, iteration), -inf)
+        objective = last.told.objective if last else None
+        live, alone = training.live(), self._training.keys() <= {id(training)}
         if iteration and live.any() and (alone or moment - measured >= OBJECTIVE_SECONDS):
             objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
         self.clock.seen((cells[i] for i, lives in zip(training.cells, live, strict=True) if lives), iteration)
         told = BatchProgress(
-            what=seen.told.what if seen else described(cells),
+            what=last.told.what if last else described(cells),
             cells=len(cells),
             live=int(live.sum()),
             iteration=iteration,
             limit=cells[0].iterations,
-            rate=round(mean_rate, 3),
+            rate=round((iteration - began[1]) / max(moment - began[0], 1e-9), 3),
             objective=None if objective is None or isnan(objective) else objective,
         )
-        self._training[id(training)] = _Seen(told, start, moment, rate, measured)
+        self._training[id(training)] = _Look(moment, began, measured, told)
         self.show()
 
     def ended(self, training: Any) -> None:
         """A batch does not train any more."""
         self._training.pop(id(training), None)
-
-    @property
-    def numbers(self) -> str:
-        """Iteration, cells, speed and objective of the batch in training; of batches at once, cells and speed."""
-        batches = list(self._training.values())
-        if len(batches) > 1:
-            live, steps = sum(one.told.live for one in batches), sum(one.told.live * one.rate for one in batches)
-            return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s"
-        if not batches:
-            return "starting"
-        told = batches[0].told
-        objective = "" if told.objective is None else f", objective {told.objective:.4f}"
-        return f"it {told.iteration}, {told.live} live, {speed(batches[0].rate)}{objective}"
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""

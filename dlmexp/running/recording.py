@@ -49,25 +49,22 @@ class Writer:
         if kind is None or issubclass(kind, Stop):
             self._raise()
 
-    def do(self, job: Job) -> None:
-        """Do this after all that was given before."""
+    def do(self, job: Job, wait: bool = False) -> None:
+        """Do this after all that was given before; with `wait`, return when it is done."""
         if self._pool is None:
             job()
-        else:
-            self._raise()
-            self._pool.submit(self._done, job)
-
-    def wait(self) -> None:
-        """Until all that was given is done."""
-        if self._pool is not None:
-            self._pool.submit(int).result()
+            return
         self._raise()
+        future = self._pool.submit(self._in_thread, job)
+        if wait:
+            future.result()
+            self._raise()
 
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    def _done(self, job: Job) -> None:
+    def _in_thread(self, job: Job) -> None:
         try:
             if self._failure is None:
                 job()
@@ -101,38 +98,33 @@ class Recorder:
     finished: Callable[[Record], None]
     device: str
     schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
-    again: frozenset[str] = frozenset()  # done cells that are trained once more, to keep their models
+    again: frozenset[str] = frozenset()  # cells that are trained though they have a record
     written: dict[str, bool] = field(default_factory=dict)  # by key: done?
     base_fits: int = 0  # of these: fits that fixed variants start from
     _bases: dict[str, Hyperparameters] = field(default_factory=dict)  # of ELBO fits, written or not yet
     _splits: dict[tuple, AboutSplit] = field(default_factory=dict)
     _dropped: float = field(default_factory=time.monotonic)
-    _refit: dict[str, Cell] = field(default_factory=dict)
+    _before: dict[Cell, int | None] = field(default_factory=dict)  # dates of records of cells to be fitted again
 
-    def expect(self, batches: Iterable[Batch]) -> None:
-        """These batches are to be trained. Some cells are planned though they are done: ELBO fits that were packed
-        without hyperparameters, and those `again`."""
-        twice = self.again | self.store.packed
-        self._refit = {cell.key: cell for batch in batches for cell in batch if cell.key in twice}
+    def expect(self, cells: Iterable[Cell]) -> None:
+        """These cells are to be trained."""
+        self._before = {cell: self._written_at(cell) for cell in cells if cell.key in self.again}
 
     def keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells; a cell to be fitted again is done once it has a record outside packs, and a
-        model if that is what it is fitted again for."""
+        """Keys of done and of failed cells; a cell to be fitted again is done once its record was written again, by
+        whatever process."""
         done, failed = self.store.keys()
         for key, record_done in self.written.items():
             (done if record_done else failed).add(key)
-        return done - {key for key, cell in self._refit.items() if not self._fitted_again(cell)}, failed
+        waiting = (cell for cell in self._before if cell.key not in self.written)
+        return done - {cell.key for cell in waiting if self._written_at(cell) == self._before[cell]}, failed
 
-    def _fitted_again(self, cell: Cell) -> bool:
-        if cell.key in self.written:
-            return True
-        path = self.store.path(cell.dataset, cell.key)
-        if cell.key not in self.again:
-            return path.exists()
-        record = self.store.read(path)
-        if record is None or record.model is None:
-            return False
-        return self.store.model_path(cell.dataset, cell.key, record.model).is_file()
+    def _written_at(self, cell: Cell) -> int | None:
+        """Date of the record on disk, in ns; None where it is only packed."""
+        try:
+            return self.store.path(cell.dataset, cell.key).stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def split(self, cell: Cell) -> Prepared:
         """The data to train a cell on. What its record says of them is noted: large ones take long to prepare again."""
@@ -215,15 +207,15 @@ class Recorder:
             model = encoded(trained_model(cell, self.schemas[cell.dataset], self._splits[_split_of(cell)], posterior))
         self.store.write(record, arrays, model)
 
-    def drop_models(self, finally_: bool = False) -> None:
-        """Delete models that no run keeps, as far as that is known by now: every half minute, or `finally_`."""
-        if self.schemas is not None and (finally_ or time.monotonic() - self._dropped > DROP_SECONDS):
+    def drop_models(self, seconds: float = DROP_SECONDS) -> None:
+        """Delete models that no run keeps, as far as that is known by now, if it was not done in the last `seconds`."""
+        if self.schemas is not None and time.monotonic() - self._dropped >= seconds:
             drop_unselected(self.store)
             self._dropped = time.monotonic()
 
     def discard(self, batch: Batch) -> None:
         """Delete the checkpoint of a batch, once what was given before is written."""
-        self.writer.do(partial(checkpoint.discard, checkpoint.path_of(self.store, batch)))
+        self.writer.do(partial(checkpoint.path_of(self.store, batch).unlink, missing_ok=True))
 
 
 def gives_hyperparameters(cell: Cell) -> bool:

@@ -41,9 +41,8 @@ class StopRequest:
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            ignored = {number for number in STOP_SIGNALS if signal.getsignal(number) is signal.SIG_IGN}  # by nohup
             for number in STOP_SIGNALS:
-                if number not in ignored:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
                     self._before[number] = signal.signal(number, self._note)
         return self
 

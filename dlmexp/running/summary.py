@@ -1,6 +1,7 @@
 """The closing table of a run: what was selected, what failed, what is missing."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 from rich.box import SIMPLE
@@ -15,7 +16,6 @@ from dlmexp.records.store import Store
 from dlmexp.records.table import TEST, Frames, rows_for
 
 MOST_LINES = 60  # of the closing table
-MOST_INCOMPLETE = 8  # messages about incomplete grids
 UNITS = {  # of the metrics
     "nll": "nll: nats per test row",
     "mse": "mse: mean squared error",
@@ -32,64 +32,30 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits stopped at their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    console = wide_console()
-    frames, keys = _frames(candidates, store)
+    console, asked = wide_console(), manifest("", candidates)
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    frames = Frames(store.cells(asked.keys), asked.candidates)
     cells = frames.candidates.drop_duplicates("key")
     chosen = rows_for(frames.table[frames.table["status"] == "done"], "nll")
-    collect = in_folder("dlmexp collect", store.root)
+    collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
     lines = _lines(chosen)
     if 0 < lines.row_count <= MOST_LINES:
         console.print(lines)
         for line in _units(chosen, collect):
-            console.print(line, highlight=False, soft_wrap=True)
+            say(line)
     elif lines.row_count:
-        many = f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table"
-        console.print(many, highlight=False, soft_wrap=True)
-    _print_incomplete(candidates, set(cells["key"]))
+        say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
     if at_limit := _stopped_at_limit(cells):
-        console.print(at_limit, highlight=False, soft_wrap=True)
+        say(at_limit)
     done = int((cells["status"] == "done").sum())
-    failed, missing = len(cells) - done, len(keys) - len(cells)
-    console.print(
-        f"{done} of {counted(len(keys), 'cell')} done, {failed} failed"
-        + (f", {missing} without a record" if missing else "")
-        + f"; records in {store.records}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    failed, missing = len(cells) - done, len(asked.keys) - len(cells)
+    without = f", {missing} without a record" if missing else ""
+    say(f"{done} of {counted(len(asked.keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
     if failed:
-        see = in_folder("dlmexp status --failed", store.root)
-        console.print(f"`{see}` lists them, retry_failed=true runs them again", highlight=False, soft_wrap=True)
+        say(f"`{status} --failed` lists them, retry_failed=true runs them again")
+    if missing:
+        say(f"`{status} --missing` lists what has no record, the same command runs it")
     return 1 if failed or missing else 0
-
-
-def _frames(candidates: Sequence[Candidates], store: Store) -> tuple[Frames, set[str]]:
-    """The tidy table of a run, and the keys of its cells."""
-    asked = manifest("", candidates)
-    return Frames(store.cells(asked.keys), asked.candidates), asked.keys
-
-
-def print_incomplete(candidates: Sequence[Candidates], store: Store) -> None:
-    """Print for each method, dataset and size how many of its cells have no record yet, if some have none."""
-    done, failed = store.keys()
-    _print_incomplete(candidates, done | failed)
-
-
-def _print_incomplete(candidates: Sequence[Candidates], recorded: set[str]) -> None:
-    keys: dict[str, set[str]] = {}
-    for some in candidates:
-        first = some.cells[0]
-        keys.setdefault(f"{some.method} on {first.dataset}, n = {first.n}", set()).update(c.key for c in some.cells)
-    lines = [
-        f"{name}: {len(all_keys - recorded)} of {len(all_keys)} candidates (betas x seeds) have no record yet"
-        for name, all_keys in keys.items()
-        if all_keys - recorded
-    ]
-    console = wide_console()
-    for line in lines[:MOST_INCOMPLETE]:
-        console.print(line, highlight=False, soft_wrap=True)
-    if (more := len(lines) - MOST_INCOMPLETE) > 0:
-        console.print(f"... and {counted(more, 'more incomplete grid')}", highlight=False)
 
 
 def _lines(chosen: pd.DataFrame) -> Table:

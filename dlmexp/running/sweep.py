@@ -1,6 +1,6 @@
 """A sweep: the cells that a config asks for and the data they are trained on, checked before anything is written."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,18 +21,12 @@ from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.plan.grid import Grid, split_name
 from dlmexp.plan.setting import Candidates
+from dlmexp.records.manifest import manifest
+from dlmexp.records.results import without_model
 from dlmexp.records.store import Store
 
-RESERVED = (
-    "records",
-    "data",
-    "tables",
-    "running",
-    "checkpoints",
-    "quarantine",
-    "multirun",
-    "figures",
-)  # folders of results
+# Folders of results.
+RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
 
@@ -54,9 +48,8 @@ class Sweep:
         return list({cell.key: cell for some in self.candidates for cell in some.cells}.values())
 
 
-def prepare_sweep(cfg: RunConfig, loaded: dict[str, Dataset] | None = None) -> Sweep:
-    """Check the config, load its datasets but those that are `loaded`, and list its cells. Raises `UserError` for
-    whatever can't be run."""
+def prepare_sweep(cfg: RunConfig) -> Sweep:
+    """Check the config, load its datasets, and list its cells. Raises `UserError` for whatever can't be run."""
     if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
         what = "csv.name" if cfg.name == cfg.csv.name else "name"  # an own table's experiment is named after it
         said = f"{what}={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
@@ -66,7 +59,7 @@ def prepare_sweep(cfg: RunConfig, loaded: dict[str, Dataset] | None = None) -> S
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep = Sweep(cfg, [], {}, [], [], dict(loaded or {}))
+    sweep = Sweep(cfg, [], {}, [], [])
     for part in parts:
         root = data_root(part.data_root)
         for key, dataset in part.dataset.items():
@@ -126,14 +119,19 @@ def stand_in_advice(dataset: str, root: Path) -> str:
     return f" ({drawn[0]} can stand in: dataset={drawn[0]})" if drawn else ""
 
 
-def plan_sweep(
-    sweep: Sweep, store: Store, device: str, free: float | None, again: Collection[str] = frozenset()
-) -> Plan:
-    """The batches of cells that have no sound record yet, or are to be trained `again`. `device` is cpu or cuda, `free`
-    the GPU's free bytes."""
-    done, failed = store.keys()
+def to_refit(sweep: Sweep, store: Store) -> set[str]:
+    """The done cells that `refit=true` trains again: those that should have a model and have none."""
+    asked = manifest("", sweep.candidates).candidates if sweep.cfg.refit else ()
+    return without_model(store, asked, sweep.cfg.keep) if asked else set()
+
+
+def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> tuple[Plan, frozenset[str]]:
+    """The batches of cells that have no sound record yet, or are trained again; and the keys of the latter. `device` is
+    cpu or cuda, `free` the GPU's free bytes."""
+    recorded, failed = store.keys()
     cells = {cell.key: cell for cell in sweep.cells}
-    done = {key for key in done & cells.keys() - set(again) if store.has(cells[key].dataset, key)}
+    done = recorded & cells.keys() - to_refit(sweep, store)
+    done = {key for key in done if store.has(cells[key].dataset, key)}
     # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:
@@ -142,7 +140,8 @@ def plan_sweep(
     def size(cell: Cell) -> int:
         return sweep.cfg.batch_cells or cells_at_once(cell, device, free)
 
-    return plan(sweep.cells, done, failed & cells.keys(), size, sweep.cfg.retry_failed)
+    planned = plan(sweep.cells, done, failed & cells.keys(), size, sweep.cfg.retry_failed)
+    return planned, frozenset(cell.key for batch in planned.batches for cell in batch if cell.key in recorded)
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 
 import numpy as np
+import torch
 
 from dlmexp.errors import Unreadable
 from dlmexp.objectives import OBJECTIVES
@@ -28,16 +28,33 @@ Batch = tuple[Cell, ...]
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 
 
-@dataclass
-class BatchTraining:
-    """A batch in training, the cells of it that want a record, and how many cells have not left it."""
+@dataclass(eq=False)
+class Flight:
+    """A batch in training: its cells, those that want a record, and its work, which yields where it waits for the
+    device. On a GPU it has a stream: its kernels run in order, beside those of other flights."""
 
     batch: Batch
     pending: Batch
-    inside: int = field(init=False)
+    stream: torch.cuda.Stream | None = None
+    work: Iterator[None] = field(default_factory=lambda: iter(()))
+    inside: int = field(init=False)  # cells that have not left the batch
 
     def __post_init__(self) -> None:
         self.inside = len(self.pending)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(cell.key for cell in self.pending)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the device has done all that this flight has given to it."""
+        return self.stream is None or self.stream.query()
+
+    def go_on(self) -> bool:
+        """Work until it waits for the device again. False when it has ended."""
+        with torch.cuda.stream(self.stream):  # does nothing where there is none
+            return next(self.work, "ended") is None
 
 
 @dataclass(frozen=True)
@@ -51,11 +68,13 @@ class Trainer:
     checkpoint_seconds: float
     at_once: Callable[[], int]
 
-    def work(self, flight: BatchTraining) -> Iterator[None]:
+    def work(self, flight: Flight) -> Iterator[None]:
         """Train a batch and write records for its `pending` cells. Yields where it waits for the device."""
         batch, pending = flight.batch, flight.pending
         self.progress.started(pending)
-        if orphans := self._orphans(pending):
+        bases = {cell.base: cell for cell in pending if cell.base}
+        lost = {base for base, cell in bases.items() if self.recorder.base(cell) is None}
+        if orphans := {cell for cell in pending if cell.base in lost}:
             for cell in orphans:
                 self.recorder.failure(cell, NO_BASE)
             self.recorder.discard(batch)
@@ -72,21 +91,15 @@ class Trainer:
         else:
             yield from self._train(batch, pending, flight)
 
-    def _orphans(self, cells: Batch) -> set[Cell]:
-        """Cells that need an ELBO fit which has no sound record."""
-        first = {cell.base: cell for cell in cells if cell.base}
-        lost = {base for base, cell in first.items() if self.recorder.base(cell) is None}
-        return {cell for cell in cells if cell.base in lost}
-
     def _program(self, cells: Batch) -> Program:
         return program(cells, self.recorder.split, self._base, self.target)
 
     def _base(self, cell: Cell) -> Hyperparameters:
-        found = self.recorder.base(cell)
-        assert found is not None, NO_BASE
-        return found
+        base = self.recorder.base(cell)
+        assert base is not None, NO_BASE
+        return base
 
-    def _train(self, batch: Batch, pending: Batch, flight: BatchTraining) -> Iterator[None]:
+    def _train(self, batch: Batch, pending: Batch, flight: Flight) -> Iterator[None]:
         """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
         how = settings(batch[0], self.target)
         resumed = self._resume(batch, how)
@@ -102,7 +115,8 @@ class Trainer:
             flight.inside = len(training.cells)
             requested = self.stop.received is not None
             if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
-                self._save(path, cells, training)
+                notes, arrays = _notes(training), training.state.arrays()
+                self.recorder.writer.do(partial(checkpoint.save, path, cells, notes, arrays))
                 saved = time.monotonic()
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 self.stop.raise_if_requested()
@@ -117,17 +131,6 @@ class Trainer:
             self.progress.ended(training)
         self.recorder.discard(cells)
 
-    def _save(self, path: Path, cells: Batch, training: Training) -> None:
-        notes = checkpoint.Notes(
-            open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
-            cells=training.cells,
-            seconds=training.seconds,
-            alone=training.alone,
-            curves=[asdict(curve) for curve in training.curves],
-            iteration=int(training.state.iteration),
-        )
-        self.recorder.writer.do(partial(checkpoint.save, path, cells, notes, training.state.arrays()))
-
     def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
         """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
 
@@ -135,29 +138,40 @@ class Trainer:
         """
         store = self.recorder.store
         path = checkpoint.path_of(store, batch)
-        found = checkpoint.read(store, path)
-        if found is None:
+        saved = checkpoint.read(store, path)
+        if saved is None:
             return None
-        notes = found.notes
+        notes = saved.notes
         if notes.iteration is None:
-            return Training.start(self._program(found.cells), how), found.cells
-        made = self._program(tuple(found.cells[i] for i in notes.cells))
+            return Training.start(self._program(saved.cells), how), saved.cells
+        made = self._program(tuple(saved.cells[i] for i in notes.cells))
         try:
-            state = State.from_arrays(found.arrays(), self.target.device)
+            state = State.from_arrays(checkpoint.read_tensors(path), self.target.device)
             state.check(State.fresh(made.initial(), how))
             curves = [typed_value(curve, Curve) for curve in notes.curves]
         except (Unreadable, TypeError) as why:
             store.quarantine(path, f"the checkpoint can't be read: {why}")
             return None
         self.progress.resumed(notes.iteration)
-        return Training(made, state, notes.cells, notes.seconds, curves, notes.alone), found.cells
+        return Training(made, state, notes.cells, notes.seconds, curves, notes.alone), saved.cells
 
     def _gradients(self, cells: Batch) -> Iterator[None]:
         """Measure bias and variance of the estimators' gradients; nothing is trained."""
         waiting = iter(cells)
-        for found in gradient_statistics(self._program(cells)):
-            if found is None:
+        for measured in gradient_statistics(self._program(cells)):
+            if measured is None:
                 self.stop.raise_if_requested()
                 yield
             else:
-                self.recorder.gradient(next(waiting), *found)
+                self.recorder.gradient(next(waiting), *measured)
+
+
+def _notes(training: Training) -> checkpoint.Notes:
+    return checkpoint.Notes(
+        open=[training.cells[i] for i in np.flatnonzero(training.unreported())],
+        cells=training.cells,
+        seconds=training.seconds,
+        alone=training.alone,
+        curves=[asdict(curve) for curve in training.curves],
+        iteration=int(training.state.iteration),
+    )

@@ -26,10 +26,10 @@ def test_a_bound_is_the_time_of_all_steps(seconds_per_unit, workers):
     """Where steps take as long as their work, whichever kinds were timed."""
     found = bound(BATCHES, lambda one: seconds_per_unit * step_work(one[0], len(one)), workers)
     alone = seconds_per_unit * sum(map(batch_work, BATCHES))
-    assert alone / workers <= found.seconds * (1 + 1e-9)
-    assert found.seconds <= alone * (1 + 1e-9)
+    assert alone / workers <= found * (1 + 1e-9)
+    assert found <= alone * (1 + 1e-9)
     if workers == 1:
-        assert found.seconds == pytest.approx(alone)
+        assert found == pytest.approx(alone)
 
 
 def test_timing_takes_a_small_share_of_the_run(monkeypatch):
@@ -44,8 +44,10 @@ def test_timing_takes_a_small_share_of_the_run(monkeypatch):
 
     found = bound(BATCHES, step_seconds)
     assert timed == [900], "timing another kind would be more than a small share"
-    assert 0 < found.timed < 1
-    assert bound(BATCHES, lambda one: step_seconds(one) * 100).timed > found.timed
+    assert found > 0
+    timed.clear()
+    bound(BATCHES, lambda one: step_seconds(one) * 100)
+    assert len(timed) > 1
 
 
 def test_short_runs_are_told_from_long_ones():
@@ -74,7 +76,7 @@ def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(slowness
     cells, now = batch(8), [0.0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        clock = Clock([cells], began=0.0)
+        clock = Clock([cells])
         assert clock.seconds_left() is None
         for cell in cells[:done]:
             now[0] += slowness * iterations
@@ -87,7 +89,8 @@ def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(slowness
 @given(made=st.integers(0, 900))
 def test_cells_in_training_count_as_far_as_they_are(made):
     first, second = batch(2)
-    clock = Clock([(first, second)], began=0.0)
+    clock = Clock([(first, second)])
+    clock.began = 0.0
     clock.finished(finished(first, 1000, 10.0))
     before = clock.seconds_left()
     clock.seen([second], made)
@@ -102,7 +105,8 @@ def test_other_kinds_follow_by_their_work():
     small, large = batch(4, n=100), batch(4, n=900)
     left = {}
     for known, other in ((small, large), (large, small)):
-        clock = Clock([known, other], began=0.0)
+        clock = Clock([known, other])
+        clock.began = 0.0
         for cell in known:
             clock.finished(finished(cell, 300, 3.0))
         left[known[0].n] = clock.seconds_left()

@@ -59,7 +59,7 @@ def test_numbers_every_ten_seconds(clock, capsys):
     for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
         clock(moment)
         _look(shown, training, iteration)
-    assert capsys.readouterr().out == "  0/4 cells, 0 failed; it 8, 2 live, 0.33 it/s, objective 1.2500, ? left\n"
+    assert capsys.readouterr().out == "  0/4 cells, 0 failed; it 8, 2 live, 0.64 it/s, objective 1.2500, ? left\n"
     clock(22)
     shown.waiting("another process")
     assert "waiting for cells that another process trains" in capsys.readouterr().out
@@ -83,7 +83,7 @@ def test_batches_at_once_and_what_others_are_told(clock):
     shown.ended(second)
     clock(8)
     _look(shown, first, 10)
-    assert shown.numbers == "it 10, 2 live, 0.25 it/s, objective 2.0000"
+    assert shown.numbers == "it 10, 2 live, 1.1 it/s, objective 2.0000"
 
 
 def test_live_progress_on_a_terminal(monkeypatch):

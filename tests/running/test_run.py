@@ -1,6 +1,7 @@
 """`dlmexp run` in this process: plans, data, beta grids, processes, and runs that are interrupted."""
 
 import os
+import shlex
 import signal
 
 import numpy as np
@@ -14,7 +15,7 @@ from dlmexp.plan.shorthand import spelled_out
 from dlmexp.running import processes
 from dlmexp.running import run as module
 from dlmexp.running.device import select_target
-from dlmexp.running.own_tables import what_was_read
+from dlmexp.running.overview import what_was_read
 from dlmexp.running.processes import check_workers, processes_that_pay
 from dlmexp.running.progress import Progress
 from dlmexp.running.run import execute
@@ -34,6 +35,13 @@ def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkey
     said = capsys.readouterr().out
     assert "18 cells in 3 batches: at most about " in said
     assert "keep=selected: 18 models of 0.0 GB" in said
+    monkeypatch.setattr(module, "LONG", 0.0)
+    for preset, less in ((), "preset=quick"), (["preset=quick"], "budget=30min"):
+        assert execute(compose([*tiny, *preset, "plan=true"]), ["a=b", "plan=true"]) == 0
+        assert f"in minutes, a smaller part of it: dlmexp run a=b {less}\n" in capsys.readouterr().out
+            f"over an hour on this CPU; in minutes, a smaller part of it: dlmexp run a=b {less}\n"
+            in capsys.readouterr().out
+        )
     assert list(here.iterdir()) == []
     assert execute(compose(tiny)) == 0
     said = capsys.readouterr().out
@@ -68,7 +76,7 @@ def test_two_grids_in_one_folder_are_selected_apart(here, tiny, capsys):
     assert shown[0] == shown[2] != shown[1]
 
 
-def test_an_interrupted_run_says_how_many_candidates_are_missing(here, tiny, capsys, monkeypatch):
+def test_an_interrupted_run_ends_with_the_command_that_goes_on(here, tiny, capsys, monkeypatch):
     plain, finished = Progress.finished, []
 
     def interrupt_after_two(self, record):
@@ -79,15 +87,13 @@ def test_an_interrupted_run_says_how_many_candidates_are_missing(here, tiny, cap
 
     with monkeypatch.context() as patched:
         patched.setattr(Progress, "finished", interrupt_after_two)
-        assert execute(compose([*tiny, "batch_cells=2"])) == 128 + signal.SIGTERM
-    said = capsys.readouterr().out
-    assert "stopped by SIGTERM: everything is saved, 16 cells to do" in said
-    for method, missing in (("elbo", "1 of 2"), ("beta_elbo", "4 of 6"), ("joint_log_dlm", "6 of 6")):
-        assert f"\n{method} on ringnorm_drawn, n = 20: {missing} candidates" in said
+        assert execute(compose([*tiny, "batch_cells=2"]), [*tiny, "name=a b"]) == 128 + signal.SIGTERM
+    *_, stopped, last = capsys.readouterr().out.splitlines()
+    assert stopped == "stopped by SIGTERM; 16 cells to do"
+    command = last.removeprefix("everything is saved, continue with: ")
+    assert shlex.split(command) == ["dlmexp", "run", *tiny, "name=a b"]
     assert execute(compose([*tiny, "batch_cells=2"])) == 0
-    said = capsys.readouterr().out
-    assert "18 of 18 cells done, 0 failed" in said
-    assert "no record yet" not in said
+    assert "18 of 18 cells done, 0 failed" in capsys.readouterr().out
 
 
 def test_the_cells_of_a_checkpoint_count_also_where_one_of_them_is_asked_for(here, tiny, monkeypatch):

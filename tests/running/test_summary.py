@@ -55,7 +55,7 @@ def test_all_done(tmp_path, capsys):
     [
         (["done", "failed", "done", "done"], "3 of 4 cells done, 1 failed;"),
         (["done", "done", "", ""], "2 of 4 cells done, 0 failed, 2 without a record"),
-        (["done", "", "", ""], "n = 100: 3 of 4 candidates (betas x seeds) have no record yet"),
+        (["done", "", "", ""], "status --results"),
         (["failed"] * 4, "0 of 4 cells done, 4 failed"),
     ],
 )

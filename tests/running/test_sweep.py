@@ -61,10 +61,10 @@ def test_unsound_records_count_as_missing(here, tiny):
     cfg = compose(tiny)
     assert execute(cfg) == 0
     store, found = Store("results"), prepare_sweep(cfg)
-    assert plan_sweep(found, store, "cpu", None).pending == 0
+    assert plan_sweep(found, store, "cpu", None)[0].pending == 0
     victim = store.path("ringnorm_drawn", found.cells[0].key)
     victim.write_text(victim.read_text().replace('"error"', '"eror"'))
-    assert plan_sweep(found, store, "cpu", None).pending == 1
+    assert plan_sweep(found, store, "cpu", None)[0].pending == 1
 
 
 def test_splits_are_cached_by_the_size_of_their_own_dataset(tiny, monkeypatch):

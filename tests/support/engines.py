@@ -3,6 +3,7 @@
 from dlmexp.plan.batches import plan
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
+from dlmexp.running import checkpoint
 from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases
@@ -26,7 +27,7 @@ class Watched(Progress):
 class Sweep:
     """A job and an engine for it."""
 
-    def __init__(self, root, words, size=100, beside=False, stop=None):
+    def __init__(self, root, words, size=100, beside=False, stop=None, again=()):
         found = prepare_sweep(compose(words))
         self.candidates, self.cells = found.candidates, found.cells
         self.store, self.progress, self.size = Store(root), Watched(), size
@@ -40,7 +41,7 @@ class Sweep:
             self.prepared.append(cell.seed)
             return plain(cell)
 
-        recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu")
+        recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu", again=frozenset(again))
         self.engine = Engine(select_target("cpu", "float64"), recorder, self.progress, self.stop, self.leases, 1e9)
 
     def plan(self, retry_failed=False):
@@ -49,7 +50,7 @@ class Sweep:
 
     def train(self, batches):
         with self.leases:
-            self.engine.run(batches)
+            self.engine.run(checkpoint.resumed_first(self.store, batches))
 
     def run(self, **how):
         self.train(self.plan(**how).batches)

@@ -1,14 +1,17 @@
-"""What was read from a user's own tables, in words: shown before anything is trained, and with `plan=true`."""
+"""What is shown before a run: what was read from a user's own tables, and with `plan=true` the cells of a sweep."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import islice
 
 import numpy as np
+from rich.table import Table
 
 from dlmexp.config import DatasetConfig
-from dlmexp.console import counted
+from dlmexp.console import counted, wide_console
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import split
+from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.running.sweep import Sweep
 
@@ -80,3 +83,31 @@ def _division(spec: DatasetConfig, data: Dataset) -> str:
 
 def _values(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(set(numbers))))
+
+
+def show_plan(plan: Plan, sweep: Sweep) -> None:
+    """Print one line per dataset, size, method and estimator with its cells, how many are done, and in how many batches
+    the rest run; then the totals, and the missing datasets."""
+    table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
+    batches = Counter(batch[0].group for batch in plan.batches)
+    methods, groups = defaultdict[tuple, dict[str, None]](dict), defaultdict[tuple, list[Cell]](list)
+    for some in sweep.candidates:
+        methods[some.cells[0].group][some.method] = None
+    for cell in plan.cells:
+        groups[cell.group].append(cell)
+    for group, cells in groups.items():
+        first = cells[0]
+        done, failed = (sum(cell.key in keys for cell in cells) for keys in (plan.done, plan.failed))
+        seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
+        q = (first.parameterisation if first.form == "explicit" else "collapsed") + first.floor_label
+        counts = map(str, (seeds, betas, len(cells), done, failed, batches[group]))
+        table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.estimator_label, q, *counts)
+    console = wide_console()
+    console.print(table)
+    console.print(
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
+        highlight=False,
+    )
+    for message in sweep.missing:
+        console.print(f"left out: {message}", highlight=False)
