@@ -1,6 +1,8 @@
 """`dlmexp run -m`: jobs on this machine, one after another or at once, or on a cluster. Hydra composes, we launch."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -30,6 +32,7 @@ from dlmexp.running.summary import summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, to_refit
 
 BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
+DEVICE = re.compile(r"\+*device=")
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
 
 
@@ -46,30 +49,32 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     if len({cfg.results for cfg in configs}) > 1:
         raise UserError("results= is one folder for all jobs of a multirun")
-    jobs = [[one for one in job if not one.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
-    checked, data, said = [], dict[str, tuple[str, bool]](), dict[str, None]()
+    jobs = [[word for word in job if not word.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
+    if kind == SLURM and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
+        jobs = [job if any(map(DEVICE.match, job)) else [*job, "device=cuda"] for job in jobs]
+    checked, data, said = list[Sweep](), dict[str, tuple[str, bool]](), dict[str, None]()
     for cfg in configs:
-        found = prepare_sweep(cfg)
-        said |= dict.fromkeys([*what_was_read(found), *found.notes])
-        data |= {one.name: (one.checksum, spec.loader == "table") for spec, one in found.datasets.values()}
-        checked.append(replace(found, datasets={}, loaded={}))  # the jobs load the data themselves
+        sweep = prepare_sweep(cfg)
+        said |= dict.fromkeys([*what_was_read(sweep), *sweep.notes])
+        data |= {each.name: (each.checksum, spec.loader == "table") for spec, each in sweep.datasets.values()}
+        checked.append(replace(sweep, datasets={}, loaded={}))  # the jobs load the data themselves
     for line in said:
         print(line, flush=True)
     root = Path(configs[0].results)
     if configs[0].plan:
-        for found in checked:
+        for sweep in checked:
             store = Store(root, read_only=True)
-            show_plan(plan_sweep(found, store, *device_and_free_memory(found.cfg))[0], found)
+            show_plan(plan_sweep(sweep, store, *device_and_free_memory(sweep.cfg))[0], sweep)
         return 0
     if kind == SLURM and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
-    for sentence in dict.fromkeys(sentence for found in checked for sentence in found.missing):
-        print(f"left out: {sentence}", flush=True)
+    for message in dict.fromkeys(message for sweep in checked for message in sweep.missing):
+        print(f"left out: {message}", flush=True)
     with results_folder(root), _environment():
         for name, (checksum, own) in sorted(data.items()):
             check_same_data(root, name, checksum, own)
-        for found in checked:
-            write_manifest(root, manifest(found.cfg.name, found.candidates, found.cfg.keep))
+        for sweep in checked:
+            write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
         if kind == SLURM:
             return _run_on_cluster(root, checked, jobs, launcher)
         at_once = launcher["n_jobs"] if kind == PARALLEL else 1
@@ -81,9 +86,13 @@ def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs, at_once: int) ->
     with StopRequest() as stop:
         code = _one_by_one(jobs, stop) if at_once == 1 else _side_by_side(jobs, at_once, stop)
     if stop.received is not None or code >= STOPPED:
-        print("\nstopped: everything is saved; the same command goes on from here")
+        print(f"\neverything is saved, continue with: {_typed()}")
         return STOPPED + stop.received if stop.received is not None else code
     return max(code, _summary(root, checked))
+
+
+def _typed() -> str:
+    return shlex.join(["dlmexp", *sys.argv[1:]])
 
 
 def _one_by_one(jobs: Jobs, stop: StopRequest) -> int:
@@ -105,8 +114,8 @@ def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
             while waiting and len(running) < at_once:
                 running.append(subprocess.Popen(run_command(waiting.pop(0)), env=environment))
             time.sleep(0.1)
-            code = max([code, *(one.returncode for one in running if one.poll())], key=abs)
-            running = [one for one in running if one.returncode is None]
+            code = max([code, *(process.returncode for process in running if process.poll())], key=abs)
+            running = [process for process in running if process.returncode is None]
     finally:
         for process in running:
             process.terminate()
@@ -117,10 +126,10 @@ def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
 def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
     """Submit the jobs, which do not depend on this process, and wait for them."""
     blocks, (done, failed) = [], Store(root).keys()
-    for found, overrides in zip(checked, jobs, strict=True):
-        keys = frozenset(cell.key for cell in found.cells)
-        skipped = done - to_refit(found, Store(root)) | (frozenset() if found.cfg.retry_failed else failed)
-        blocks.append(Block(overrides, found.cfg.name, keys, keys - skipped))
+    for sweep, overrides in zip(checked, jobs, strict=True):
+        keys = frozenset(cell.key for cell in sweep.cells)
+        skipped = done - to_refit(sweep, Store(root)) | (set() if sweep.cfg.retry_failed else failed)
+        blocks.append(Block(overrides, sweep.cfg.name, keys, keys - skipped))
     with StopRequest() as stop:
         try:
             submit(root, blocks, launcher)
@@ -132,9 +141,9 @@ def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: 
             return 0
         wait(root, frozenset[str]().union(*(block.keys for block in blocks)), stop)
     if stop.received is not None:
-        print("\nstopped: its jobs stay in the queue; the same command goes on from here")
+        print(f"\nthe jobs stay in the queue, continue with: {_typed()}")
         return STOPPED + stop.received
-    messages = lost_cells(root, {cell.key: cell.describe() for found in checked for cell in found.cells})
+    messages = lost_cells(root, {cell.key: cell.describe() for sweep in checked for cell in sweep.cells})
     for message in messages:
         print(message)
     return max(_summary(root, checked), 1 if messages else 0)
@@ -143,7 +152,7 @@ def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: 
 def _summary(root: Path, checked: Sequence[Sweep]) -> int:
     """Print the summary of all jobs; 0 if all cells have a record of success."""
     drop_unselected(Store(root))
-    return summary([some for found in checked for some in found.candidates], Store(root))
+    return summary([some for sweep in checked for some in sweep.candidates], Store(root))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -75,7 +76,11 @@ class BlockOnNode:
         path.unlink(missing_ok=True)  # that of its process before a requeue
         code, reason = run_block(self.overrides)
         if code >= STOPPED and returns_to_queue(job_id, code - STOPPED):
-            signal.raise_signal(signal.SIGUSR2)  # submitit's handler counts time-outs, requeues, and exits
+            try:
+                signal.raise_signal(signal.SIGUSR2)  # submitit's handler counts time-outs, requeues, and exits
+            except (OSError, subprocess.SubprocessError) as error:  # this cluster forbids it
+                reason = f"everything is saved, but SLURM does not requeue it ({error}): the same command submits it"
+                print(f"dlmexp: {reason}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):  # that the disk is full must not be an error of its own here
             write_atomically(path, msgspec.json.encode(Outcome(socket.gethostname(), code, reason)))
         return code
@@ -169,10 +174,12 @@ def job_names(prefix: str, blocks: Sequence[Block]) -> list[str]:
 
 def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
     """The launcher's settings with what we add: our shell lines before the user's, the experiment in the job's name,
-    and a signal that leaves time to train."""
+    a signal that leaves time to train, and of the additional parameters those that are set."""
     delay = min(params["signal_delay_s"], 60 * params["timeout_min"] // 4)  # SLURM may send it a minute early
     lines = [THREADS, *filter(None, [os.environ.get(SETUP)]), *(params["setup"] or ())]
-    return {**params, "setup": lines, "name": f"{params['name']}-{experiment}", "signal_delay_s": delay}
+    more = {key: value for key, value in params["additional_parameters"].items() if value not in (None, False, "")}
+    own = {"setup": lines, "name": f"{params['name']}-{experiment}", "signal_delay_s": delay}
+    return {**params, **own, "additional_parameters": more}
 
 
 def _executor(params: dict[str, Any]) -> Any:

@@ -3,12 +3,12 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dlmexp.atomic import is_dead, within, writer_of
 from dlmexp.errors import UserError, nearest
-from dlmexp.records.manifest import read_manifests
+from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.store import FAILED, Store
 from dlmexp.running import checkpoint
 from dlmexp.running.leases import disk_time, is_fresh, remove_stale
@@ -16,16 +16,14 @@ from dlmexp.running.leases import disk_time, is_fresh, remove_stale
 QUIET_SECONDS = 600.0  # a file that another machine has not changed for so long is not being written any more
 
 
-@dataclass(frozen=True)
-class Removal:
-    """What goes with an experiment, in the order of deletion: what says that it was asked for goes last, so that a
-    removal that was interrupted can be given again."""
+class Removal(NamedTuple):
+    """What goes with an experiment."""
 
     keys: frozenset[str]  # cells that only this experiment asked for
     shared: int  # cells that another one asked for too: they stay
     packed: int  # cells of `keys` whose records are in packs, which stay as they are
-    files: tuple[Path, ...]
-    folders: tuple[Path, ...]  # that may be empty afterwards
+    files: list[Path]  # what says that they were asked for goes last, so that a removal can be given again
+    folders: list[Path]  # that may be empty afterwards
 
     def remove(self) -> None:
         """Delete the files, and the folders that are empty then."""
@@ -38,31 +36,24 @@ class Removal:
 
 def removal(root: Path, experiment: str) -> Removal:
     """What deleting an experiment of a results folder would delete. `UserError` if there is no such experiment."""
-    manifests, store = read_manifests(root), Store(root, read_only=True)
-    own, others = dict[str, str](), dict[str, str]()  # datasets by key
-    for manifest in manifests:
-        known = own if manifest.experiment == experiment else others
-        known.update({key: group.dataset for group in manifest.candidates for key in group.keys})
-    if not any(one.experiment == experiment for one in manifests):
-        names = sorted({one.experiment for one in manifests})
-        hint = nearest(experiment, names) if names else "there is none"
+    store, asked = Store(root, read_only=True), merged(read_manifests(root))
+    if experiment not in asked:
+        hint = nearest(experiment, sorted(asked)) if asked else "there is none"
         raise UserError(f"there is no experiment '{experiment}' in {root}: {hint}")
+    datasets = {name: {key: group.dataset for group in groups for key in group.keys} for name, groups in asked.items()}
+    own = datasets.pop(experiment)
+    others = {key: dataset for some in datasets.values() for key, dataset in some.items()}
     keys = frozenset(own.keys() - others.keys())
     records = [path for path in store.records.glob("*/*") if path.name[:20] in keys and path.name[20:21] in (".", "-")]
-    checkpoints = [path for path, one in checkpoint.find(store).items() if {cell.key for cell in one.cells} <= keys]
-    kept = {*others.values()}
-    kept |= {path.parent.name for path in store.records.glob("*/*.json") if path.name[:20] not in keys}
-    datasets = {own[key] for key in keys} - kept
-    checksums = [path for path in sorted((root / "data").glob("*.json")) if path.stem in datasets]
-    asked = sorted((root / experiment / "cells").glob("*.json"))
+    checkpoints = [path for path, saved in checkpoint.find(store).items() if {cell.key for cell in saved.cells} <= keys]
+    kept = {path.parent.name for path in store.records.glob("*/*.json") if path.name[:20] not in keys}
+    gone = {own[key] for key in keys} - kept - {*others.values()}
+    checksums = [path for path in sorted((root / "data").glob("*.json")) if path.stem in gone]
+    cells = sorted((root / experiment / "cells").glob("*.json"))
+    packed = len(keys & {key for pack in store.packs for some in pack.keys for key in some})
+    files = [within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *cells)]
     folders = [*sorted({path.parent for path in records}), root / experiment / "cells", root / experiment]
-    return Removal(
-        keys,
-        len(own) - len(keys),
-        len(keys & {key for pack in store.packs for some in pack.keys for key in some}),
-        tuple(within(root, path) for path in (*sorted(records), *checkpoints, *checksums, *asked)),
-        tuple(folders),
-    )
+    return Removal(keys, len(own) - len(keys), packed, files, folders)
 
 
 def remove_leftovers(root: Path, everywhere: bool = False) -> list[Path]:

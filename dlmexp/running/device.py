@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,32 +24,28 @@ class Target:
 
 
 def select_target(device: str, dtype: str) -> Target:
-    """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
+    """The named device and dtype; `auto` is a GPU where there is one, else the CPU.
+
+    CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
+    waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
+    """
     import torch
 
     from dlmexp.plan.checks import check_device
 
     check_device(device)
-    with _many_queues():
+    given = os.environ.get(QUEUES)
+    os.environ.setdefault(QUEUES, "32")
+    try:
         if device != "cpu" and torch.cuda.is_available():
             torch.zeros(1, device="cuda")  # starts CUDA
             device = "cuda"
+    finally:
+        if given is None:
+            del os.environ[QUEUES]
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
     return Target(torch.device("cpu" if device == "auto" else device), getattr(torch, dtype))
-
-
-@contextmanager
-def _many_queues() -> Iterator[None]:
-    """Within the context CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default
-    of 8, what a batch waits for can be queued behind the steps of another. CUDA reads the number when it starts."""
-    before = os.environ.get(QUEUES)
-    os.environ.setdefault(QUEUES, "32")
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[QUEUES]
 
 
 def is_out_of_memory(error: Exception) -> bool:

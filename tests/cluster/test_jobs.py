@@ -82,13 +82,6 @@ def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answer
         job_states(["12"])
 
 
-def test_no_command_is_run_for_no_jobs_and_none_is_a_sentence(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert job_states([]) == {}
-    with pytest.raises(SchedulerUnavailable, match="no scontrol on this machine"):
-        cluster_info()
-
-
 def submitted(root: Path, job: str, *keys: str, cluster: str = "here", outcome: str = "") -> Path:
     folder = root / "multirun" / "sweep" / "jobs" / job
     write_submission(folder, job, cluster, ["dataset=a", "seeds=[0]"], keys)
@@ -206,7 +199,14 @@ def test_requeue(received, state, goes_back, monkeypatch):
     assert submission.returns_to_queue("17", received) == goes_back
 
 
-PARAMS = {"setup": [], "name": "dlmexp", "signal_delay_s": 120, "timeout_min": 240, "mem_gb": 8}
+PARAMS = {
+    "setup": [],
+    "name": "dlmexp",
+    "signal_delay_s": 120,
+    "timeout_min": 240,
+    "mem_gb": 8,
+    "additional_parameters": {},
+}
 
 
 def test_settings_of_a_job(monkeypatch):
@@ -215,6 +215,9 @@ def test_settings_of_a_job(monkeypatch):
     found = settings({**PARAMS, "setup": ["a"]}, "class-log")
     assert found == {**PARAMS, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
     assert settings({**PARAMS, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
+    more = {"requeue": False, "reservation": None, "exclusive": True, "mail-type": "END"}
+    kept = settings({**PARAMS, "additional_parameters": more}, "mine")["additional_parameters"]
+    assert kept == {"exclusive": True, "mail-type": "END"}
 
 
 @pytest.mark.parametrize(

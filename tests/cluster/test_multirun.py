@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from dlmexp.cli import main
+from dlmexp.cluster import multirun as module
 from dlmexp.cluster import submission
 from dlmexp.cluster.submission import BlockOnNode
 from dlmexp.cores import cores
@@ -51,6 +52,25 @@ def test_a_plan_is_shown_and_nothing_is_queued(here, capsys):
     assert main(["run", "-m", "hydra/launcher=slurm", "seeds=[0],[1]", "plan=true", *TINY]) == 0
     assert capsys.readouterr().out.count("1 to run in 1 batch\n") == 2
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("launcher", "words", "expected"),
+    [
+        ("slurm", [], None),
+        ("slurm_gpu", [], "device=cuda"),
+        ("slurm", ["hydra.launcher.gres=gpu:1"], "device=cuda"),
+        ("slurm_gpu", ["device=cpu"], "device=cpu"),
+    ],
+)
+def test_jobs_that_ask_for_a_gpu_train_on_it(here, monkeypatch, launcher, words, expected):
+    submitted = []
+    monkeypatch.setattr(module, "which", lambda _: "sbatch")
+    monkeypatch.setattr(module, "submit", lambda root, blocks, params: submitted.extend(blocks))
+    assert main(["run", "-m", f"hydra/launcher={launcher}", "seeds=[0],[1]", "wait=false", *TINY[:-1], *words]) == 0
+    assert [[word for word in one.overrides if "device" in word] for one in submitted] == [
+        [expected] * bool(expected)
+    ] * 2
 
 
 @pytest.mark.slow
@@ -116,6 +136,7 @@ def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(he
     assert process.wait(timeout=60) == 128 + signal.SIGTERM
     assert [found[1] for found in threads if found] == [str(max(1, cores() // 2))] * 2
     assert (here / "output.txt").read_text().count("stopped by SIGTERM") == 2
+    assert (here / "output.txt").read_text().splitlines()[-1].startswith("everything is saved, continue with: ")
     assert all(path.stat().st_size > 5000 for path in here.glob("results/checkpoints/*.npz")), "with tensors"
     assert not list(here.glob("results/running/*.json"))
 
@@ -145,3 +166,22 @@ def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch)
     job.joinpath("outcome.json").unlink()
     job.rmdir()
     assert block() == 2, "an outcome that can't be written is no error"
+
+
+def test_a_job_that_slurm_does_not_requeue_says_so(tmp_path, monkeypatch, capsys):
+    """As submitit's handler ends where `scontrol requeue` is forbidden."""
+
+    def refused(*_):
+        raise subprocess.CalledProcessError(1, ["scontrol", "requeue", "17"])
+
+    (tmp_path / "17").mkdir()
+    monkeypatch.setattr(submission, "run_block", lambda overrides: (128 + signal.SIGUSR2, "stopped by a signal"))
+    monkeypatch.setattr(os, "environ", {"SLURM_JOB_ID": "17", "SUBMITIT_FOLDER": str(tmp_path / "%j")})
+    before = signal.signal(signal.SIGUSR2, refused)
+    try:
+        assert BlockOnNode(["seeds=[0]"], {}, str(tmp_path), [])() == 128 + signal.SIGUSR2
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    outcome = json.loads((tmp_path / "17" / "outcome.json").read_text())
+    assert "does not requeue" in outcome["reason"]
+    assert outcome["reason"] in capsys.readouterr().err

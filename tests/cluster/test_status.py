@@ -11,7 +11,6 @@ from dlmexp.cli import main, status_tables
 from dlmexp.cli.status_tables import print_tables, watch
 from dlmexp.cluster.status import read_status
 from dlmexp.records.manifest import manifest, write_manifest
-from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running.leases import BatchProgress, Leases, RunProgress
 from tests.support.cells import PLAIN, candidates, scored
@@ -62,18 +61,6 @@ def test_a_torn_failure_stays_a_failure_with_the_way_out(root):
     assert again.experiments[0].failed == 1
 
 
-def test_records_in_packs_are_counted(root):
-    assert read_status(root).packed == 0
-    collect_packed(str(root), str(root / "records.parquet"))
-    assert read_status(root).packed == 2
-
-
-def test_a_done_cell_that_is_run_again_counts_as_done(root):
-    with Leases(root, print) as mine:
-        mine.take([CELLS[0].key])
-        assert read_status(root).experiments[0].done == 2
-
-
 def test_files_in_quarantine_are_counted_without_their_reasons(root: Path, capsys: pytest.CaptureFixture[str]):
     (root / "quarantine").mkdir()
     for name in ("a.json", "a.json.why"):
@@ -122,15 +109,6 @@ def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFi
     assert other["batches"] == [{**msgspec.to_builtins(BATCH), "most_seconds_left": 260.0}]
 
 
-def test_what_is_not_known_yet_is_left_out(root: Path, capsys: pytest.CaptureFixture[str]):
-    early = msgspec.structs.replace(BATCH, rate=0.0, objective=None)
-    _note(root, RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=(early,)), 7)
-    print_tables(read_status(root))
-    said = capsys.readouterr().out
-    assert "of this run settled\n" in said
-    assert "iteration 400 of 3000, 1 live, 0 it/s\n" in said
-
-
 def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
     write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
     (tmp_path / "running").mkdir()
@@ -147,12 +125,3 @@ def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: py
     assert slept == [3.0, 3.0]
     assert said.count("iteration 400 of 3000") == 2
     assert said.endswith("nothing runs\n")
-
-
-def test_leaving_the_watch_is_no_error(root: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(status_tables.time, "sleep", interrupted)
-    watch(root, 1.0)
-    assert "nothing runs" not in capsys.readouterr().out

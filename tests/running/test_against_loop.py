@@ -127,19 +127,3 @@ def test_batched_equals_one_by_one(dataset, data_root, here):
         stops.add(record.result.stopped)
     assert "limit" in stops
     assert ("converged" in stops) == (dataset != "abalone")
-
-
-def test_explicit_q_reaches_what_the_closed_form_does(data_root, here):
-    """Two inducing inputs: with more of them there are many optima, and which one Adam finds is not the point here."""
-    words = ["dataset=cadata", "dataset.cadata.M=2", "sizes=[200]", "seeds=[1]", "method=[beta_elbo]", "device=cpu"]
-    words += ["beta=list", "beta.values=[3,1]", f"data_root={data_root}", "training.regression.max_iterations=500"]
-    words.append("training.regression.tolerance=1e-6")
-    for collapsed in ("true", "false"):
-        assert main(["run", *words, "training.regression.lr=0.2", f"collapsed={collapsed}"]) == 0
-    found: dict[tuple, dict[str, float]] = {}
-    for record in Store(here / "results").own():
-        cell = record.cell
-        found.setdefault((cell.seed, cell.beta), {})[cell.form] = record.result.test["nll"]
-    assert len(found) == 2
-    for nll in found.values():
-        assert nll["collapsed"] == pytest.approx(nll["explicit"], abs=1e-3)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -89,26 +88,6 @@ def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(here, ti
     assert b"Traceback" not in said
 
 
-def test_a_pipe_among_the_checkpoints_is_no_reason_to_wait(here, tiny, capsys):
-    folder = here / "results" / "checkpoints"
-    folder.mkdir(parents=True)
-    os.mkfifo(folder / f"{'0' * 20}.npz")
-    assert main(["run", *tiny, "method=[elbo]"]) == 0
-    assert not list(folder.iterdir())
-    assert len(list((here / "results" / "quarantine").glob("*.npz"))) == 1
-
-
-@pytest.mark.slow
-def test_a_run_in_another_thread(here, tiny):
-    """Where no signal can be handled."""
-    settings: dict = {"sizes": [20], "seeds": [0], "M": 5, "training": {"max_iterations": 5}, "verbose": False}
-    found = []
-    thread = threading.Thread(target=lambda: found.append(dlmexp.run("ringnorm_drawn", "elbo", **settings)))
-    thread.start()
-    thread.join()
-    assert len(found[0].cells) == 1
-
-
 @pytest.mark.slow
 def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(here):
     (here / "results").mkdir()
@@ -125,10 +104,9 @@ def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(he
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("phase", ["training", "starting"])
-def test_nine_quick_interrupts_leave_no_traceback(launcher, here, tiny, phase):
+def test_nine_quick_interrupts_leave_no_traceback(launcher, here, tiny):
     process = launcher.start(here, "run", *tiny, *SLOW)
-    process.until(lambda: "batch 1/" in process.said) if phase == "training" else time.sleep(0.05)
+    process.until(lambda: "batch 1/" in process.said)
     for _ in range(9):
         process.send(signal.SIGINT)
         time.sleep(0.002)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import dlmexp.running.engine as module
-from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
@@ -292,40 +291,6 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch, beside):
     assert not list((tmp_path / "checkpoints").glob("*"))
 
 
-def test_one_cell_of_a_checkpoint_that_does_not_fit_is_trained_alone(tmp_path, tiny, monkeypatch):
-    """What is resumed has all cells of its checkpoint, however few of them want a record."""
-    words = [*tiny, "method=[elbo]"]
-    (batch,) = Sweep(tmp_path, words).plan().batches
-    Sweep(tmp_path, words).train([batch[:1]])
-    sweep = Sweep(tmp_path, words)
-    checkpoint.save(checkpoint.path_of(sweep.store, batch), batch, checkpoint.Notes([0, 1]), {})
-    plain = trainer.train
-
-    def train(training, settings, between, at_once):
-        def short(training):
-            between(training)
-            if len(training.cells) > 1 and int(training.state.iteration) == 3:
-                raise OUT_OF_MEMORY
-
-        yield from plain(training, settings, short, at_once)
-
-    monkeypatch.setattr(trainer, "train", train)
-    sweep.train([batch])
-    assert sweep.store.keys()[0] == {cell.key for cell in batch}
-    assert (sweep.progress.done, sweep.progress.skipped_cells) == (1, 1), "it counts as skipped that it had its record"
-    assert sweep.progress.so_far().batches == (), "none is shown as in training that was given up"
-
-
-def test_a_single_cell_out_of_memory_is_a_sentence(tmp_path, tiny, monkeypatch):
-    def never(self, flight):
-        yield from ()
-        raise OUT_OF_MEMORY
-
-    monkeypatch.setattr(Trainer, "work", never)
-    with pytest.raises(UserError, match="does not fit into memory, not even alone"):
-        Sweep(tmp_path, tiny).run()
-
-
 @pytest.fixture
 def two_at_once(monkeypatch):
     monkeypatch.setattr(Capacity, "of", lambda device: Capacity(2, 1e12, 1e12))
@@ -363,19 +328,6 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, 
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     assert sweep.engine.capacity.bytes < 1e12
-
-
-def test_records_are_looked_through_only_where_there_is_room(tmp_path, tiny, monkeypatch):
-    """Once for each batch; checkpoints only at the start."""
-    words = [*tiny, "training.binary.tolerance=0.01", "training.binary.max_iterations=70"]
-    sweep = Sweep(tmp_path, words)
-    batches, recorder, looks, finds, find = sweep.plan().batches, sweep.engine.recorder, [], [], checkpoint.find
-    keys = recorder.keys
-    monkeypatch.setattr(recorder, "keys", lambda: looks.append(1) or keys())
-    monkeypatch.setattr(checkpoint, "find", lambda store: finds.append(1) or find(store))
-    assert len({record.result.iterations for record in sweep.run().values()}) > 1
-    assert len(finds) == 1
-    assert len(looks) == len(batches)
 
 
 @pytest.mark.parametrize("beside", [False, True])

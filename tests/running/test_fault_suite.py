@@ -97,12 +97,6 @@ def test_what_a_dead_host_left_is_removed_when_it_is_old(suite, monkeypatch, cap
     assert files(root) == suite.files
 
 
-def test_clean_says_what_it_needs(suite, capsys):
-    assert main(["clean", "--results", str(suite.folder / "undisturbed")]) == 2
-    assert "dlmexp clean --leftovers" in capsys.readouterr().err
-    assert main(["clean", "--leftovers", "--results", "nowhere"]) == 2
-
-
 def test_memory_that_runs_out_on_a_cpu_halves_the_batch(suite):
     """torch's allocator fails, as it does where memory is short, in every batch of more than so many cells."""
     words = [*SWEEP, "method=[beta_elbo]", "seeds=[0,1,2]", "beta.values=[8,4,2,1]", "batch_cells=12"]

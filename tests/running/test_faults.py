@@ -1,6 +1,5 @@
 """What goes wrong on real machines, with real processes: nothing is lost, nothing torn is trusted."""
 
-import hashlib
 import json
 import os
 import random
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from dlmexp.records.store import Store
 from dlmexp.running.leases import active_processes
 from tests.support.processes import comparable
 
@@ -61,7 +59,7 @@ def test_asked_to_stop_in_the_middle_of_a_batch(launcher, here, tiny, undisturbe
     process.send(number)
     assert process.wait() == 128 + number
     assert "everything is saved" in process.said
-    assert "the same command goes on" in process.said
+    assert process.said.splitlines()[-1].startswith("everything is saved, continue with: dlmexp run ")
     assert "Traceback" not in process.said
     assert len(list((here / "results" / "checkpoints").glob("*.npz"))) == 1
     assert not list((here / "results" / "running").glob("*.json"))
@@ -72,7 +70,7 @@ def test_asked_to_stop_in_the_middle_of_a_batch(launcher, here, tiny, undisturbe
     assert comparable(here / "results") == comparable(undisturbed(words))
 
 
-@pytest.mark.parametrize("damage", ["truncated", "bit", "foreign", "edited", "empty"])
+@pytest.mark.parametrize("damage", ["truncated", "foreign", "edited"])
 def test_a_damaged_record_is_quarantined_and_redone(launcher, here, tiny, undisturbed, damage):
     expected = comparable(undisturbed(tiny))
     assert launcher.run(here, "run", *tiny)[0] == 0
@@ -80,17 +78,12 @@ def test_a_damaged_record_is_quarantined_and_redone(launcher, here, tiny, undist
     content = victim.read_bytes()
     if damage == "truncated":
         victim.write_bytes(content[: len(content) // 2])
-    elif damage == "bit":
-        place = content.index(b'"nll"') + 9
-        victim.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
     elif damage == "foreign":
         victim.write_bytes(other.read_bytes())
-    elif damage == "edited":
+    else:
         record = json.loads(content)
         record["result"]["test"]["nll"] = 0.0
         victim.write_text(json.dumps(record))
-    else:
-        victim.write_bytes(b"")
     damaged = victim.read_bytes()
     code, said = launcher.run(here, "run", *tiny, log="again")
     assert code == 0, said
@@ -101,25 +94,7 @@ def test_a_damaged_record_is_quarantined_and_redone(launcher, here, tiny, undist
     assert found[key][2].test == pytest.approx(expected[key][2].test, rel=1e-9)
 
 
-def test_damaged_arrays_of_a_base_fit_are_redone_with_what_needs_them(launcher, here, tiny):
-    words = [*tiny, "method=[elbo,fixed_log_dlm]", "batch_cells=3"]
-    assert launcher.run(here, "run", *words)[0] == 0
-    store = Store(here / "results")
-    fixed = [record for record in store.own() if record.cell.variant == "fixed"]
-    assert len(fixed) == 6
-    for record in fixed:
-        store.path(record.cell.dataset, record.key).unlink()
-    base = next(r for r in store.own() if r.key == fixed[0].cell.base)
-    arrays = next(p for p in (here / "results" / "records").glob(f"*/{base.key}-*.npz") if ".model" not in p.name)
-    arrays.write_bytes(arrays.read_bytes()[:-7])
-    code, said = launcher.run(here, "run", *words, log="again")
-    assert code == 0, said
-    assert len(_quarantined(here / "results")) == 2
-    assert "8 of 8 cells done, 0 failed" in said
-
-
-@pytest.mark.parametrize("damage", ["truncated", "bit", "foreign"])
-def test_a_torn_checkpoint_is_quarantined_and_the_batch_begins_again(launcher, here, tiny, undisturbed, damage):
+def test_a_torn_checkpoint_is_quarantined_and_the_batch_begins_again(launcher, here, tiny, undisturbed):
     words = [*tiny, *SLOW, "method=[elbo,beta_elbo]"]
     process = launcher.start(here, "run", *words)
     process.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
@@ -128,13 +103,8 @@ def test_a_torn_checkpoint_is_quarantined_and_the_batch_begins_again(launcher, h
     assert process.wait() == 128 + signal.SIGTERM
     (path,) = (here / "results" / "checkpoints").glob("*.npz")
     content = path.read_bytes()
-    if damage == "truncated":
-        path.write_bytes(content[:-100])
-    elif damage == "bit":
-        place = content.index(b"values/m.npy") + 300
-        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
-    else:
-        path.write_bytes(b"not a checkpoint")
+    place = content.index(b"values/m.npy") + 300
+    path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
     code, said = launcher.run(here, "run", *words, log="again")
     assert code == 0, said
     assert len(_quarantined(here / "results")) == 1
@@ -182,16 +152,6 @@ def test_a_full_disk_ends_the_run_with_a_sentence(launcher, tmp_path, tiny, undi
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_file_size_limit_ends_the_run_with_a_sentence(launcher, here, tiny):
-    code, said = launcher.run(here, "run", *tiny, largest_file=2500)
-    assert code == 1
-    assert "File too large" in said
-    assert "Traceback" not in said
-    code, said = launcher.run(here, "run", *tiny, log="again")
-    assert code == 0, said
-    assert len(comparable(here / "results")) == 18
-
-
 def test_a_results_folder_that_can_not_be_written_is_refused(launcher, tmp_path, tiny):
     (tmp_path / "file").write_text("")
     code, said = launcher.run(tmp_path, "run", *tiny, "results=file/results")
@@ -208,65 +168,6 @@ def test_a_results_folder_that_can_not_be_written_is_refused(launcher, tmp_path,
         assert "Traceback" not in said
     finally:
         subprocess.run(["umount", disk], check=True)
-
-
-def test_data_that_changed_between_runs_is_refused(launcher, here):
-    rows = random.Random(1)
-
-    def write(noise: float) -> None:
-        lines = [f"{x},{2 * x + noise * rows.random()}" for x in (rows.random() for _ in range(100))]
-        (here / "own.csv").write_text("\n".join(["x,y", *lines]) + "\n")
-
-    words = ["dataset=csv", "csv.path=own.csv", "csv.target=y", "csv.task=regression", "sizes=[20]", "seeds=[0]"]
-    words += ["method=[elbo]", "device=cpu", "training.regression.max_iterations=5"]
-    write(0.1)
-    code, said = launcher.run(here, "run", *words)
-    assert code == 0, said
-    known = json.loads((here / "results" / "data" / "csv.json").read_text())["checksum"]
-    before = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in _records(here / "results")}
-    write(0.2)
-    code, said = launcher.run(here, "run", *words, log="changed")
-    assert code == 2
-    assert "under the name 'csv'" in said
-    assert "csv.name=NAME" in said
-    assert known[:16] in said
-    assert {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in _records(here / "results")} == before
-    code, said = launcher.run(here, "run", *words, "results=elsewhere", log="other")
-    assert code == 0, said
-    new = json.loads((here / "elsewhere" / "data" / "csv.json").read_text())["checksum"]
-    assert new[:16] in (here / "changed").read_text()
-
-
-def test_status_tells_the_truth_before_during_and_after(launcher, here, tiny):
-    words = [*tiny, *SLOW]
-    code, said = launcher.run(here, "status", log="none")
-    assert code == 2
-    assert "there is no such folder" in said
-    process = launcher.start(here, "run", *words)
-    process.until(lambda: "batch 2/3" in process.said)
-    process.send(signal.SIGSTOP)
-    during = json.loads(launcher.run(here, "status", "--json", log="during")[1])
-    process.send(signal.SIGCONT)
-    process.send(signal.SIGTERM)
-    process.wait()
-    (experiment,) = during["experiments"]
-    assert experiment["name"] == "custom"
-    assert experiment["done"] == 6
-    assert experiment["running"] in (0, 6)  # stopped before or after the second batch was announced
-    assert experiment["missing"] == 12 - experiment["running"]
-    assert [str(process.pid) in worker["who"] for worker in during["running"]] == [True]
-    between = json.loads(launcher.run(here, "status", "--json", log="between")[1])
-    assert between["running"] == []
-    assert between["experiments"][0]["running"] == 0
-    assert between["experiments"][0]["missing"] == 12
-    assert between["checkpoints"] == 1
-    assert launcher.run(here, "run", *words, log="again")[0] == 0
-    after = json.loads(launcher.run(here, "status", "--json", log="after")[1])
-    (experiment,) = after["experiments"]
-    assert {name: experiment[name] for name in ("done", "running", "failed", "missing")} == {
-        "done": 18, "running": 0, "failed": 0, "missing": 0,
-    }  # fmt: skip
-    assert after["checkpoints"] == 0
 
 
 def test_workers_share_the_batches_and_leave_the_records_of_one_process(launcher, here, tiny, undisturbed):
@@ -287,21 +188,6 @@ def test_workers_share_the_batches_and_leave_the_records_of_one_process(launcher
         assert "Traceback" not in said
     assert comparable(here / "results") == comparable(undisturbed(arguments))
     assert not list((here / "results" / "running").glob("*.json"))
-
-
-def test_two_at_once_share_the_work(launcher, here, tiny, undisturbed):
-    words = [*tiny, *SLOW, "batch_cells=3"]
-    processes = [launcher.start(here, "run", *words, log=f"log{i}") for i in range(2)]
-    assert [process.wait() for process in processes] == [0, 0], [process.said for process in processes]
-    found, expected = comparable(here / "results"), comparable(undisturbed(words))
-    assert found.keys() == expected.keys()
-    for key, (status, _, result, _) in found.items():
-        assert status == "done"
-        assert result.test == pytest.approx(expected[key][2].test, rel=1e-9)
-    for process in processes:
-        assert "18 of 18 cells done, 0 failed" in process.said
-    assert not (here / "results" / "quarantine").exists()
-    assert not list((here / "results" / "checkpoints").glob("*"))
 
 
 def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_dies(launcher, here, tiny, undisturbed):

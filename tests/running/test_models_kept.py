@@ -70,16 +70,6 @@ def test_done_cells_are_refitted_only_if_asked(here, tiny, capsys):
 
 
 @pytest.mark.slow
-def test_a_damaged_model_is_refitted(here, tiny, capsys):
-    words = [*tiny, "method=[joint_log_dlm]"]
-    assert main(["run", *words]) == 0
-    key, (path, *_) = sorted(Store("results").keys_with_models().items())[0]
-    path.write_bytes(path.read_bytes()[:-1])
-    assert main(["run", *words, "refit=true"]) == 0
-    assert key in _kept()
-
-
-@pytest.mark.slow
 def test_two_parts_of_a_grid_that_know_nothing_of_each_other(here, tiny, capsys):
     """Seeds in two runs, as in two jobs of a cluster; and betas in two runs, each a selection of its own."""
     for seeds in ("seeds=[0]", "seeds=[1]"):
@@ -102,12 +92,5 @@ def test_killed_at_random_moments_no_selected_model_is_lost(launcher, here, tiny
         process.send(signal.SIGKILL)
         process.wait()
     code, said = launcher.run(here, "run", *words, log="last")
-    assert code == 0, said
-    assert _kept(here / "results") == _selected(here / "results")
-
-
-@pytest.mark.processes
-def test_two_processes_leave_the_selected_models(launcher, here, tiny):
-    code, said = launcher.run(here, "run", *tiny, "batch_cells=2", "workers=2")
     assert code == 0, said
     assert _kept(here / "results") == _selected(here / "results")

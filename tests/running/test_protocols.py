@@ -1,13 +1,11 @@
 """Protocols in training: where cells start, how they step, and `released` against a plain loop of its own."""
 
 import dataclasses
-import math
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import softplus
 
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
@@ -20,7 +18,6 @@ from dlmexp.training.program import Program
 from dlmexp.training.rows import Minibatches
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Training
-from dlmexp.training.variants import Fixed, solve
 from tests.support.engines import Sweep
 from tests.support.protocol_table import SELECTIONS, TABLE, betas
 from tests.support.small_programs import stopped_cells
@@ -155,124 +152,6 @@ def test_minibatches_of_released_are_drawn_afresh_without_replacement():
     start.load_minibatch(7)
     assert start._rows is not None
     assert start._rows[0].tolist() == rows[7]
-
-
-def after_fifty_steps(dataset, method, base=None):
-    words = [f"method=[{method}]", *(f"training.{kind}.max_iterations={STEPS}" for kind in ("regression", "binary"))]
-    cells, split = planned(dataset, "released", *words, "beta=list", "beta.values=[0.7]")
-    start = made(cells[method], split, base)
-    if isinstance(start, Fixed):
-        (found,) = solve(start)
-    else:
-        how = settings(cells[method][0], CPU)
-        (found,) = stopped_cells(Training.start(start, how), how)
-        assert (found.iterations, found.stopped) == (STEPS, "limit")
-    return found, split
-
-
-def plainly(split, task, objective, noise, beta, start=1.0):
-    """Fifty steps of Adam on the objective, with dense matrices and torch's own distributions; hyperparameters, and the
-    mean of -log p(y*) on the test rows. In regression q is whitened, on binary data it is q(u) from the prior."""
-    X, y, Xt, yt = (torch.tensor(a) for a in (split.X_train, split.y_train, split.X_test, split.y_test))
-
-    def inverse(value):
-        return torch.tensor(math.log(math.expm1(value))).double()
-
-    regression, eye = task == "regression", torch.eye(M).double()
-    raw = {"l": inverse(start), "s": inverse(start), "Z": (X[-M:] if regression else X[:M]).clone()}
-    raw |= {"noise": inverse(noise)} if regression else {"mean": torch.tensor(0.0).double()}
-
-    def matrices(inputs):
-        l, s = softplus(raw["l"]), softplus(raw["s"])
-        Kuu, Kuf = (
-            s * torch.exp(-0.5 * ((raw["Z"][:, None] - b[None]) ** 2).sum(-1) / l**2) for b in (raw["Z"], inputs)
-        )
-        Luu = torch.linalg.cholesky(Kuu + 1e-6 * s * eye)
-        return Luu, torch.linalg.solve_triangular(Luu, Kuf, upper=False), s
-
-    def predictive(inputs):
-        Luu, A, s = matrices(inputs)
-        m, L = raw["m"], raw["L"].tril()
-        if not regression:
-            m, L = torch.linalg.solve(Luu, m), torch.linalg.solve(Luu, L)
-        v = s - (A**2).sum(0) + ((L.T @ A) ** 2).sum(0)
-        kl = torch.distributions.kl_divergence(
-            torch.distributions.MultivariateNormal(m, scale_tril=L), torch.distributions.MultivariateNormal(0 * m, eye)
-        )
-        return raw.get("mean", 0.0) + A.T @ m, v, kl
-
-    def log_loss(mu, v, target):
-        if regression:
-            return -torch.distributions.Normal(mu, (v + softplus(raw["noise"])).sqrt()).log_prob(target)
-        return -torch.special.log_ndtr((2 * target - 1) * mu / (1 + v).sqrt())
-
-    def loss():
-        if objective == "elbo":  # Titsias' bound at beta = 1
-            _, A, s = matrices(X)
-            sigma2 = softplus(raw["noise"])
-            evidence = torch.distributions.MultivariateNormal(
-                torch.zeros(N).double(), A.T @ A + sigma2 * torch.eye(N).double()
-            ).log_prob(y)
-            return (-evidence + (N * s - (A**2).sum()) / (2 * sigma2)) / N
-        mu, v, kl = predictive(X)
-        return log_loss(mu, v, y).mean() + beta * kl / N
-
-    if objective != "elbo":
-        raw |= {"m": torch.zeros(M).double(), "L": eye.clone() if regression else matrices(X)[0].detach()}
-    raw = {name: value.clone().requires_grad_() for name, value in raw.items()}
-    adam = torch.optim.Adam(raw.values(), lr=0.1 if regression else 0.01)
-    last = loss()
-    for _ in range(STEPS):
-        adam.zero_grad()
-        last = loss()
-        last.backward()
-        adam.step()
-    with torch.no_grad():
-        hyper = {name: softplus(raw[name]).numpy() for name in ("l", "s", "noise") if name in raw}
-        if objective == "elbo":
-            return float(last.detach()), hyper, raw["Z"].detach(), None
-        mu, v, _ = predictive(Xt)
-        return float(last.detach()), hyper, raw["Z"].detach(), float(log_loss(mu, v, yt).mean())
-
-
-def test_released_elbo_and_fitc_against_a_plain_loop():
-    found, split = after_fifty_steps("cadata", "elbo")
-    objective, hyper, Z, _ = plainly(split, "regression", "elbo", noise=0.1, beta=1.0)
-    assert found.objective[-1] == pytest.approx(objective, abs=1e-6)
-    theirs = {"lengthscale": hyper["l"], "outputscale": hyper["s"], "noise": hyper["noise"]}
-    for name, value in theirs.items():
-        np.testing.assert_allclose(found.hyperparameters[name].squeeze(), value, atol=1e-6)
-    np.testing.assert_allclose(found.hyperparameters["Z"], Z, atol=1e-6)
-    fitc, _ = after_fifty_steps("cadata", "fitc", {**found.hyperparameters, "mean": np.array(0.0)})
-
-    def k(a, b):
-        return hyper["s"] * np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(-1) / hyper["l"] ** 2)
-
-    Kuu = k(Z.numpy(), Z.numpy()) + 1e-6 * hyper["s"] * np.eye(M)
-
-    def q(a, b):
-        return k(a, Z.numpy()) @ np.linalg.solve(Kuu, k(Z.numpy(), b))
-
-    X, Xt = split.X_train, split.X_test
-    C = q(X, X) + np.diag(hyper["s"] - np.diag(q(X, X)) + hyper["noise"])
-    mu = q(Xt, X) @ np.linalg.solve(C, split.y_train)
-    v = hyper["s"] - np.einsum("ij,ji->i", q(Xt, X), np.linalg.solve(C, q(X, Xt))) + hyper["noise"]
-    nll = 0.5 * np.log(2 * np.pi * v) + 0.5 * (split.y_test - mu) ** 2 / v
-    assert fitc.metrics["test"]["nll"] == pytest.approx(nll.mean(), abs=1e-6)
-    assert fitc.stopped == "closed form"
-    evidence = 0.5 * (split.y_train @ np.linalg.solve(C, split.y_train) + np.linalg.slogdet(2 * np.pi * C)[1])
-    assert fitc.objective[-1] == pytest.approx(evidence / N, abs=1e-6)
-
-
-@pytest.mark.parametrize(("dataset", "task"), [("cadata", "regression"), ("banana", "binary")])
-def test_released_joint_dlm_against_a_plain_loop(dataset, task):
-    found, split = after_fifty_steps(dataset, "joint_log_dlm")
-    start = 1.0 if task == "regression" else math.log(2)
-    objective, hyper, Z, nll = plainly(split, task, "log_dlm", noise=1.0, beta=0.7, start=start)
-    assert found.objective[-1] == pytest.approx(objective, abs=1e-6)
-    np.testing.assert_allclose(found.hyperparameters["lengthscale"].squeeze(), hyper["l"], atol=1e-6)
-    np.testing.assert_allclose(found.hyperparameters["Z"], Z, atol=1e-6)
-    assert found.metrics["test"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["elbo", "beta_elbo", "joint_log_dlm", "joint_sq_dlm"])

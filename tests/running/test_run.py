@@ -48,20 +48,6 @@ def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkey
     assert "18 cells: 18 done, 0 failed, 0 to run in 0 batches" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [["beta.smallest=0.1"], ["beta.ratio=4"], ["beta=list", "beta.values=[100,50]"], ["beta=short"]],
-    ids=["smallest", "ratio", "values", "short"],
-)
-def test_every_beta_grid_ends_with_a_line_for_every_method(here, tiny, capsys, grid):
-    arguments = [argument for argument in tiny if not argument.startswith(("beta", "training"))]
-    assert execute(compose([*arguments, "training.binary.max_iterations=8", *grid])) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    table = lines[next(i for i, line in enumerate(lines) if line[:4] == ["dataset", "n", "M", "method"]) :]
-    shown = [line[3] for line in table if line[:2] == ["ringnorm_drawn", "20"]]
-    assert sorted(shown) == ["beta_elbo", "elbo", "fixed_log_dlm", "joint_log_dlm"]
-
-
 def test_two_grids_in_one_folder_are_selected_apart(here, tiny, capsys):
     """The second grid has the betas of the first and better ones; a run selects among what it asked for."""
     arguments = [argument for argument in tiny if not argument.startswith("beta.values")]

@@ -66,18 +66,6 @@ def test_what_is_not_there_is_said(tmp_path, capsys, states, words):
     assert ("retry_failed=true" in said) == ("failed" in states)
 
 
-def test_samplers_are_told_apart(tmp_path, capsys):
-    store = Store(tmp_path)
-    cells = [
-        replace(PLAIN, estimator="ups", options={"samples": 10, "sampler": name}) for name in ("auto", "rejection")
-    ]
-    for cell, nll in zip(cells, (0.5, 0.7), strict=True):
-        store.write(record(cell, nll=nll))
-    assert summary(_candidates(cells), store) == 0
-    lines = [line.split()[4:7] for line in capsys.readouterr().out.splitlines() if "fixed_log_dlm" in line]
-    assert lines == [["ups-10", "whitened", "1"], ["ups-10", "rejection", "whitened"]]
-
-
 def test_betas_that_differ_between_seeds_are_shown_in_the_order_of_seeds(tmp_path, capsys):
     """Seeds 2, 1, 0 select 1, 0.1, 10: each of the grid, none of them a mean or a median."""
     store, chosen = Store(tmp_path), {2: 1.0, 1: 0.1, 0: 10.0}
@@ -116,17 +104,6 @@ def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys
         store.write(_stopped(cell, True))
     summary(both, store)
     assert "limit" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("task", "scaled"), [("regression", True), ("binary", False)])
-def test_units_are_said(tmp_path, capsys, task, scaled):
-    store = Store(tmp_path)
-    cell = replace(PLAIN, task=task)
-    store.write(record(cell, nll=0.5, mse=0.2))
-    assert summary(_candidates([cell]), store) == 0
-    said = capsys.readouterr().out
-    assert "nll: nats per test row; mse: mean squared error\n" in said
-    assert ("targets of banana are scaled to variance 1" in said) == scaled
 
 
 def test_other_settings_are_other_lines(tmp_path, capsys):
