@@ -73,7 +73,7 @@ def run(
         ```
     """
     from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
-    from dlmexp.plan.shorthand import spelled_out
+    from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import extended
     from dlmexp.running.run import execute
 

@@ -74,7 +74,7 @@ def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[
 def _settings(last: str) -> Iterator[str]:
     """Keys that start with `last`; behind `key=`, the names of a group or the choices of a setting."""
     from dlmexp import catalogue
-    from dlmexp.plan.shorthand import groups, settings
+    from dlmexp.plan.overrides import groups, settings
 
     key, equals, value = last.partition("=")
     fields = settings(key)

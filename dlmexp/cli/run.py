@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     from hydra._internal.utils import get_args_parser
 
     from dlmexp.plan.compose import plugins_in
-    from dlmexp.plan.shorthand import spelled_out
+    from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import extended
 
     args = _parse(get_args_parser(), arguments)
@@ -112,7 +112,7 @@ def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespac
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses with Hydra's parser; its errors become UserErrors. Flags may come before, between and after overrides."""
-    from dlmexp.plan.shorthand import groups, settings
+    from dlmexp.plan.overrides import groups, settings
 
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")

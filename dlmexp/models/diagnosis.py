@@ -17,7 +17,7 @@ from dlmexp.models.choose import load_model
 from dlmexp.models.predictor import Predictor
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.records.results import Results
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
@@ -48,33 +49,29 @@ def plan(
     for cell in chosen.values():
         bases.setdefault((cell.group, cell.seed), set()).add(cell.base or "")
     groups: dict[tuple, list[Cell]] = {}
-    for cell in chosen.values():
+    for cell in sorted(chosen.values(), key=lambda cell: (cell.seed, -(cell.beta or 0.0))):
         # A batch takes one fit per seed as its start; cells that start from another one go with their like.
-        which = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
-        groups.setdefault((*_rank(cell), which), []).append(cell)
+        start = sorted(bases[cell.group, cell.seed]).index(cell.base or "")
+        work = (cell.M * cell.n, cell.dataset, cell.base is not None)
+        groups.setdefault((*work, cell.group, start), []).append(cell)
     batches: list[tuple[Cell, ...]] = []
-    for rank in sorted(groups, key=repr_rank):
-        members = sorted(groups[rank], key=lambda c: (c.seed, -(c.beta or 0.0)))
+    ordered = [groups[rank] for rank in sorted(groups, key=_comparable)]
+    for members in ordered:
         size = max(1, cells_at_once(members[0]))
         parts = -(-len(members) // size)  # even parts, rather than full ones and a rest
         for i in range(parts):
             together = members[len(members) * i // parts : len(members) * (i + 1) // parts]
             batches.append(tuple(cell for cell in together if cell.key not in skip))
-    everything = tuple(sorted(chosen.values(), key=lambda c: repr_rank((c.n, *_rank(c), c.seed, -(c.beta or 0.0)))))
-    settled = (frozenset(done & chosen.keys()), frozenset(failed & chosen.keys()))
-    return Plan(everything, tuple(filter(None, batches)), *settled)
+    everything = tuple(cell for members in sorted(ordered, key=lambda members: members[0].n) for cell in members)
+    return Plan(everything, tuple(filter(None, batches)), frozenset(done & chosen.keys()),
+                frozenset(failed & chosen.keys()))  # fmt: skip
 
 
-def _rank(cell: Cell) -> tuple:
-    return (cell.M * cell.n, cell.dataset, cell.base is not None, cell.group)
-
-
-def repr_rank(rank: tuple) -> tuple:
+def _comparable(rank: Any) -> tuple:
     """A sort key for tuples in which None may stand beside numbers."""
-    return tuple(
-        repr_rank(part) if isinstance(part, tuple) else (part is not None, part if part is not None else 0)
-        for part in rank
-    )
+    if isinstance(rank, tuple):
+        return tuple(_comparable(part) for part in rank)
+    return rank is not None, 0 if rank is None else rank
 
 
 def cells_at_once(cell: Cell, device: str, free: float | None) -> int:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 KEY_VERSION = 1  # raised when the meaning of a field changes, so that old records are not taken for new ones
+ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 Option = bool | int | float | str
 # What a record may say: a name is also that of a folder, and a number must fit into tables.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -72,8 +73,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         for name, default in LATER_FIELDS.items():
             if (value := getattr(self, name)) != default:
                 values[name] = value
-        text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+        return hashlib.sha256(ENCODER.encode(values).encode()).hexdigest()[:20]
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -1,17 +1,18 @@
-"""What is refused before anything is written: values against the schema, then settings against one another.
+"""What is refused before anything is written: values beyond the limits of the schema, and settings against one another.
 
-`check_values` and `check_together` need neither data nor torch; `check` asks the registries what goes with what.
+`check_values` and `check_together` need neither data nor torch; `check` asks the
+registries what goes with what.
 """
 
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, fields, is_dataclass
 from itertools import product
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args
+
+import msgspec
 
 from dlmexp.catalogue import methods
 from dlmexp.config import MethodConfig, RunConfig, TrainingConfig
@@ -20,63 +21,63 @@ from dlmexp.data.spec import as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError, nearest
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 MOST_SAMPLES = 1_000_000  # of an estimator
 POSITIVE = ("lengthscale", "outputscale", "noise")  # hyperparameters
 
-type_hints = cache(get_type_hints)
+
+def check_values(cfg: RunConfig) -> None:
+    """Raise a UserError about the first setting that was deleted, of another type than its field, or beyond its
+    limits."""
+    settings = list(_settings(cfg))
+    try:
+        msgspec.convert(asdict(cfg), RunConfig)  # OmegaConf takes a list for a number that is in a list
+    except (msgspec.ValidationError, RecursionError) as error:
+        what, _, place = str(error).partition(" - at ")
+        raise UserError(f"{place.strip('`$.')}: {what[:1].lower()}{what[1:]}") from None
+    for name, value, limits in settings:
+        check_limits(name, value, limits)
 
 
-def check_values(node: Any, prefix: str = "") -> None:
-    """Raise a UserError about the first setting of a dataclass that is missing, of another type than its field, or
-    beyond the limits of its field. `prefix`: the dotted name of the dataclass, with a dot at its end."""
+def _settings(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The dotted name, value and limits of every setting of a dataclass and of those in it."""
     for field in fields(node):
+        name = prefix + field.name
         if not hasattr(node, field.name):
-            raise UserError(f"{prefix}{field.name} was deleted or has no value: it is needed")
-        _check(prefix + field.name, getattr(node, field.name), type_hints(type(node))[field.name], field.metadata)
+            raise UserError(f"{name} was deleted or has no value: it is needed")
+        value = getattr(node, field.name)
+        yield name, value, field.metadata
+        for key, item in value.items() if isinstance(value, dict) else [("", value)]:
+            if is_dataclass(item):
+                yield from _settings(item, f"{name}.{key}." if key else f"{name}.")
 
 
-def _check(name: str, value: Any, kind: Any, limits: Any) -> None:
-    if get_origin(kind) in (Union, UnionType):
-        if value is None:
-            return
-        (kind,) = (option for option in get_args(kind) if option is not type(None))
-    origin, inner = get_origin(kind), get_args(kind)
-    each = {name: limit for name, limit in limits.items() if name not in ("filled", "distinct", "keys")}
-    if limits.get("filled") and not value and isinstance(value, str | list | dict):
-        raise UserError(f"{name}={'' if isinstance(value, str) else '[]'}: it is empty; give at least one value")
-    if origin is list:
-        if not isinstance(value, list):
-            raise UserError(f"{name}={_short(value)}: write it as a list, {name}=[...]")
+def check_limits(name: str, value: Any, limits: Any) -> None:
+    """Raise a UserError about a value, or one in its list or dictionary, beyond the limits of a field
+    (`config.limited`)."""
+    if limits.get("filled") and value in ("", [], {}):
+        raise UserError(f"{name}={'' if value == '' else '[]'}: it is empty; give at least one value")
+    if limits.get("distinct") and (twice := [item for item in value if value.count(item) > 1]):
+        raise UserError(f"{name}={_short(value)}: {twice[0]} stands there twice")
+    if isinstance(value, list):
         for item in value:
-            _check(name, item, inner[0], each)
-        if limits.get("distinct") and (twice := [item for item in value if value.count(item) > 1]):
-            raise UserError(f"{name}={_short(value)}: {twice[0]} stands there twice")
-    elif origin is dict or is_dataclass(kind):
-        if not isinstance(value, origin or kind):  # pyright: ignore[reportArgumentType]
-            raise UserError(f"{name}={_short(value)}: it has settings of its own, such as {name}.NAME=VALUE")
-        if is_dataclass(kind):
-            return check_values(value, f"{name}.")
+            _check_single(name, item, limits)
+    elif isinstance(value, dict):
         for key in limits.get("keys", ()):
             if key not in value:
                 raise UserError(f"{name}.{key} was deleted: {key} data is trained by it")
         for key, item in value.items():
-            if not isinstance(key, str):
-                raise UserError(f"{name}.{_short(key)}: a name is expected before the value")
-            _one_of(name, key, limits.get("keys", [key]))
-            _check(f"{name}.{key}", item, inner[1], each)
-    elif kind is not Any:
-        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
-            raise UserError(f"{name}={_short(value)}: give {WORDS.get(kind, 'another value')}")
-        _check_limits(name, value, limits)
+            if key not in limits.get("keys", [key]):
+                raise UserError(f"{name}={_short(key)}: {nearest(str(key), [*limits['keys']])}")
+            _check_single(f"{name}.{key}", item, limits)
+    else:
+        _check_single(name, value, limits)
 
 
-def _check_limits(name: str, value: Any, limits: Any) -> None:
-    """Refuse a single value beyond the limits of its field."""
+def _check_single(name: str, value: Any, limits: Any) -> None:
     fits = value in limits.get("choices", [value]) and re.fullmatch(limits.get("pattern", ".*"), str(value), re.DOTALL)
-    if not fits and "words" in limits:
-        raise UserError(f"{name}={_short(value)}: give {limits['words']}")
-    _one_of(name, value, limits.get("choices", [value]))
+    if not fits and value is not None:
+        raise UserError(f"{name}={_short(value)}: {_advice(value, limits)}")
     if isinstance(value, int | float):
         above, least, most = limits.get("above"), limits.get("least"), limits.get("most")
         if above is not None and not above < value < math.inf:
@@ -87,9 +88,8 @@ def _check_limits(name: str, value: Any, limits: Any) -> None:
             raise UserError(f"{name}={value}: give {most} at most")
 
 
-def _one_of(name: str, given: Any, valid: Any) -> None:
-    if given not in valid:
-        raise UserError(f"{name}={_short(given)}: {nearest(str(given), list(valid))}")
+def _advice(value: Any, limits: Any) -> str:
+    return f"give {limits['words']}" if "words" in limits else nearest(str(value), [*limits["choices"]])
 
 
 def _short(value: Any) -> str:
@@ -99,7 +99,7 @@ def _short(value: Any) -> str:
 
 def check_device(device: str) -> None:
     """Raise a UserError about a device that is not `auto`, `cpu` or `cuda`."""
-    _check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
+    check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
 
 
 def check_together(cfg: RunConfig) -> None:
@@ -187,7 +187,11 @@ def _check_options(name: str, given: dict[str, Any], known: dict[str, Any]) -> N
             raise UserError(f"{where}: give at least one value")
         kind = known[option].type
         for value in values if isinstance(values, list) else [values]:
-            _check(where, value, kind, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
+            if not isinstance(value, kind | int if float in (kind, *get_args(kind)) else kind) or isinstance(
+                value, bool
+            ) != (kind is bool):
+                raise UserError(f"{where}={_short(value)}: give {WORDS.get(kind, 'another value')}")
+            _check_single(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
 
 
 def combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -11,7 +11,6 @@ from typing import Any, cast, get_args
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -22,8 +21,7 @@ from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
 from dlmexp.plan.checks import check_together, check_values
-from dlmexp.plan.mistakes import as_sentences, check_names
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import as_sentences, check_names, parsed, spelled_out
 from dlmexp.plugins import import_plugins
 
 DEFAULT = "experiment=default"
@@ -127,21 +125,19 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    if name == USER_TABLE:
-        return _dataset_config({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}}, name)
-    return deepcopy(_shipped_config(name, tuple(conf_dirs())))
+    return _dataset_config(name, csv) if name == USER_TABLE else deepcopy(_shipped_config(name, tuple(conf_dirs())))
 
 
 @cache
 def _shipped_config(name: str, folders: tuple[Path, ...]) -> DatasetConfig:
     """That of a dataset in these folders; every part of an experiment asks for it."""
-    return _dataset_config({"dataset": {name: datasets()[name]}}, name)
+    return _dataset_config(name, None)
 
 
-def _dataset_config(known: dict[str, Any], name: str) -> DatasetConfig:
-    values = OmegaConf.to_container(OmegaConf.create(known).dataset[name], resolve=True)
-    merged = OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)
-    return cast(DatasetConfig, OmegaConf.to_object(merged))
+def _dataset_config(name: str, csv: CsvConfig | None) -> DatasetConfig:
+    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
+    values = OmegaConf.to_container(known.dataset[name], resolve=True)
+    return cast(DatasetConfig, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)))
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
@@ -202,18 +198,6 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
 
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
-
-
-def parsed(overrides: Sequence[str]) -> list[Override]:
-    """The overrides in Hydra's grammar."""
-    with as_sentences(overrides):
-        return [_parsed(override) for override in overrides]
-
-
-@lru_cache(maxsize=1000)
-def _parsed(override: str) -> Override:
-    """Cached, since every part of an experiment has the same."""
-    return OverridesParser.create().parse_overrides([override])[0]
 
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:

@@ -6,7 +6,7 @@ import pytest
 
 from dlmexp.data.options import setting
 from dlmexp.plan.compose import compose
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 
 NAMES = [
     "age",

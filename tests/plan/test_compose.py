@@ -9,7 +9,7 @@ from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.plugins import extended
 from tests.conftest import REPOSITORY
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dlmexp.data.dataset import Dataset
 from dlmexp.plan.compose import compose
 from dlmexp.plan.grid import Grid
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.plan.setting import Candidates, shown
-from dlmexp.plan.shorthand import spelled_out
 from tests.plan.test_checks import sound
 
 SMALL = ["seeds=[0]", "sizes=[50]", "method=[elbo,joint_log_dlm]"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.running.sweep import prepare_sweep
 
 TINY = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "method=[elbo]", "seeds=1", "sizes=20"]

@@ -11,7 +11,7 @@ from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.compose import compose
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 from dlmexp.running import processes
 from dlmexp.running import run as module
 from dlmexp.running.device import select_target

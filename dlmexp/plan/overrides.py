@@ -1,0 +1,264 @@
+"""What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names held against the schema, and
+what Hydra raises as one sentence with the nearest names.
+
+`beta=0.1`, `seeds=5`, `seeds=0-4`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
+`hydra.launcher.partition=a,b`: an override with a single sensible meaning has that meaning.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import Field, fields, is_dataclass
+from functools import lru_cache
+from typing import get_args, get_origin
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from dlmexp.catalogue import entries, names
+from dlmexp.config import KINDS, DatasetConfig, InitConfig, RunConfig, TrainingConfig
+from dlmexp.data.options import in_quotes
+from dlmexp.data.spec import USER_TABLE
+from dlmexp.errors import UserError, nearest
+from dlmexp.paths import conf_dirs
+
+GROUPS = ("dataset", "method", "estimator")  # that take lists of names
+FREE_TEXT = ("csv.path", "csv.test", "csv.target", "csv.by", "csv.sep", "csv.name", "results", "data_root")
+PATHS = ("csv.path", "csv.test", "results", "data_root")
+MOST_SEEDS = 1000
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+NUMBERS = re.compile(rf"\[?\s*{NUMBER}(\s*,\s*{NUMBER})*\s*\]?|\[\s*\]")
+SEED = re.compile(r"(\d{1,10})(?:\s*-\s*(\d{1,10}))?")
+OTHER_WORDS = {  # what people type for a setting that has another name
+    "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
+    "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
+    "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
+}  # fmt: skip
+KINDS_OF_VALUES = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
+
+
+def groups() -> list[str]:
+    """The config groups: `dataset`, `method`, ..."""
+    return sorted({path.name for folder in conf_dirs() for path in folder.iterdir() if path.is_dir()} - {"hydra"})
+
+
+def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Field]:
+    """Every setting of the schema, by its dotted name. A dictionary has the key that `near` has, a key to compare with;
+    `training` without a kind of data stands for all kinds."""
+    known: dict[str, Field] = {}
+    for field in fields(node):
+        name, inner, keys = prefix + field.name, field.type, field.metadata.get("keys")
+        known[name] = field
+        if get_origin(inner) is dict and near.startswith(f"{name}."):
+            key, inner = near.split(".")[name.count(".") + 1], get_args(inner)[1]
+            name = name if keys and key not in keys else f"{name}.{key}"
+            known[name] = field
+        if isinstance(inner, type) and is_dataclass(inner):
+            known |= settings(near, inner, f"{name}.")
+    return known
+
+
+LISTS = {
+    name
+    for name, field in settings().items()
+    if name != "parts" and list in (get_origin(kind) for kind in (field.type, *get_args(field.type)))
+}
+TOP, TRAINING, INIT = ({field.name for field in fields(node)} for node in (RunConfig, TrainingConfig, InitConfig))
+
+
+def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
+    """The overrides in Hydra's words. In a multirun, values with commas between them stay the jobs' values."""
+    general: list[str] = []  # settings for all kinds of data: before those for a single kind
+    others: list[str] = []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+            others.append(override)
+            continue
+        key, value = _renamed(key), value.strip()
+        if key in PATHS and value.startswith("~"):
+            value = os.path.expanduser(value)  # as shells do for words that begin with it
+        if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
+            general += _for_all_kinds(key.removeprefix("training."), value)
+        elif key == "csv.arrays" or key.startswith("csv.arrays."):
+            others.append(f"++{key}={value}")  # names that the schema does not know
+        elif key == "beta" and NUMBERS.fullmatch(value):
+            others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
+        elif key == "seeds":
+            others.append(f"seeds={_seeds(value, multirun)}")
+        elif key in GROUPS and "," in value and not value.startswith("[") and not multirun:
+            others.append(f"{key}=[{value}]")
+        elif key == "hydra.launcher.setup":
+            others.append(f"{key}={_lines(value)}")
+        elif multirun and key.startswith("hydra.launcher.") and "," in value and re.match(r"[^'\"\[{(]+$", value):
+            others.append(f"{key}='{value}'")  # a single launcher for all jobs: no values of jobs, but `partition=a,b`
+        elif key in FREE_TEXT and not (multirun and "," in value):
+            quoted = value in ("", "null", "???") or value[0] in "'\""
+            others.append(f"{key}={value if quoted else in_quotes(value)}")
+        else:
+            others.append(f"{key}={_listed(value, multirun) if key in LISTS else value}")
+    return [*general, *others]
+
+
+def _renamed(key: str) -> str:
+    if key in INIT:
+        return f"init.{key}"
+    return f"training.{key}" if key in TRAINING - TOP else key
+
+
+def _for_all_kinds(name: str, value: str) -> list[str]:
+    """An override for each kind of data. A learning rate is that of minibatches too; what is in a dictionary, such as
+    `initial.noise`, may be new there."""
+    names = ("lr", "minibatch_lr") if name == "lr" else (name,)
+    return [f"{'++' if '.' in name else ''}training.{kind}.{name}={value}" for kind in KINDS for name in names]
+
+
+def _listed(value: str, multirun: bool) -> str:
+    """The value as a list; `a,b` is a list unless it stands for the values of jobs."""
+    if value in ("null", "???", "") or value.startswith(("[", "${", "'[", '"[')) or re.match(r"\w+\(", value):
+        return value
+    return ",".join(f"[{item}]" for item in value.split(",")) if multirun else f"[{value}]"
+
+
+def _seeds(value: str, multirun: bool) -> str:
+    """`5`: five seeds; `0-4`: from 0 to 4; lists of seeds and such ranges."""
+    if multirun and "," in value and not value.startswith("["):
+        return ",".join(f"[{seed}]" if seed.isdigit() else _seeds(seed, False) for seed in value.split(","))
+    typed = value
+    if value.isascii() and value.isdigit():
+        value = f"0-{int(value[:10]) - 1}" if int(value[:10]) else "1-0"
+    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    parts = [SEED.fullmatch(part.strip()) for part in inner.split(",")]
+    if not inner.strip() or not all(parts) or not any(part and part[2] for part in parts):
+        return _listed(value, multirun)
+    seeds: list[int] = []
+    for first, last in ((int(part[1]), int(part[2] or part[1])) for part in parts if part):
+        if last < first:
+            raise UserError(f"seeds={typed}: that is no seed; seeds=5 means five seeds, seeds=0-4 those from 0 to 4")
+        if last - first >= MOST_SEEDS:
+            raise UserError(f"seeds={typed[:40]}: those are more than {MOST_SEEDS} seeds; give fewer")
+        seeds += range(first, last + 1)
+    return f"[{','.join(map(str, seeds))}]"
+
+
+def _lines(value: str) -> str:
+    """Shell lines as a list of text: `[module load cuda]`, `module load cuda`, or already in quotes."""
+    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    if not inner or any(mark in inner for mark in ("'", '"', "${")):
+        return value
+    return "[" + ",".join(f"'{line.strip()}'" for line in inner.split(",")) + "]"
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides in Hydra's grammar."""
+    with as_sentences(overrides):
+        return [_parsed(override) for override in overrides]
+
+
+@lru_cache(maxsize=1000)
+def _parsed(override: str) -> Override:
+    """Cached, since every part of an experiment has the same."""
+    return OverridesParser.create().parse_overrides([override])[0]
+
+
+def check_names(overrides: Sequence[Override]) -> None:
+    """UserError for a key that is neither a config group nor a setting of the schema."""
+    for override in overrides:
+        key = override.key_or_group
+        of_hydra = key.startswith(("hydra.", "hydra/")) or not re.fullmatch(r"[\w.]+", key)
+        if not of_hydra and key not in groups() and not _is_setting(key):
+            raise UserError(_unknown(key))
+
+
+def _is_setting(key: str) -> bool:
+    """Whether the schema has such a setting; what is below one without settings of its own is not looked into."""
+    known, name = settings(key), key
+    while name not in known and "." in name:
+        name = name.rpartition(".")[0]
+    kind = known[name].type if name in known else RunConfig
+    inner = get_args(kind)[1] if get_origin(kind) is dict else kind
+    return name == key in known or not is_dataclass(inner)
+
+
+def _unknown(key: str) -> str:
+    """That there is no such setting, and what to type in its place."""
+    if key in OTHER_WORDS:
+        meant = f"write {OTHER_WORDS[key]}"
+    elif key in (field.name for field in fields(DatasetConfig)):
+        meant = f"it belongs to a dataset; write dataset.NAME.{key}="
+    else:
+        meant = nearest(key, list(dict.fromkeys([*settings(key), *groups()])))
+    return f"there is no setting '{key}': {meant}"
+
+
+@contextmanager
+def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
+    """While entered, what Hydra raises about the overrides is raised as `UserError`."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_sentence(error)) from error
+    except (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError) as error:
+        # Hydra is not strict with all that its grammar allows.
+        raise UserError(f"can't compose '{_short(' '.join(overrides))}': {_one_line(error)}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """What was wrong in one sentence, with the nearest valid names."""
+    text, inner = str(error).strip(), error.__cause__ or error.__context__
+    if isinstance(error, OverrideParseException):
+        typed = error.override.lstrip("+")
+        if re.match(r"[\w.]+=\{[^}]*$", typed):  # a shell took the spaces within for those between words
+            return f"can't read '{typed}': put all of it in quotes, as in 'csv.arrays={{X: NAME, y: NAME}}'"
+        return f"can't read '{typed}': write it as key=value, lists as key=[a,b]"
+    if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
+        group, name = match.groups()
+        if (group, name) == ("hydra/launcher", "submitit_slurm"):
+            return "this launcher is an extra: pip install 'dlmexp[slurm]'"
+        return f"there is no {group.removeprefix('hydra/')} '{name}': {nearest(name, names(group))}"
+    if match := re.search(r"Could not override '([\w.]+)'", text):
+        return _not_there(match[1])
+    if match := re.search(r"Error merging override (.+)", text):
+        return f"can't use {_short(match[1])}: {_reason(inner, *match[1].split('=', 1))}"
+    if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
+        known = not isinstance(inner, ConfigKeyError | ConfigAttributeError)
+        reason = f"{inner.full_key}: {_reason(inner)}" if known else _unknown(str(inner.full_key))
+        return f"{match[1]}.yaml: {reason}"
+    return _one_line(error)
+
+
+def _reason(error: BaseException | None, key: str = "key", value: str = "a,b") -> str:
+    """Why OmegaConf does not take a value."""
+    reason = str(error or "its type does not fit").partition("\n")[0]
+    if "is not a ListConfig" in reason:
+        return f"write it as a list, {key}=[{value}]"
+    if unfit := re.search(r"^Value '(.*?)' .*(?:could not be converted to|is not a valid) (\w+)", reason):
+        return f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
+    return _short(reason)
+
+
+def _not_there(key: str) -> str:
+    """Why a setting of the schema can't be changed: the run has no such dataset, method, estimator or value."""
+    group, name, setting = [*key.split(".", 2), "", ""][:3]
+    if key.startswith("hydra.launcher."):
+        known = ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
+        return f"there is no setting '{key}': {nearest(key, [f'hydra.launcher.{name}' for name in known])}"
+    if group not in GROUPS or not setting:
+        return f"'{key}' has no value yet that could be changed: write +{key}=VALUE to add one"
+    options = entries("estimator").get(name, {})
+    if group == "estimator" and name in names("estimator") and setting not in options:
+        return f"{key}: {name} takes {', '.join(options) or 'no options'}"
+    own = f"; settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
+    return f"'{key}': the run has no {group} '{name}'{own if group == 'dataset' else ''}; {group}={name} selects it"
+
+
+def _short(text: str, most: int = 200) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _one_line(error: Exception) -> str:
+    return _short("; ".join(line.strip() for line in str(error).splitlines() if line.strip()), 400)
