@@ -1,6 +1,7 @@
 """What is refused before anything runs, by a sentence that names it: single values, and what goes with what."""
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -41,12 +42,13 @@ def changed(name: str, value: Any) -> RunConfig:
     return cfg
 
 
-def beyond(limits: Any) -> Iterator[Any]:
-    """Values just beyond the limits of a field."""
+def beyond(limits: Any, real: bool) -> Iterator[Any]:
+    """Values just beyond the limits of a field, of a real number or not."""
     if "choices" in limits or "pattern" in limits:
         yield "nosuch"
     if "above" in limits or "least" in limits:
-        yield from (limits.get("above", 0) if "above" in limits else limits["least"] - 1, float("nan"), float("inf"))
+        yield limits["above"] if "above" in limits else limits["least"] - 1
+        yield from (math.nan, math.inf) if real else ()
     if limits.get("most"):
         yield limits["most"] * 2
 
@@ -57,7 +59,9 @@ def test_every_limit_of_the_schema_holds(name):
     field = next(field for place, _, field in places(sound()) if place == name)
     kinds = [field.type, *get_args(field.type)]
     wrap = next((get_origin(kind) for kind in kinds if get_origin(kind) in (list, dict)), None)
-    values = [{list: [bad], dict: {"x": bad}}.get(wrap, bad) for bad in beyond(field.metadata)]
+    values = [
+        {list: [bad], dict: {"x": bad}}.get(wrap, bad) for bad in beyond(field.metadata, "float" in str(field.type))
+    ]
     values += [{list: [], dict: {}}.get(wrap, "")] if field.metadata.get("filled") else []
     values += [[3, 3]] if field.metadata.get("distinct") else []
     assert values
@@ -69,7 +73,8 @@ def test_every_limit_of_the_schema_holds(name):
 
 REFUSED = {
     "M=many": "M=many", "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
-    "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial", "training.binary.initial={1:2}": "initial", "training.binary=5": "training.binary",
+    "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
+    "training.binary.initial={1:2}": "initial", "training.binary=5": "training.binary",
     "method=[joint_sq_dlm]": "joint_sq_dlm", "method=[fitc]": "fitc", "estimator.exact.samples=[0]": "exact",
     "device=cuda:1": "CUDA_VISIBLE_DEVICES", "budget=abc": "abc", "refit=true keep=none": "refit",
     "training.binary.final_lr=0.01": "training.binary", "training.binary.initial.lengthscale=0": "lengthscale=0",

@@ -40,14 +40,6 @@ def test_the_shipped_datasets_fit_the_schema_and_their_tasks():
     }  # fmt: skip
 
 
-def test_a_users_table():
-    words = ["dataset=csv", "csv.path=my.csv", "csv.target=y"]
-    for task, likelihood in (("regression", "gaussian"), ("binary", "probit"), ("count", "poisson")):
-        dataset = compose([*words, f"csv.task={task}", "csv.name=mine"]).dataset["csv"]
-        assert (dataset.name, dataset.task, dataset.likelihood) == ("mine", task, likelihood)
-        assert dataset.options["path"] == "my.csv"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["debug", "quick"])
 def test_an_experiment_in_small_has_a_name_of_its_own_and_so_have_its_parts(preset):
@@ -69,15 +61,9 @@ def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
         parts(compose(["experiment=x"]))
 
 
-@pytest.mark.slow
-def test_parts_may_be_written_in_short():
-    short = '["dataset=banana","beta=0.1","seeds=2","training.max_iterations=7"]'
-    (found,) = parts(compose(["name=own", f"parts=[{short}]", "training.binary.lr=0.3"]))
-    assert (found.beta.values, found.seeds) == ([0.1], [0, 1])
-    assert (found.training["binary"].max_iterations, found.training["binary"].lr) == (7, 0.3)
-
-
 def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself():
+    assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
+    assert with_default(["dataset=pol"]) == ["dataset=pol"]
     several = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu", "sizes=[33]"]))
     assert len(several) > 3
     assert {(*part.seeds, part.device) for part in several} == {(7, "cpu")}
@@ -98,12 +84,6 @@ def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself():
 def test_an_experiments_options_select_no_estimator_that_the_user_left_out(typed: list[str], expected: dict):
     found = compose(["experiment=count-learning", *typed]).estimator
     assert {name: options["samples"] for name, options in found.items()} == expected
-
-
-def test_without_data_it_is_the_default_job():
-    assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
-    assert with_default(["dataset=pol"]) == ["dataset=pol"]
-    assert with_default(["experiment=bias"]) == ["experiment=bias"]
 
 
 def test_jobs_of_a_multirun():

@@ -77,24 +77,17 @@ def test_grids_that_have_no_end_or_no_beginning(beta):
 
 def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
     cells = _cells(
-        "dataset=banana", "method=[fixed_log_dlm]", "beta=list", "beta.values=[3,0.3]", "seeds=[0,4]", "sizes=[50,80]"
-    )
+        "dataset=banana", "method=[elbo,beta_elbo,fixed_log_dlm]", "beta=list", "beta.values=[3,1]", "seeds=[0,4]",
+        "sizes=[10,80]", "parameterisation=[whitened,unwhitened]",
+    )  # fmt: skip
     fixed = [cell for cell in cells if cell.variant == "fixed"]
-    bases = [cell for cell in cells if cell.variant == "joint"]
-    assert len(fixed) == 8
-    assert len(bases) == 4
-    assert {(b.objective, b.beta) for b in bases} == {("elbo", 1.0)}
-    by_key = {b.key: b for b in bases}
+    joint = [cell for cell in cells if cell.variant == "joint"]
+    assert (len(fixed), len(joint)) == (16, 16), "the ELBO is beta-ELBO at 1, and the base of what is fixed"
+    assert {(cell.M, cell.data, cell.split) for cell in cells if cell.n == 10} == {(10, "sum", "counts-v1")}
+    by_key = {cell.key: cell for cell in joint if cell.beta == 1.0}
     for cell in fixed:
         base = by_key[cell.base]
         assert (base.seed, base.n, base.parameterisation) == (cell.seed, cell.n, cell.parameterisation)
-
-
-def test_elbo_is_beta_elbo_at_one():
-    cells = _cells(
-        "dataset=banana", "method=[elbo,beta_elbo]", "beta=list", "beta.values=[3,1]", "seeds=[0]", "sizes=[50]"
-    )
-    assert sorted(cell.beta for cell in cells) == [1.0, 3.0]
 
 
 @pytest.mark.parametrize("words", ["beta=grid", "beta=short", "beta=list beta.values=[50,100]"])
@@ -148,27 +141,11 @@ def test_minibatches_where_there_are_more_rows_than_that():
     assert cells["elbo", 6001].lr == 0.1
 
 
-def test_both_parameterisations_have_fits_of_their_own():
-    words = ["dataset=banana", "method=[fixed_log_dlm]", "beta=list", "beta.values=[3]", "seeds=[0]", "sizes=[50]"]
-    cells = _cells(*words, "parameterisation=[whitened,unwhitened]")
-    fixed = {c.parameterisation: c for c in cells if c.variant == "fixed"}
-    bases = {c.key: c.parameterisation for c in cells if c.variant == "joint"}
-    assert {name: bases[c.base] for name, c in fixed.items() if c.base} == {
-        "whitened": "whitened",
-        "unwhitened": "unwhitened",
-    }
-
-
 def test_gradient_cells():
     cells = _cells("experiment=bias", "seeds=[0]", rows=4000)
     gradients = [c for c in cells if c.kind == "gradient"]
     assert Counter(c.parameterisation for c in gradients) == {"whitened": 9, "unwhitened": 9}
     assert {c.kind for c in cells if c.variant == "joint"} == {"fit"}
-
-
-def test_keys_hold_the_data_and_the_split_and_no_more_inducing_points_than_rows():
-    (cell,) = _cells("dataset=banana", "method=[elbo]", "seeds=[0]", "sizes=[10]")
-    assert (cell.M, cell.data, cell.split) == (10, "sum", "counts-v1")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dlmexp.data.spec import Task
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
 from dlmexp.plan.grid import Grid, betas
-from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, SOFTPLUS_0, TABLE
+from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, TABLE
 from tests.support.protocol_table import betas as expected_betas
 
 
@@ -46,6 +46,8 @@ def test_every_value_of_the_table(protocol):
     assert cfg.protocol == protocol
     assert cfg.selection == SELECTIONS[protocol]
     assert cfg.beta == BetaConfig(**BETAS[protocol])
+    for n in (37, 500, 10_000):
+        assert betas(cfg.beta, n) == pytest.approx(expected_betas(protocol, n))
     assert set(cfg.training) == set(TABLE[protocol])
     for kind, expected in TABLE[protocol].items():
         found = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
@@ -57,41 +59,13 @@ def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
     file = catalogue.entries("protocol")[protocol]
     assert file["defaults"] == [{"override /beta": "grid" if protocol == "paper" else protocol}]
     for kind, expected in TABLE[protocol].items():
-        assert (
-            set(file["training"][kind])
-            == set(expected)
-            == {one.name for one in fields(TrainingConfig)}
-            - {
-                "noise_floor"  # of the anatomy experiment alone
-            }
-        ), kind
-
-
-def test_overrides_work_on_top():
-    words = ["dataset=banana", "protocol=released", "training.binary.lr=0.02", "training.binary.initial.lengthscale=2"]
-    cell = cells(*words, "method=[elbo]", "sizes=[50]")["elbo"]
-    assert (cell.lr, cell.initial) == (0.02, {"lengthscale": 2.0, "outputscale": SOFTPLUS_0})
-    assert compose(["dataset=banana", "protocol=converged", "beta=short"]).beta.ratio == 10
-    assert compose(["experiment=bias", "protocol=released"]).beta.values == [0.1]
-
-
-@pytest.mark.parametrize("protocol", TABLE)
-def test_betas_as_worked_out_anew(protocol):
-    for n in (37, 500, 10_000):
-        assert betas(BetaConfig(**BETAS[protocol]), n) == pytest.approx(expected_betas(protocol, n))
+        every = {field.name for field in fields(TrainingConfig)} - {"noise_floor"}  # of the anatomy experiment alone
+        assert set(file["training"][kind]) == set(expected) == every, kind
 
 
 def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
     found = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
     assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
-
-
-@pytest.mark.parametrize("protocol", TABLE)
-@pytest.mark.parametrize("dataset", ["cadata", "banana", "abalone"])
-def test_ppgpr_is_joint_log_dlm_at_beta_1(dataset, protocol):
-    words = ["method=[joint_log_dlm,ppgpr]", "beta=list", "beta.values=[1]", "sizes=[50]"]
-    found = cells(f"dataset={dataset}", f"protocol={protocol}", *words)
-    assert found["ppgpr"] == found["joint_log_dlm"]
 
 
 @pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("converged", 1)])
@@ -132,8 +106,7 @@ def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
     assert cells(*words, "training.count.lr=0.05", *own)["joint_log_dlm"].lr == lr
 
 
-@pytest.mark.parametrize("n", [500, 2000])  # all rows, and minibatches
-@pytest.mark.parametrize("protocol", TABLE)
+@pytest.mark.parametrize(("protocol", "n"), [("paper", 500), ("converged", 2000)])  # all rows, and minibatches
 def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
     words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
     own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
@@ -165,10 +138,3 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
 def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
     """Under every protocol it can be run as it stands, and under `converged` it has converged where it stops."""
     assert {one.max_iterations for some in candidates("experiment=default", *words) for one in some.cells} == {limit}
-
-
-@pytest.mark.parametrize("protocol", ["paper", "released", "converged"])
-def test_an_experiment_without_decay_keeps_its_limit(protocol: str):
-    """`sampler` times 200 steps: a protocol's decay, which it takes away, needs no room."""
-    found = [one for some in candidates("experiment=sampler", f"protocol={protocol}") for one in some.cells]
-    assert {(one.max_iterations, one.final_lr) for one in found} == {(200, None)}

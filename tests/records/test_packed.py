@@ -19,7 +19,6 @@ from dlmexp.cli import main
 from dlmexp.errors import UserError
 from dlmexp.plan.setting import Setting
 from dlmexp.records.manifest import manifest, write_manifest
-from dlmexp.records.packed import Packed
 from dlmexp.records.record import FORMAT
 from dlmexp.records.results import Results, collect_packed, collect_table, load
 from dlmexp.records.store import Store
@@ -83,6 +82,7 @@ def test_arrays_that_figures_draw_are_packed(tmp_path):
     key = packed.candidates.loc[packed.candidates["role"] == "curve", "key"].iloc[0]
     arrays = packed.arrays(key)
     assert arrays.keys() == {"evaluated_at", "test_nll"}
+    assert "model" not in packed.candidates
     for name, values in arrays.items():
         np.testing.assert_array_equal(values, CURVE[name])
     assert packed.arrays(packed.candidates.loc[packed.candidates["role"] == "fit", "key"].iloc[0]) == {}
@@ -159,16 +159,9 @@ def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
         chosen = results.table
     assert chosen.loc[(chosen["seed"] == 0) & (chosen["role"] == "fit"), "validation_nll"].tolist() == [-1.0]
     assert [message for message in caplog.messages if "records.parquet" in message]
-
-
-def test_two_packs_with_other_results_of_one_cell(tmp_path, caplog):
-    _pack(_fill(tmp_path / "a").root, tmp_path / "both")
-    store = _fill(tmp_path / "b")
-    store.write(scored(replace(PLAIN, seed=0, beta=1.0), nll=-1.0))
-    collect_packed(str(tmp_path / "b"), str(tmp_path / "both" / "second.parquet"))
-    with caplog.at_level(logging.WARNING):
-        results = load(tmp_path / "both")
-    assert len(results.candidates) == 8, "each cell once"
+    _pack(source.root, tmp_path / "both")
+    shutil.copy(source.root / "records.parquet", tmp_path / "both" / "second.parquet")
+    assert len(load(tmp_path / "both").candidates) == 8, "each cell once, of two packs too"
     assert [message for message in caplog.messages if "second.parquet" in message]
 
 
@@ -181,11 +174,3 @@ def test_a_table_beside_packs_is_no_pack(tmp_path):
     assert len(load(source).table) == 4
     with pytest.raises(UserError, match=r"table\.parquet"):
         collect_packed(str(source), str(source / "table.parquet"))
-
-
-def test_no_model_and_no_machine_is_packed(tmp_path):
-    store = _fill(tmp_path / "json")
-    store.write(scored(replace(PLAIN, seed=0, beta=1.0), nll=1.0), model=b"a model")
-    names = Packed(_pack(store.root, tmp_path / "p") / "records.parquet").cells().column_names
-    assert "model" not in names
-    assert {"key", "test_nll", "host", "commit"} <= set(names)

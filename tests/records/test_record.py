@@ -2,17 +2,33 @@
 
 import json
 import math
+import platform
+import re
+import shlex
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dlmexp import __version__
 from dlmexp.errors import Unreadable
-from dlmexp.records.record import FORMAT, Made, Record, Result, TooNew, decoded, encoded, flat, sealed
+from dlmexp.records import record as module
+from dlmexp.records.record import (
+    FORMAT,
+    Made,
+    Record,
+    Result,
+    TooNew,
+    decoded,
+    encoded,
+    flat,
+    provenance,
+    sealed,
+)  # fmt: skip
 from tests.support.cells import PLAIN, scored
 
 RECORD = scored(PLAIN, nll=0.25, error=0.1)
@@ -78,8 +94,17 @@ def test_what_does_not_fit_is_refused(changes, named):
         _read(_values(**changes))
 
 
-@pytest.mark.parametrize("text", [b"", b"null", b"3", b"[]", b'"record"', b"{", b"\xff", b'{"format": 3}'])
-def test_what_is_no_record(text):
+@given(st.data())
+def test_a_changed_letter_breaks_the_seal(data):
+    line = sealed(encoded(RECORD)).decode()
+    place, letter = data.draw(st.integers(0, len(line) - 1)), data.draw(st.characters(codec="utf-8"))
+    assume(line[place] != letter)
+    with pytest.raises(Unreadable):
+        decoded((line[:place] + letter + line[place + 1 :]).encode())
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b"{", b"\xff", b'{"format": 3}', encoded(RECORD)])
+def test_what_is_no_sealed_record(text):
     with pytest.raises(Unreadable):
         decoded(text)
 
@@ -104,3 +129,14 @@ def test_a_row_has_every_fact_of_a_record():
     assert (row["test_nll"], row["trivial_test_nll"], row["hyper_noise"]) == (0.5, 2.0, 0.1)
     assert (row["iterations"], row["stopped"], row["status"], row["host"]) == (7, "limit", "done", "h")
     assert math.isnan(row["validation_nll"])
+
+
+def test_how_a_record_was_made(monkeypatch):
+    module._constant.cache_clear()
+    monkeypatch.setattr("sys.argv", ["/somewhere/dlmexp", "run", "sizes=['5%']", "results=here", "workers=3"])
+    made = provenance("cpu")
+    module._constant.cache_clear()
+    assert (made.version, made.python, made.device) == (__version__, platform.python_version(), "cpu")
+    assert shlex.split(made.command or "") == ["dlmexp", "run", "sizes=['5%']"], "nothing of this machine"
+    assert made.commit is None or re.fullmatch(r"[0-9a-f]{12}\+?", made.commit)
+    assert _read(_values(made=msgspec.to_builtins(made))).made == made
