@@ -92,7 +92,7 @@ def _label(cfg: RunConfig) -> str:
 
 def _differing(name: str, value: Any, usual: Any) -> Iterator[tuple[str, Any]]:
     """Dotted names and values of what is different, down to single values."""
-    value, usual = (asdict(one) if is_dataclass(one) and not isinstance(one, type) else one for one in (value, usual))
+    value, usual = (asdict(v) if is_dataclass(v) and not isinstance(v, type) else v for v in (value, usual))
     if isinstance(value, dict):
         for key in dict.fromkeys([*value, *(usual or {})]):
             yield from _differing(f"{name}.{key}", value.get(key), (usual or {}).get(key))

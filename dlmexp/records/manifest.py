@@ -62,15 +62,16 @@ class Manifest(msgspec.Struct, omit_defaults=True):
 def manifest(experiment: str, candidates: Iterable[Candidates], keep: str = "none") -> Manifest:
     """The manifest of a planned run."""
     asked = {}
-    for some in candidates:
-        cell = some.cells[0]
+    for group in candidates:
+        cell = group.cells[0]
         q = "" if cell.parameterisation == "whitened" else f" {cell.parameterisation}"
-        one = Asked(
-            some.method, cell.dataset, cell.n, cell.seed, some.size, f"{cell.estimator_label}{q}{cell.floor_label}",
-            some.experiment, some.role, some.setting, tuple(c.beta for c in some.cells),
-            tuple(c.key for c in some.cells), some.stands_for,
+        written = Asked(
+            method=group.method, dataset=cell.dataset, n=cell.n, seed=cell.seed, size=group.size,
+            label=f"{cell.estimator_label}{q}{cell.floor_label}", experiment=group.experiment, role=group.role,
+            setting=group.setting, betas=tuple(each.beta for each in group.cells),
+            keys=tuple(each.key for each in group.cells), stands_for=group.stands_for,
         )  # fmt: skip
-        asked.setdefault(one.identity, one)
+        asked.setdefault(written.identity, written)
     return Manifest(experiment, list(asked.values()), keep)
 
 

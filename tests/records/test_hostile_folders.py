@@ -10,9 +10,10 @@ import pytest
 from dlmexp.cli import main
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
-from dlmexp.records.manifest import read_manifests
+from dlmexp.records.manifest import manifest, read_manifests
 from dlmexp.records.record import FORMAT, sealed
 from tests.support import made_up
+from tests.support.cells import candidates
 
 COMMANDS = (["status", "--failed"], ["collect"])
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.records.record import sealed
-from dlmexp.records.store import Store
+from dlmexp.records.store import Store, npz_bytes
 from tests.support.cells import PLAIN, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
@@ -134,11 +134,13 @@ def _damage_arrays(store, damage):
         path.write_bytes(content)
     elif damage == "short":
         path.write_bytes(content[:-5])
+    elif damage == "another's":
+        path.write_bytes(npz_bytes({"Z": np.ones(3)}))
     else:
         path.unlink()
 
 
-@pytest.mark.parametrize("damage", ["bit", "gone", "short"])
+@pytest.mark.parametrize("damage", ["bit", "gone", "short", "another's"])
 def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_where_a_run_needs_them(
     store, damage, caplog
 ):
