@@ -7,7 +7,7 @@ import math
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -39,6 +39,7 @@ def _at(*betas, of=PLAIN):
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
     st.sets(st.sampled_from(BETAS), min_size=1),
 )
+@example({(0, 10.0): 0.1, (0, 1.0): 0.1}, {10.0, 1.0})  # the larger beta of equals
 def test_selection_against_brute_force(scores, betas):
     cells = {(seed, beta): replace(PLAIN, seed=seed, beta=beta) for seed in range(3) for beta in BETAS}
     groups = [candidates("fixed_log_dlm", [cells[seed, beta] for beta in betas]) for seed in range(3)]
