@@ -28,26 +28,20 @@ from dlmexp.reading.arrays import read_npz
 from dlmexp.reading.json_text import json_value
 
 log = logging.getLogger(__name__)
-MAX_PARSED_BYTES = 1 << 25
-"""Raw files of at most this size in total are parsed to list them; larger ones are not."""
+MAX_PARSED_BYTES = 1 << 25  # of raw files that are parsed to list them; larger ones are not
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Rows as published, before any split or normalisation; the arrays are read-only.
-
-    `checksum` identifies the values (for drawn data: the definition they are drawn from), whatever the file format.
-    `facts` are extra information to show: names of features, parts that were read. `arrangement` says how a user wants
-    the rows divided; None: as the task's split does.
-    """
+    """Rows as published, before any split or normalisation; the arrays are read-only."""
 
     name: str
     task: Task
     X: Float[np.ndarray, "N D"]
     y: Float[np.ndarray, " N"]
-    checksum: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    arrangement: Arrangement | None = None
+    checksum: str  # of the values, whatever the file format, or of the definition they are drawn from
+    facts: Mapping[str, Any] = field(default_factory=dict)  # to show: names of features, parts that were read
+    arrangement: Arrangement | None = None  # how a user wants the rows divided; None: as the task's split does
 
     @property
     def schema(self) -> Schema:
@@ -59,11 +53,8 @@ class Dataset:
 
 
 def load(spec: Any, root: str | Path) -> Dataset:
-    """The dataset that `spec` describes (a DatasetSpec, a config node or a dict), from the data root `root`.
-
-    Parsed and checked the first time, read from the cache afterwards. Raises UserError if files are missing or fail a
-    check.
-    """
+    """The dataset that `spec` describes (a DatasetSpec, a config node or a dict), from the data root `root`; parsed and
+    checked the first time, read from the cache afterwards. UserError if files are missing or fail a check."""
     spec, root = as_spec(spec), Path(root)
     loader = loader_of(spec)
     if loader.drawn:

@@ -18,7 +18,7 @@ HINTS = {
     "log": "true or false",
     "levels": "a number of levels, 2 or more",
     "arrays": "{X: NAME, y: NAME}, or X_test and y_test as well",
-}
+}  # what values of these options may be; others are text or lists of text
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 
 

@@ -19,11 +19,8 @@ Availability = Literal["ready", "partial", "missing", "drawn"]
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Result of a search for the files of a dataset; paths are by the name of the file.
-
-    `files` are those of the first complete group, which is the one to read. `present` are all that are there.
-    `missing` are those that the group closest to complete lacks.
-    """
+    """Files of a dataset, paths by name: `files` of the first complete group, which is the one to read; all that are
+    `present`; and those `missing` in the group closest to complete."""
 
     state: Availability
     files: dict[str, Path]
@@ -44,19 +41,15 @@ def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
 
 def file_groups(spec: DatasetSpec) -> list[list[FileSpec]]:
     """The files of a spec by group. Groups are alternatives: any complete one is enough."""
-    by_name: dict[str, list[FileSpec]] = {}
-    for entry in spec.files:
-        by_name.setdefault(entry.group, []).append(entry)
-    return list(by_name.values())
+    names = dict.fromkeys(entry.group for entry in spec.files)
+    return [[entry for entry in spec.files if entry.group == name] for name in names]
 
 
 def find_group(
     entries: list[FileSpec], root: Path, staged: Mapping[str, Path] | None = None
 ) -> tuple[dict[str, Path], tuple[FileSpec, ...]]:
-    """The files of one group that are present, and those that are missing.
-
-    Files in `staged` (by name) count as present, and are used instead of those in the data root.
-    """
+    """The files of one group that are present, and those that are missing. Files in `staged` (by name) are used instead
+    of those in the data root."""
     matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
     found = {name: path for match in matches for name, path in sorted(match.items())}
     if not found:
@@ -110,22 +103,17 @@ def is_writable(folder: Path) -> bool:
 
 
 def _digest(path: Path, name: str, header: bytes = b"") -> str:
-    digest = hashlib.new(name, header, usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.new(name, header, usedforsecurity=False)).hexdigest()
 
 
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
     if "*" in entry.name:
         found = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
         return found | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
-    folder = root if entry.package is None else _package_folder(entry.package)
-    path = staged.get(entry.name) or (folder and folder / entry.name)
-    return {entry.name: path} if path and path.is_file() else {}
-
-
-def _package_folder(package: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
-    return Path(spec.origin).parent if spec and spec.origin else None
+    folder = root
+    if entry.package is not None:
+        package = importlib.util.find_spec(entry.package)
+        folder = Path(str(package.origin)).parent if package else Path("/none")
+    path = staged.get(entry.name, folder / entry.name)
+    return {entry.name: path} if path.is_file() else {}

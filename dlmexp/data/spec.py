@@ -18,26 +18,19 @@ TEST = "test rows"
 
 
 class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A raw file of a dataset; `name` is its path in the data root, or a pattern such as `flights/*.npz` (all matches).
+    """A raw file of a dataset."""
 
-    The files of one `group` are read together; groups are alternatives, and the first complete one is read. An
-    `optional` file is read if it is present; a group of optional files only is complete with any one of them.
-    A `pinned` file must have the checksum given here; one that is not pinned is verified only after a download. A file
-    with `package` is part of that installed Python package, not of the data root. `url` is the address of the file,
-    after which `mirrors` are tried; `page` is that of a web page where a user can get it.
-    """
-
-    name: str
+    name: str  # its path in the data root, or a pattern such as `flights/*.npz` (all matches)
     url: str | None = None
-    mirrors: tuple[str, ...] = ()
-    page: str | None = None
+    mirrors: tuple[str, ...] = ()  # tried after the url
+    page: str | None = None  # a web page where a user can get it
     sha256: str | None = None
     git_blob: str | None = None
     size: int | None = None
-    group: str = "raw"
-    optional: bool = False
-    pinned: bool = True
-    package: str | None = None
+    group: str = "raw"  # files of a group are read together; the first complete group is read
+    optional: bool = False  # a group of optional files only is complete with any one of them
+    pinned: bool = True  # it must have this checksum; else only a download must
+    package: str | None = None  # the installed Python package that it is part of
 
 
 @dataclass(frozen=True)

@@ -86,10 +86,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Normalisation:
-    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere.
-
-    A missing value (NaN) becomes 0, which is the mean of the training rows that have one.
-    """
+    """`normalised = (raw - mean) / std`; a constant column has std 1 and is set to 0 everywhere, as is a missing value
+    (NaN): the mean of the training rows that have one."""
 
     mean: Float[np.ndarray, " D"]
     std: Float[np.ndarray, " D"]
@@ -121,10 +119,8 @@ class Prepared:
 
 
 def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
-    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed).
-
-    numpy guarantees that the raw stream of a bit generator never changes; `Generator.permutation` may change.
-    """
+    """The order that sorts `n_rows` raw 64-bit integers of PCG64(seed), a stream that numpy guarantees never to change,
+    unlike `Generator.permutation`."""
     integers = np.random.PCG64(seed).random_raw(n_rows)
     return np.argsort(integers, kind="stable").astype(np.int64, copy=False)
 
@@ -186,7 +182,6 @@ def resolve_size(size: int | str, pool: int) -> int:
 
 
 def resolve_sizes(sizes: Sequence[int | str], pool: int) -> list[int]:
-    """The distinct training sizes in increasing order."""
     return sorted({resolve_size(size, pool) for size in sizes})
 
 

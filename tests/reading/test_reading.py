@@ -15,26 +15,18 @@ from pyarrow import parquet
 from scipy.io import savemat
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import gunzipped, open_raw
+from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import read_npz, unpack_arrays
 from dlmexp.reading.files import content, reading
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.reading.matlab import read_variables
-from dlmexp.reading.tables import csv_chunks, read_table, stream_table
+from dlmexp.reading.tables import read_table, stream_table
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("odd\nmore"), MemoryError(), RecursionError("deep"), OSError("no number")]
-)
-def test_errors_of_a_library_name_the_file(error):
-    with (
-        pytest.raises(Unreadable, match=r"^a\.bin is odd \((odd|MemoryError|deep|no number)\)$"),
-        reading("a.bin", "is odd"),
-    ):
-        raise error
-
-
-def test_errors_of_the_system_and_ours_stay_what_they_are(tmp_path):
+def test_errors_of_a_library_name_the_file_and_those_of_the_system_stay(tmp_path):
+    for error in (ValueError("odd\nmore"), MemoryError(), RecursionError("deep"), OSError("no number")):
+        with pytest.raises(Unreadable, match=r"^a\.bin is odd \(\S+( number)?\)$"), reading("a.bin", "is odd"):
+            raise error
     with pytest.raises(FileNotFoundError), reading("x"):
         (tmp_path / "none").read_bytes()
     with pytest.raises(Unreadable, match=r"^ours$"), reading("x"):
@@ -91,13 +83,6 @@ def test_members_of_archives(tmp_path, name):
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
             with pytest.raises(Unreadable, match=r"f.txt is a link"), open_raw(archive(path, kind=kind), member):
                 pass
-
-
-def test_gzipped_bytes():
-    assert gunzipped(gzip.compress(b"x" * 100), 100, "it") == b"x" * 100
-    for odd, limit in ((gzip.compress(b"x" * 100), 99), (b"no", 9), (gzip.compress(b"x")[:-3], 9)):
-        with pytest.raises(Unreadable, match="it"):
-            gunzipped(odd, limit, "it")
 
 
 def npz(header: str | None, data: bytes = b"\0" * 16, method: int = zipfile.ZIP_STORED) -> bytes:
@@ -166,23 +151,6 @@ def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
     (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 14, len(body)) + body)
     with pytest.raises(Unreadable, match=r"a\.mat"):
         read_variables(tmp_path / "a.mat", "X")
-
-
-def read_numbers(path, columns: int) -> np.ndarray:
-    names = [str(k) for k in range(columns)]
-    return np.concatenate([chunk.to_pandas().to_numpy() for chunk in csv_chunks(path, names, header=False)])
-
-
-def test_numbers_without_a_header(tmp_path):
-    values = np.random.default_rng(0).normal(size=(500, 3)) * 10.0 ** np.arange(-3, 6, 3)
-    (tmp_path / "f").write_text("\r\n".join(", ".join(repr(float(v)) for v in row) for row in values))
-    np.testing.assert_array_equal(read_numbers(tmp_path / "f", 3), values)
-    (tmp_path / "f").write_text("1,2\n,4\n")
-    np.testing.assert_array_equal(read_numbers(tmp_path / "f", 2), [[1, 2], [np.nan, 4]])
-    for odd in ("1,2\n3\n", "1,2\n3,x\n", "1,2,3\n", ""):
-        (tmp_path / "f").write_text(odd)
-        with pytest.raises(Unreadable, match="f is not a table of 2 numbers"):
-            read_numbers(tmp_path / "f", 2)
 
 
 def test_tables_in_pieces(tmp_path):

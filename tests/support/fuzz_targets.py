@@ -264,7 +264,7 @@ def target_archive(chance: random.Random, folder: Path) -> None:
 
 def target_http(chance: random.Random, folder: Path) -> None:
     """A server that says anything."""
-    from tests.support.raw_server import answering
+    from tests.support.http_server import answering
 
     body = b"x" * chance.choice([0, 10, 3000])
     length = chance.choice([str(len(body)), str(len(body)), "²", "-1", "9" * 5000, "", "5", str(10**12), "1e3", "٣"])

@@ -1,73 +1,48 @@
-"""A real HTTP server on this machine that misbehaves on request."""
+"""HTTP servers on this machine that misbehave on request."""
 
-import http.server
+import contextlib
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-
-BODY = bytes(range(256)) * 4096  # 1 MiB, four chunks
+from collections.abc import Callable, Iterator
 
 
-@dataclass
-class Behaviour:
-    """What the server does; `cut` lists after how many bytes each answer in turn breaks off."""
+@contextlib.contextmanager
+def _listening(answer: Callable[[], bytes]) -> Iterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
 
-    body: bytes = BODY
-    ranges: bool = True
-    etag: str | None = '"v1"'
-    modified: str | None = None
-    status: list[int] = field(default_factory=list)
-    cut: list[int] = field(default_factory=list)
-    redirect: str | None = None
-    requested_ranges: list[str | None] = field(default_factory=list)
-
-
-@contextmanager
-def serving(behaviour: Behaviour) -> Iterator[str]:
-    """Serve `behaviour.body`; gives its address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            wanted = self.headers.get("Range")
-            behaviour.requested_ranges.append(wanted)
-            if behaviour.status:
-                self.send_error(behaviour.status.pop(0))
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
                 return
-            if behaviour.redirect:
-                self.send_response(302)
-                self.send_header("Location", behaviour.redirect)
-                self.end_headers()
-                return
-            if_range = self.headers.get("If-Range")
-            start = 0
-            if wanted and behaviour.ranges and if_range in (None, behaviour.etag, behaviour.modified):
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(behaviour.body):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(behaviour.body)}")
-                self.end_headers()
-                return
-            self.send_response(206 if start else 200)
-            if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(behaviour.body) - 1}/{len(behaviour.body)}")
-            self.send_header("Content-Length", str(len(behaviour.body) - start))
-            for name, value in (("ETag", behaviour.etag), ("Last-Modified", behaviour.modified)):
-                if value:
-                    self.send_header(name, value)
-            self.end_headers()
-            until = behaviour.cut.pop(0) if behaviour.cut else len(behaviour.body)
-            self.wfile.write(behaviour.body[start : start + until])
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(5)
+                connection.recv(65536)
+                connection.sendall(answer())
 
-        def log_message(self, format, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(target=serve)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/file"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/file"
     finally:
-        server.shutdown()
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
         thread.join()
-        server.server_close()
+
+
+def answering(data: bytes) -> contextlib.AbstractContextManager[str]:
+    """A server that gives the same bytes to everybody who connects, whatever they are; its address."""
+    return _listening(lambda: data)
+
+
+def serving(body: bytes, *errors: int) -> contextlib.AbstractContextManager[str]:
+    """A server that answers with these `errors` first, then with the file; its address."""
+    left = list(errors)
+
+    def answer() -> bytes:
+        status, content = (left.pop(0), b"") if left else (200, body)
+        head = f"HTTP/1.1 {status} status\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+        return head.encode() + content
+
+    return _listening(answer)

@@ -13,6 +13,8 @@ from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError
 from dlmexp.registry import Registry
 
+T = TypeVar("T", bound=Callable[..., Any])
+
 
 @dataclass(frozen=True)
 class Parsed:
@@ -22,9 +24,6 @@ class Parsed:
     y: Float[np.ndarray, " targets"]  # one for each row, which is checked later
     facts: Mapping[str, Any] = field(default_factory=dict)
     arrangement: Arrangement | None = None  # of the rows, where a user wants one
-
-
-Function = TypeVar("Function", bound=Callable[..., Parsed])
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Loader:
 LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
-def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Function], Function]:
+def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[T], T]:
     """Register a function that parses raw files, as a decorator: (spec, paths by the `name` in the spec) -> `Parsed`.
 
     Args:
@@ -58,17 +57,17 @@ def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[Functi
         ```
     """
 
-    def register(read: Function) -> Function:
+    def register(read: T) -> T:
         LOADERS.add(name, Loader(read, version, cached=cached))
         return read
 
     return register
 
 
-def generator(name: str, version: int = 1) -> Callable[[Function], Function]:
+def generator(name: str, version: int = 1) -> Callable[[T], T]:
     """Registers a function that draws a dataset from the `options` of its spec."""
 
-    def register(draw: Function) -> Function:
+    def register(draw: T) -> T:
         LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True, cached=False))
         return draw
 
