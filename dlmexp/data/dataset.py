@@ -61,13 +61,13 @@ def load(spec: Any, root: str | Path) -> Dataset:
         definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
         return _dataset(spec, parse(spec, loader, {}), _json_checksum(definition))
     files = present_files(spec, root)
-    cached = cache_path(spec, loader, files)
-    if loader.cached and (data := read_cache(spec, cached)) is not None:
+    cached = cache_path(spec, loader, files) if loader.cached else None
+    if cached and (data := read_cache(spec, cached)) is not None:
         return data
     verify_pinned(spec, files, root)
     parsed = parse(spec, loader, files)
     data = _dataset(spec, parsed, content_checksum(spec.task, parsed))
-    if loader.cached:
+    if cached:
         _write_cache(data, cached)
     return data
 
@@ -148,7 +148,7 @@ def read_cache(spec: DatasetSpec, path: Path) -> Dataset | None:
         arrays = read_npz(path)
         about = json_value(arrays["about"].tobytes())
         return _dataset(spec, Parsed(arrays["X"], arrays["y"], about["facts"]), about["checksum"])
-    except (OSError, Unreadable, KeyError):
+    except (OSError, Unreadable, KeyError, TypeError):
         return None
 
 

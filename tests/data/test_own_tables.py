@@ -315,4 +315,4 @@ def test_division_by_time_and_by_groups(tmp_path):
 def test_advised_settings_are_read_as_they_are(name):
     (override,) = shlex.split(setting("drop", name, "other"))
     assert list(compose(spelled_out([override])).csv.drop) == [name, "other"]
-    assert compose(spelled_out([f"csv.target={name} (b"])).csv.target == f"{name} (b"
+    assert compose(spelled_out([f"csv.target={name} (b"])).csv.target == f"{name} (b".strip()
