@@ -165,11 +165,12 @@ def _column(name: str, values: np.ndarray, options: TableOptions, problems: Prob
         if count > most:
             formats = [format for format in DATE_FORMATS if parse_dates(values, format) is not None]
             choices = " or ".join(setting("date_format", format) for format in formats)
-            dates = f"; if these are dates, {choices} reads them"
+            otherwise = _written_otherwise(values[~missing(values)]) if column.of == "text" else ""
+            otherwise = f"; if these are dates, {choices} reads them" if formats else otherwise
             problems.add(
                 f"column '{name}' is a category with {count} distinct values (e.g. '{column.levels[0][:40]}') in "
                 f"{len(values)} rows, more than {most}: csv.levels={count} allows so many, {setting('drop', name)} "
-                f"leaves it out{dates if formats else _written_otherwise(values[~missing(values)])}",
+                f"leaves it out{otherwise}",
                 *(("date_format", formats[0]) if len(formats) == 1 else ("drop", name)),
             )
     return column

@@ -122,6 +122,26 @@ def test_arrays_and_their_limit(tmp_path):
         read_npz(tmp_path / "b.npz", 9000)
 
 
+class Pickled:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+def test_no_pickle_is_loaded(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.array([Pickled(tmp_path / "loaded")]))
+    with pytest.raises(Unreadable, match=r"a\.npz.*'X'"):
+        read_npz(tmp_path / "a.npz")
+    assert not (tmp_path / "loaded").exists()
+    with np.load(tmp_path / "a.npz", allow_pickle=True) as arrays:
+        assert arrays["X"].shape == (1,)
+    assert (tmp_path / "loaded").exists(), "or the file would do no harm"
+
+
 @pytest.mark.parametrize("text", [b"", b"{", b"[" * 100_000, b'{"a": 1', b"\xff", b'"\\ud800"'])
 def test_json_that_is_none(text):
     with pytest.raises(Unreadable):
