@@ -185,7 +185,8 @@ def test_stray_words_among_numbers(tmp_path):
     refused("'y'", "'n.a.'", path=written(path, **lacking("y", 0, word="n.a.")))
     pd.DataFrame({**VALUES, "a": VALUES["a"].astype(str)}).to_parquet(tmp_path / "t.parquet")
     refused("'a' is text", "csv.categories=[a]", path=tmp_path / "t.parquet")
-    refused("row 60", "'b'", path=written(path, b=["1"] * (ROWS - 1) + ["inf"]))
+    infinite = written(path, b=["1"] * (ROWS - 1) + ["inf"], **lacking("a", 3, word="-"))
+    refused("2 problems", "infinite in row 60, column 'b'", "'a'", path=infinite)
     refused("e+150", path=written(path, b=[f"{k + 1}e150" for k in range(ROWS)]))
 
 
