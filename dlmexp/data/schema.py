@@ -253,7 +253,7 @@ def _arrow(values: Any) -> "pa.Array":
         return pa.array([None if pd.isna(value) is True else str(value) for value in values], pa.string())
 
 
-def _typed(column: Column, values: np.ndarray, refuse: Callable[[int, str], UserError]) -> np.ndarray:
+def _typed(column: Column, values: np.ndarray, source: str, refuse: Callable[[int, str], UserError]) -> np.ndarray:
     """The values as training had them: numbers, text or dates; text is parsed where training had none."""
     wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
     if missing(values).all():
@@ -270,7 +270,7 @@ def _typed(column: Column, values: np.ndarray, refuse: Callable[[int, str], User
         like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
         raise refuse(row, f"'{values[row]}' is not {like}, as others are")
     if kind_of(values) != wanted:
-        raise refuse(0, f"the column holds {kind_of(values)}; the model was trained on {wanted}")
+        raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
     return values
 
 
@@ -281,7 +281,7 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     def refuse(row: int, why: str) -> UserError:
         return UserError(f"{source}: row {first + row}, column '{column.name}': {why}")
 
-    values = _typed(column, values, refuse)
+    values = _typed(column, values, source, refuse)
     lacking = missing(values)
     own_level = MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
