@@ -16,7 +16,7 @@ from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
-from dlmexp.plan.shorthand import spelled_out
+from dlmexp.plan.overrides import spelled_out
 
 ROWS = 60
 RNG = np.random.default_rng(0)
