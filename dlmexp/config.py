@@ -47,6 +47,8 @@ class DatasetConfig:
     sizes: list[Any] = field(default_factory=list)  # rows, or shares of the training pool such as '5%'
     split: str = "???"  # regression | counts | airline
     test_cap: int | None = positive()
+    # All rows for validation select beta; or only n / 10 of them; or they are training rows too, and select nothing.
+    validation: str = choice("all", "tenth", "train")
     stands_for: str | None = None  # the paper's dataset this one is a part of or stands in for
     rows: int | None = None
     features: int | None = None
@@ -65,7 +67,8 @@ class MethodConfig:
     """One line of a figure: an objective, who sets the hyperparameters, and whether beta is selected."""
 
     objective: str = "???"  # elbo | log_dlm | sq_dlm | fitc
-    variant: str = choice("joint", "fixed")  # fixed: hyperparameters from the beta = 1 ELBO fit
+    variant: str = choice("joint", "fixed")  # fixed: hyperparameters from the beta = 1 fit of `base`
+    base: str = "elbo"  # a joint method with beta = 1: elbo | ppgpr
     select: bool = True  # over the beta grid; false: beta = 1
 
 

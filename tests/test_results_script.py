@@ -11,7 +11,7 @@ from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose, parts
 from tests.conftest import REPOSITORY
 
-PROTOCOLS = ("paper", "released", "converged")
+PROTOCOLS = ("paper", "released", "annealed")
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ def test_every_run_is_sound_and_nothing_is_missing(runs: list[str]) -> None:
     least room for what experiments change."""
     most: dict[str, int] = defaultdict(int)
     for line in runs:
-        for part in parts(compose(line.split())) if "protocol=converged" in line else ():
+        for part in parts(compose(line.split())) if "protocol=annealed" in line else ():
             check(part)
-            assert part.protocol == "converged"
+            assert part.protocol == "annealed"
             most[part.name] = max(most[part.name], len(part.seeds))
     named = [compose([f"experiment={name}"]).parts for name in ("paper", "anatomy")]
     whole = {word.removeprefix("experiment=") for several in named for part in several for word in part[:1]}

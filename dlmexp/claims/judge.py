@@ -18,7 +18,7 @@ from dlmexp.errors import UserError
 from dlmexp.records.results import Results, load
 from dlmexp.records.table import changes_of, matching, parse_where
 
-PROTOCOLS = ("paper", "released", "converged")  # in this order, before others
+PROTOCOLS = ("paper", "released", "annealed")  # in this order, before others
 FIRST_WORD = {"reg": "regression", "class": "binary", "count": "count"}  # of an experiment's name -> task
 
 

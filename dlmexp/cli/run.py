@@ -30,7 +30,7 @@ examples:
 common settings (all settings: --cfg job):
   experiment=NAME          all cells of a figure
   dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
-  protocol=paper | protocol=released | protocol=converged      how cells are trained (conf/protocol)
+  protocol=paper | protocol=released | protocol=annealed       how cells are trained (conf/protocol)
   beta=grid | beta=short | beta=[0.1,1,10] | beta=0.1
   sizes=[100,500] or sizes=['5%'], seeds=[0,1,2], seeds=5 (five seeds), seeds=0-4
   M=50 (inducing points), lengthscale=2 noise=0.5 (initial values), training.lr=0.01 (for all kinds of data)

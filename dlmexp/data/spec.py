@@ -44,6 +44,7 @@ class DatasetSpec:
     M: int | None = None
     sizes: tuple[int | str, ...] = ()
     test_cap: int | None = None
+    validation: str = "all"
     stands_for: str | None = None
     rows: int | None = None
     features: int | None = None

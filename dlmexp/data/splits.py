@@ -205,10 +205,15 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
 
 
 def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
-    """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the n
-    training rows alone. `dataset` is a `Dataset` or has its arrays; `spec` needs `split` and `test_cap`."""
+    """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the
+    training rows alone: n, and those for validation with `validation=train`. `dataset` is a `Dataset` or has its
+    arrays; `spec` needs `split`, `test_cap` and `validation`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
-    rows = training_rows(parts, n)
+    rows, validation = training_rows(parts, n), parts.validation
+    if spec.validation == "train":
+        rows = np.concatenate([rows, validation])
+    elif spec.validation == "tenth":
+        validation = validation[: max(1, len(rows) // 10)]
     features = normalisation(dataset.X[rows])
     target = normalisation(dataset.y[rows][:, None]) if dataset.task == "regression" else None
 
@@ -218,7 +223,7 @@ def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
 
     return Prepared(
         *part(rows),
-        *part(parts.validation),
+        *part(validation),
         *part(parts.test),
         y_mean=0.0 if target is None else float(target.mean[0]),
         y_std=1.0 if target is None else float(target.std[0]),

@@ -33,7 +33,7 @@ METADATA: dict[str, dict[str, str | None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": "dlmexp"},
 }
-PROTOCOLS = ("paper", "released", "converged")  # in the order in which they stand side by side
+PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they stand side by side
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 

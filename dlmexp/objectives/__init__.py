@@ -4,7 +4,7 @@ A new one is a file that registers it (`base` shows how), its line among the imp
 `conf/method` for each of its variants."""
 
 from dlmexp.objectives.base import OBJECTIVES, Objective
-from dlmexp.objectives.baselines import ELBO, FITC, POWER_EP
+from dlmexp.objectives.baselines import ELBO, EXACT, FITC, POWER_EP
 from dlmexp.objectives.dlm import LOG_DLM, SQ_DLM
 
-__all__ = ["ELBO", "FITC", "LOG_DLM", "OBJECTIVES", "POWER_EP", "SQ_DLM", "Objective"]
+__all__ = ["ELBO", "EXACT", "FITC", "LOG_DLM", "OBJECTIVES", "POWER_EP", "SQ_DLM", "Objective"]

@@ -67,7 +67,8 @@ class Objective:
     needs_gaussian: bool = False  # Gaussian noise only
     predicts_variance: bool = True  # without it there is no NLL
     selected_by: str | None = None  # the metric that always selects its beta; None: the metric that is reported
-    gives_hyperparameters: bool = False  # its beta = 1 fit is where fixed variants take their hyperparameters from
+    gives_hyperparameters: bool = False  # fixed variants can take their hyperparameters from its joint beta = 1 fit
+    all_rows_inducing: bool = False  # M = n: the inducing inputs are the training rows, and stay so
     joint_note: str | None = None  # what a reader of its joint fits must know
     joint_binary_note: str | None = None  # the same of its joint fits to binary data
     joint_interpolation_note: str | None = None  # the same of its joint regression fits with beta < 1
@@ -121,10 +122,6 @@ class Objective:
         if variant == "joint" and task == "regression" and beta is not None and beta < 1:
             return self.joint_interpolation_note
         return self.joint_binary_note if variant == "joint" and task == "binary" else None
-
-    def solved(self, variant: str) -> bool:
-        """Whether this variant is solved, not trained: nothing is left to learn once the hyperparameters are held."""
-        return variant == "fixed" and self.collapsed_only
 
 
 OBJECTIVES: Registry[Objective] = Registry("objective", "dlmexp.objectives")

@@ -25,6 +25,7 @@ LOG_DLM = OBJECTIVES.add(
         log_row_loss,
         kl,
         takes_estimator=True,
+        gives_hyperparameters=True,
         joint_binary_note="the penalty does not see the outputscale: where all training rows are classified right, "
         "a larger one always lowers the objective and no minimiser exists; this is where training stopped",
         joint_interpolation_note="no minimiser exists: with beta < 1 the objective falls without bound as inducing "

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 
 # A step holds at most 8 arrays of [B, M, n] (tested with the core; on a GPU one of them is a factor of the kernel with
@@ -76,7 +75,7 @@ def _comparable(rank: Any) -> tuple:
 
 def cells_at_once(cell: Cell, device: str, free: float | None) -> int:
     """The batch size for cells of this shape; `free` is the GPU's free memory in bytes."""
-    if OBJECTIVES[cell.objective].solved(cell.variant):
+    if cell.solved:
         return EVERY  # one eigendecomposition per seed serves all betas
     if device == "cpu":
         each = _width(cell) * entries_of((cell,))

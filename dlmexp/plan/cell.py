@@ -119,6 +119,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return self.epochs * self.iterations_per_epoch if self.epochs else self.max_iterations or 0
 
     @property
+    def solved(self) -> bool:
+        """Whether it is solved, not trained: its hyperparameters are held, and q has a closed form."""
+        return self.variant == "fixed" and self.form == "collapsed"
+
+    @property
     def has_stopping_rule(self) -> bool:
         """Whether it trains until convergence, and not for a number of epochs or iterations."""
         return self.window is not None and self.max_iterations is not None

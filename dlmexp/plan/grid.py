@@ -23,7 +23,7 @@ from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.setting import Candidates, Setting, role_of, setting
 
 MOST_BETAS = 1000  # of a grid
-BASE = "elbo"  # the method and objective whose beta = 1 fit gives the fixed variants their hyperparameters
+BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
     "decay": None, "epsilon": 1e-8, "resolution": None,
@@ -49,8 +49,10 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
 
 
 def split_name(dataset: DatasetConfig, data: Dataset) -> str:
-    """The field `split` of cells: kind, limit of test rows, version, and the arrangement of a user's own table."""
+    """The field `split` of cells: kind, limit of test rows, use of the validation rows, version, and the arrangement of
+    a user's own table."""
     cap = "" if dataset.test_cap is None else f"-{dataset.test_cap}"
+    cap += "" if dataset.validation == "all" else f"-{dataset.validation}"
     return f"{dataset.split}{cap}-v{SPLIT_VERSION}{'' if data.arrangement is None else data.arrangement.label}"
 
 
@@ -146,24 +148,22 @@ class Grid:
         q = cfg.parameterisation or self.training.parameterisation[:1]
         for parameterisation in self.training.parameterisation if q == ["all"] else q:
             explicit = replace(plain, parameterisation=parameterisation)
-            base = self._started(explicit, BASE)
-            if cfg.collapsed and OBJECTIVES[BASE].collapses(self.likelihood):
-                base = self._collapsed(base)
-            if cfg.measure == "gradient":
-                base = replace(base, evaluate="end")
             own = {name: self.training.by_method.get(name, MethodTrainingConfig()) for name in cfg.method}
             methods = {
                 name: with_changed(method, variant=own[name].variant or method.variant)
                 for name, method in cfg.method.items()
             }
-            if any(method.variant == "fixed" for method in methods.values()):
-                yield BASE, (base,)
+            bases = {
+                name: self._base(explicit, name)
+                for name in dict.fromkeys(method.base for method in methods.values() if method.variant == "fixed")
+            }
+            yield from ((name, (base,)) for name, base in bases.items())
             for name, method in methods.items():
                 has_beta = OBJECTIVES[method.objective].has_beta
                 values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
-                collapsed = own[name].collapsed
+                collapsed = cfg.collapsed if own[name].collapsed is None else bool(own[name].collapsed)
                 start = self._started(explicit, name)
-                for cell in self._cells(method, base, start, cfg.collapsed if collapsed is None else collapsed):
+                for cell in self._cells(method, bases.get(method.base), start, collapsed):
                     yield name, tuple(replace(cell, beta=beta) for beta in values)
 
     def _started(self, cell: Cell, method: str) -> Cell:
@@ -187,17 +187,30 @@ class Grid:
                 raise UserError(f"noise_floor={floor:g}: the noise starts at {start:g}, which must be above its floor")
         return replace(cell, initial=initial)
 
+    def _base(self, explicit: Cell, method: str) -> Cell:
+        """The beta = 1 fit of `method`, for others to take its hyperparameters from."""
+        named = catalogue.entries("method").get(method, {})
+        objective = OBJECTIVES[named["objective"]] if named.get("variant") == "joint" else None
+        if objective is None or not objective.gives_hyperparameters:
+            raise UserError(f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; give one")
+        base = replace(self._started(explicit, method), objective=objective.name)
+        if self.cfg.collapsed and objective.collapses(self.likelihood):
+            base = self._collapsed(base)
+        return replace(base, evaluate="end") if self.cfg.measure == "gradient" else base
+
     def _collapsed(self, cell: Cell) -> Cell:
         """With q in closed form: all rows at every step, and no choice of coordinates for q."""
         lr = self.cfg.training["regression"].lr
         whitened = replace(cell, form="collapsed", lr=lr, parameterisation="whitened")
         return replace(whitened, minibatch=None, minibatch_rows="epochs")
 
-    def _cells(self, method: MethodConfig, base: Cell, start: Cell, collapsed: bool) -> Iterator[Cell]:
+    def _cells(self, method: MethodConfig, base: Cell | None, start: Cell, collapsed: bool) -> Iterator[Cell]:
         """The cells of a method, beta aside: a single cell, or one for each setting of each estimator."""
         objective = OBJECTIVES[method.objective]
-        cell = replace(start, objective=method.objective, variant=method.variant)
-        if method.variant == "fixed":  # nothing of it starts anywhere but at the base fit
+        closed = objective.collapsed_only or (collapsed and objective.collapses(self.likelihood))
+        M = start.n if objective.all_rows_inducing else start.M
+        cell = replace(start, objective=method.objective, variant=method.variant, M=M)
+        if base is not None and method.variant == "fixed":  # nothing of it starts anywhere but at the base fit
             cell = replace(cell, base=base.key, initial={}, inducing="first")
         if objective.takes_estimator:
             for name, options in self.cfg.estimator.items():
@@ -205,9 +218,9 @@ class Grid:
                 if self.cfg.measure == "gradient":
                     sampled = replace(sampled, kind="gradient", evaluate="end", **UNTRAINED)
                 yield from (replace(sampled, options=values) for values in combinations(options))
-        elif objective.solved(method.variant):  # nothing of the training settings changes the result
+        elif closed and method.variant == "fixed":  # nothing of the training settings changes the result
             yield replace(self._collapsed(cell), evaluate="end", **UNTRAINED)
-        elif objective.collapsed_only or (collapsed and objective.collapses(self.likelihood)):
+        elif closed:
             yield self._collapsed(cell)
         else:
             yield cell

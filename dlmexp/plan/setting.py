@@ -10,7 +10,18 @@ from dlmexp.catalogue import entries
 from dlmexp.config import BetaConfig, DatasetConfig, RunConfig
 from dlmexp.plan.cell import Cell
 
-MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "options")  # of a dataset's file
+MODEL = (
+    "likelihood",
+    "kernel",
+    "ard",
+    "mean",
+    "M",
+    "split",
+    "test_cap",
+    "validation",
+    "options",
+)  # of a dataset's file
+RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
 GENERAL = ("selection", "collapsed", "dtype", "init")  # of a run
 
 
@@ -21,6 +32,10 @@ class Setting(msgspec.Struct, frozen=True):
     protocol: str
     changes: dict[str, Any] = {}
     selection: str = "reported"
+
+    def __post_init__(self) -> None:
+        if self.protocol in RENAMED:
+            msgspec.structs.force_setattr(self, "protocol", RENAMED[self.protocol])
 
     @property
     def text(self) -> str:

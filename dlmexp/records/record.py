@@ -39,6 +39,7 @@ MACHINE_ONLY = (
 METRICS = ("validation", "test", "trivial_validation", "trivial_test")  # what metrics are measured on
 CALIBRATION = (
     "crps", "coverage_50", "width_50", "coverage_90", "width_90", "coverage_95", "width_95", "brier", "ece",
+    "recalibrated_nll", "recalibrated_crps", "recalibrated_coverage_95",
 )  # fmt: skip
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

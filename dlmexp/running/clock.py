@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
@@ -46,7 +45,7 @@ def steps_at_most(batch: Batch) -> int:
     first = batch[0]
     if first.kind == "gradient":
         return GRADIENT_STEPS * len(batch)
-    return 1 if OBJECTIVES[first.objective].solved(first.variant) else max(1, first.iterations)
+    return 1 if first.solved else max(1, first.iterations)
 
 
 def batch_work(batch: Batch) -> float:
@@ -70,7 +69,7 @@ def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], work
     pace, began, total = dict[Kind, float](), perf_counter(), 0.0  # pace: seconds per unit of work
     for kind, _ in work.most_common():
         batch = largest[kind]
-        if batch[0].kind == "gradient" or OBJECTIVES[batch[0].objective].solved(batch[0].variant):
+        if batch[0].kind == "gradient" or batch[0].solved:
             continue
         pace[kind] = step_seconds(batch) / step_work(batch[0], len(batch))
         mean = sum(pace.values()) / len(pace)

@@ -94,7 +94,7 @@ def program(
         every = replace(split, repetition_of=list(range(len(seeds))))
         start = Joint(shared, every, torch.ones(len(seeds), dtype=PARAMETERS, device=target.device))
         return Fixed(shared, split, beta, start.hyperparameters(start.initial_hyperparameters()))
-    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one ELBO fit per seed"
+    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one base fit per seed"
     held = _stack((base(firsts[seed]) for seed in seeds), len(seeds), target.device, PARAMETERS)
     return Fixed(shared, split, beta, held)
 

@@ -219,8 +219,8 @@ class Recorder:
 
 
 def gives_hyperparameters(cell: Cell) -> bool:
-    """Whether fixed variants start from this fit."""
-    return OBJECTIVES[cell.objective].gives_hyperparameters and cell.beta == 1.0
+    """Whether fixed variants can take their hyperparameters from this fit."""
+    return OBJECTIVES[cell.objective].gives_hyperparameters and cell.variant == "joint" and cell.beta == 1.0
 
 
 def _split_of(cell: Cell) -> tuple:

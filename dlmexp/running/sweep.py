@@ -85,7 +85,7 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> Non
     """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file. Two contents under
     one name are refused."""
     root = data_root(part.data_root)
-    source = repr((replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None), root))
+    source = repr((replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None, validation="all"), root))
     if source not in sweep.loaded:
         try:
             sweep.loaded[source] = load(dataset, root)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from dlmexp.errors import Unreadable
-from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.json_text import typed_value
 from dlmexp.running import checkpoint
@@ -88,7 +87,7 @@ class Trainer:
             return
         if batch[0].kind == "gradient":
             yield from self._gradients(pending)
-        elif OBJECTIVES[batch[0].objective].solved(batch[0].variant):
+        elif batch[0].solved:
             made = self._program(pending)
             assert isinstance(made, Fixed)
             for finished in solve(made, self.at_once):

@@ -14,6 +14,7 @@ from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, Probit
 from dlmexp.gp.posterior import predict
 from dlmexp.gp.precision import hyper_as_rows, row_sum
 from dlmexp.training.program import Posterior, Program
+from dlmexp.training.recalibration import best_factor, rescale
 
 BINS = 15
 
@@ -111,6 +112,7 @@ def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
     variance."""
     means: dict[str, dict[str, Tensor]] = {}
     bins: dict[str, Reliability] = {}
+    factor = _recalibration(program, posterior)
     for part in program.split.parts:
         sums: dict[str, Tensor] = {}
         probabilities = []
@@ -119,6 +121,8 @@ def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
             _add(sums, rowwise(program, *rows))
             if has_distribution:
                 _add(sums, rows.likelihood.calibration(rows.mu, rows.v, rows.y))
+                if factor is not None:
+                    _add(sums, _recalibrated(program, posterior, factor, rows))
                 if program.model.likelihood.task == "binary":
                     probabilities.append(rows.likelihood.mean(rows.mu, rows.v))
         means[part] = _means(sums, program, part)
@@ -126,6 +130,25 @@ def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
             bins[part] = reliability(torch.cat(probabilities, -1), program.split.parts[part][1][program.split.index])
             means[part]["ece"] = bins[part].ece()
     return Evaluation(len(program.beta), means, bins.get("test"))
+
+
+def _recalibration(program: Program, posterior: Posterior) -> Float[Tensor, "B"] | None:
+    """The factor of each cell that recalibrates its predictions on the validation rows; None without such rows or
+    without a predicted variance."""
+    if "validation" not in program.split.parts or not program.model.objective.predicts_variance:
+        return None
+    pieces = list(_predictions(program, posterior, "validation"))
+    mu, v, y = (torch.cat([getattr(piece, name) for piece in pieces], -1) for name in ("mu", "v", "y"))
+    return best_factor(program.model.likelihood, posterior.hyper, mu, v, y)
+
+
+def _recalibrated(program: Program, posterior: Posterior, factor: Tensor, rows: Predictions) -> dict[str, Tensor]:
+    """NLL per row of recalibrated predictions, and their other scores in regression."""
+    _, mu, v, y = rows
+    likelihood, scaled, nll = rescale(program.model.likelihood, posterior.hyper, factor, mu, v, y)
+    scores = likelihood.calibration(mu, scaled, y) if likelihood.task == "regression" else {}
+    chosen = {name: scores[name] for name in ("crps", "coverage_95") if name in scores}
+    return {f"recalibrated_{name}": value for name, value in {"nll": nll, **chosen}.items()}
 
 
 def metrics_of_cells(means: dict[str, Float[Tensor, "B"]], cells: int) -> list[Metrics]:

@@ -48,8 +48,8 @@ def test_other_contents_of_a_dataset_are_never_averaged_in() -> None:
 
 
 def test_what_was_asked_for_and_is_not_there() -> None:
-    with pytest.raises(UserError, match=r"converged.*paper"):
-        columns(under("paper"), protocol="converged")
+    with pytest.raises(UserError, match=r"annealed.*paper"):
+        columns(under("paper"), protocol="annealed")
     with pytest.raises(UserError, match="lr=7"):
         columns(under("paper"), where=["lr=7"])
     with pytest.raises(UserError, match="'23'"):

@@ -86,7 +86,7 @@ def test_every_record_is_of_a_protocol_that_its_file_names() -> None:
     table = read(os.path.relpath(PAPER)).table
     changed = table[table["changes"] != ""]
     assert set(changed["role"]) == {"timing"}
-    assert set(table["protocol"]) == {"paper", "released", "converged"}
+    assert set(table["protocol"]) == {"paper", "released", "annealed"}
 
 
 def test_a_groupby_on_the_table_is_not_wrong_by_mixing_roles() -> None:

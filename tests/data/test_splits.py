@@ -1,6 +1,7 @@
 """The data protocol of docs/SPEC.md, section 5, as properties."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,3 +148,14 @@ def test_normalised_training_values_are_always_finite(values):
 def test_inducing_points_follow_the_papers_table():
     assert [inducing_points(n) for n in (5300, 3772, 7400, 4177, 4000)] == [53, 37, 74, 41, 40]
     assert (inducing_points(300), inducing_points(10**6)) == (20, 200)
+
+
+@given(st.integers(100, 600), seeds)
+def test_validation_rows_can_be_fewer_or_trained_on(n, seed):
+    data, plain = made_up(n), spec("regression")
+    usual, tenth, trained = (prepare(data, replace(plain, validation=v), seed, 30) for v in ("all", "tenth", "train"))
+    assert np.array_equal(tenth.X_train, usual.X_train)
+    assert np.array_equal(tenth.y_val, usual.y_val[:3])
+    raw = usual.y_train * usual.y_std + usual.y_mean, usual.y_val * usual.y_std + usual.y_mean
+    assert np.allclose(trained.y_train * trained.y_std + trained.y_mean, np.concatenate(raw))
+    assert np.allclose(trained.y_test * trained.y_std + trained.y_mean, usual.y_test * usual.y_std + usual.y_mean)

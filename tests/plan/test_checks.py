@@ -89,8 +89,8 @@ REFUSED = {
     "estimator=[quadrature] estimator.quadrature.nodes=0": "nodes=0",
     "estimator=[ups] estimator.ups.sampler=atuo": "auto", "estimator=[smooth_bmc] estimator.smooth_bmc.nu=a": "nu=a",
     "estimator=[bmc] estimator.bmc.samples=[9999999]": "9999999",
-    "protocol=converged training.binary.max_iterations=300": "6500",
-    "protocol=converged training.binary.max_iterations=900": "training.binary.decay=400",
+    "protocol=annealed training.binary.max_iterations=300": "6500",
+    "protocol=annealed training.binary.max_iterations=900": "training.binary.decay=400",
 }  # fmt: skip
 
 

@@ -190,3 +190,23 @@ def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_i
 def test_floors_that_make_no_sense(words, sentence):
     with pytest.raises(UserError, match=sentence):
         _cells("sizes=[60]", *words)
+
+
+def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
+    words = ["dataset=cadata", "method=[dlm_elbo_q,fixed_log_dlm]", "sizes=[50]", "seeds=[0]", "beta.values=[1,0.1]"]
+    by_method = {some.method: some.cells for some in _candidates(*words)}
+    assert set(by_method) == {"ppgpr", "elbo", "dlm_elbo_q", "fixed_log_dlm"}
+    (dlm,), (elbo,) = by_method["ppgpr"], by_method["elbo"]
+    assert (dlm.objective, dlm.variant, dlm.form, dlm.beta) == ("log_dlm", "joint", "explicit", 1.0)
+    assert {cell.base for cell in by_method["dlm_elbo_q"]} == {dlm.key}
+    assert {cell.base for cell in by_method["fixed_log_dlm"]} == {elbo.key}
+    assert all(cell.solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"])  # q in closed form
+    with pytest.raises(UserError, match="fitc"):
+        _candidates("dataset=cadata", "method=[elbo]", "+method.mine={objective:log_dlm,variant:fixed,base:fitc}")
+
+
+def test_every_row_is_an_inducing_input_of_the_exact_gp():
+    cells = _cells("dataset=cadata", "method=[elbo,exact]", "sizes=[50,80]", "seeds=[0]", "M=7")
+    assert [(cell.objective, cell.n, cell.M) for cell in cells] == [
+        ("elbo", 50, 7), ("exact", 50, 50), ("elbo", 80, 7), ("exact", 80, 80),
+    ]  # fmt: skip

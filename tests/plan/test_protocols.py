@@ -68,7 +68,7 @@ def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
     assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
 
 
-@pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("converged", 1)])
+@pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("annealed", 1)])
 @pytest.mark.parametrize("experiment", ["class-log", "count-log"])
 def test_parameterisations_of_the_experiments_that_compare_them(experiment, protocol, expected):
     dataset = {"class-log": "banana", "count-log": "abalone"}[experiment]
@@ -106,7 +106,7 @@ def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
     assert cells(*words, "training.count.lr=0.05", *own)["joint_log_dlm"].lr == lr
 
 
-@pytest.mark.parametrize(("protocol", "n"), [("paper", 500), ("converged", 2000)])  # all rows, and minibatches
+@pytest.mark.parametrize(("protocol", "n"), [("paper", 500), ("annealed", 2000)])  # all rows, and minibatches
 def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
     words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
     own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
@@ -130,11 +130,11 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
     [
         ((), 1000),
         (("protocol=released",), 1000),
-        (("protocol=converged",), 20000),
-        (("protocol=converged", "training.binary.max_iterations=7000"), 7000),
-        (("protocol=converged", "preset=quick"), 200),
+        (("protocol=annealed",), 20000),
+        (("protocol=annealed", "training.binary.max_iterations=7000"), 7000),
+        (("protocol=annealed", "preset=quick"), 200),
     ],
 )
 def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
-    """Under every protocol it can be run as it stands, and under `converged` it has converged where it stops."""
+    """Under every protocol it can be run as it stands, and under `annealed` it has converged where it stops."""
     assert {one.max_iterations for some in candidates("experiment=default", *words) for one in some.cells} == {limit}

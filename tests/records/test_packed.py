@@ -102,8 +102,8 @@ def test_only_what_is_new_or_of_one_protocol(tmp_path):
     assert collect_packed(str(tmp_path / "a"), str(tmp_path / "b.parquet"), protocol="released") == 4
     shutil.copy(tmp_path / "b.parquet", tmp_path / "a")
     assert collect_packed(str(tmp_path / "a"), str(tmp_path / "c.parquet"), new=True) == 12 + 1  # failed: not done
-    with pytest.raises(UserError, match="converged"):
-        collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="converged")
+    with pytest.raises(UserError, match="annealed"):
+        collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="annealed")
 
 
 def _damaged(path, how):

@@ -155,10 +155,10 @@ def test_minibatches_of_released_are_drawn_afresh_without_replacement():
 
 
 @pytest.mark.parametrize("method", ["elbo", "beta_elbo", "joint_log_dlm", "joint_sq_dlm"])
-@pytest.mark.parametrize("protocol", ["released", "converged"])
+@pytest.mark.parametrize("protocol", ["released", "annealed"])
 def test_a_batch_is_its_cells_one_by_one(protocol, method):
     words = [f"method=[{method}]", "beta=list", "beta.values=[3,0.5,0]", "training.regression.minibatch=25"]
-    if protocol == "converged":
+    if protocol == "annealed":
         words += ["training.regression.decay=15", "training.regression.window=10", "training.regression.minibatch=null"]
     cells, split = planned("cadata", protocol, *words, "training.regression.max_iterations=30")
     how = settings(cells[method][0], CPU)

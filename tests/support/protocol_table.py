@@ -46,7 +46,7 @@ TABLE: dict[str, dict[str, dict[str, Any]]] = {
         "count": {**BINARY, **SLOW, "estimator_lr": {"ups": 0.01}},
         "large": {**LARGE, **AS_RELEASED},
     },
-    "converged": {
+    "annealed": {
         "regression": {**DECAYING, "initial": {**PLAIN, "noise": 0.1}},
         "binary": {**DECAYING, "initial": PLAIN},
         "count": {**DECAYING, "initial": PLAIN},
@@ -60,9 +60,9 @@ BETA = {"ratio": 2.0, "smallest": 0.01, "first": 1.0, "coarse_above": None, "coa
 BETAS = {
     "paper": BETA,
     "released": {**BETA, "first": 2.0, "coarse_above": 500.0, "coarse_ratio": 4.0},
-    "converged": {**BETA, "zero": True},
+    "annealed": {**BETA, "zero": True},
 }
-SELECTIONS = {"paper": "reported", "released": "nll", "converged": "reported"}
+SELECTIONS = {"paper": "reported", "released": "nll", "annealed": "reported"}
 
 
 def betas(protocol: str, n: int) -> list[float]:
@@ -71,4 +71,4 @@ def betas(protocol: str, n: int) -> list[float]:
     while following >= 0.01:
         found.append(following)
         following /= 4 if protocol == "released" and following > 500 else 2
-    return found + ([0.0] if protocol == "converged" else [])
+    return found + ([0.0] if protocol == "annealed" else [])
