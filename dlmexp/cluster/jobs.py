@@ -58,9 +58,10 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         except (OSError, Unreadable):
             return None
 
-    def is_named(self, name: str) -> bool:
-        """Whether `name` is its id, or that of its array."""
-        return name in (self.id, self.id.partition("_")[0])
+    @property
+    def names(self) -> set[str]:
+        """Its id, and that of its array."""
+        return {self.id, self.id.partition("_")[0]}
 
 
 def write_submission(folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
@@ -78,14 +79,14 @@ def write_submission(folder: Path, job_id: str, cluster: str, overrides: Sequenc
 
 def read_submissions(root: Path) -> list[SubmittedJob]:
     """All jobs ever submitted for this results folder, the latest last."""
-    found = []
+    jobs = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
         try:
             job = typed_json(content(path), SubmittedJob)
-            found.append(msgspec.structs.replace(job, folder=str(path.parent)))
+            jobs.append(msgspec.structs.replace(job, folder=str(path.parent)))
         except (OSError, Unreadable):
             continue  # deleted just now, or not a file of ours
-    return sorted(found, key=lambda job: (job.time, job.id))
+    return sorted(jobs, key=lambda job: (job.time, job.id))
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -134,13 +135,13 @@ def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[ActivePr
     # Of jobs with the same cell the last one in this order owns it: active jobs come after those that ended.
     by_precedence = sorted(jobs, key=lambda job: job.id in states and states[job.id].active)
     owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
-    found = []
+    statuses = []
     for job in jobs:
         state = states.get(job.id)
         node = (state.node if state else "") or (job.outcome.host if job.outcome else "")
         owned = frozenset(key for key in job.keys if owner.get(key) == job.id)
-        found.append(JobStatus(job, state, unknown.get(job.id, ""), node, job.keys - recorded, owned))
-    return [status for status in found if status.owned or status.active]
+        statuses.append(JobStatus(job, state, unknown.get(job.id, ""), node, job.keys - recorded, owned))
+    return [status for status in statuses if status.owned or status.active]
 
 
 def _states(jobs: list[SubmittedJob]) -> tuple[dict[str, SlurmState], dict[str, str]]:
@@ -173,7 +174,7 @@ class Cancellable(msgspec.Struct, frozen=True):
     def cancel(self) -> None:
         """Ask all of it to save its state and leave; jobs that have not started leave the queue."""
         if self.jobs:
-            ask("scancel", "--quiet", *sorted(one.job.id for one in self.jobs))
+            ask("scancel", "--quiet", *sorted(status.job.id for status in self.jobs))
         for process in self.processes:
             try:
                 os.kill(process.pid, signal.SIGTERM)
@@ -188,18 +189,18 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     an array) and processes. `UserError` for a name that is neither."""
     live = active_processes(root)
     done, failed = Store(root, read_only=True).keys()
-    jobs = [one for one in unfinished_jobs(root, done | failed, live) if one.active or one.state is None]
-    processes = [one for one in live if one.job is None]
-    known = {name for one in jobs for name in (one.job.id, one.job.id.partition("_")[0])}
-    known |= {str(one.pid) for one in processes}
+    jobs = [status for status in unfinished_jobs(root, done | failed, live) if status.active or status.state is None]
+    processes = [process for process in live if process.job is None]
+    known = {name for status in jobs for name in status.job.names} | {str(process.pid) for process in processes}
     if unknown := [name for name in names if name not in known]:
         hint = nearest(unknown[0], sorted(known)) if known else "nothing runs or waits there"
         raise UserError(f"'{unknown[0]}' is no job or process of {root}: {hint}")
-    jobs = [one for one in jobs if not names or any(map(one.job.is_named, names))]
-    processes = [one for one in processes if not names or str(one.pid) in names]
-    ours = [one for one in jobs if one.state is not None and one.job.user == getuser()]
-    here = [one for one in processes if one.machine == machine()]
-    return Cancellable(ours, here, [o for o in jobs if o not in ours], [o for o in processes if o not in here])
+    jobs = [status for status in jobs if not names or status.job.names.intersection(names)]
+    processes = [process for process in processes if not names or str(process.pid) in names]
+    ours = [status for status in jobs if status.state is not None and status.job.user == getuser()]
+    here = [process for process in processes if process.machine == machine()]
+    others = [status for status in jobs if status not in ours]
+    return Cancellable(ours, here, others, [process for process in processes if process not in here])
 
 
 def find_logs(root: Path, words: Sequence[str]) -> tuple[list[SubmittedJob], list[Record]]:
@@ -207,9 +208,9 @@ def find_logs(root: Path, words: Sequence[str]) -> tuple[list[SubmittedJob], lis
     its beginning, or words of a cell's description (`banana seed=2 beta=1`); and the records of such cells that no job
     trained. `UserError` if there are none."""
     jobs = read_submissions(root)
-    if len(words) == 1 and (chosen := [job for job in jobs if job.is_named(words[0])]):
+    if len(words) == 1 and (chosen := [job for job in jobs if words[0] in job.names]):
         return chosen, []
-    asked = {key: group for one in read_manifests(root) for group in one.candidates for key in group.keys}
+    asked = {key: group for asked_for in read_manifests(root) for group in asked_for.candidates for key in group.keys}
     cells = {key: group.describe(key) for key, group in asked.items()}
     start = words[0] if len(words) == 1 and len(words[0]) >= 6 else "no key"
     keys = {key for key, text in cells.items() if key.startswith(start) or set(words) <= set(text.split(" "))}

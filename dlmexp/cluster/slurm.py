@@ -73,19 +73,19 @@ def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
         if "Invalid job id" not in str(error):
             raise
         listed = []
-    found = {}
+    states = {}
     for line in listed:
         job_id, name, node, reason = line.split("|", 3)
-        found[job_id] = SlurmState(name, node, "" if reason == "None" else reason)
-    if requested - found.keys():
+        states[job_id] = SlurmState(name, node, "" if reason == "None" else reason)
+    if requested - states.keys():
         try:
             ended = ask("sacct", "-X", "--noheader", "--parsable2", "-o", "JobID,State,NodeList", "-j", numbers)
         except SchedulerUnavailable:
             ended = []
         for job_id, state, node in (line.split("|") for line in ended):
             name = state.partition(" ")[0]  # `CANCELLED by 1000`
-            found.setdefault(job_id, SlurmState(ENDED if name in ACTIVE_STATES else name, node))
-    return {job_id: found.get(job_id, SlurmState(ENDED)) for job_id in requested}
+            states.setdefault(job_id, SlurmState(ENDED if name in ACTIVE_STATES else name, node))
+    return {job_id: states.get(job_id, SlurmState(ENDED)) for job_id in requested}
 
 
 def cluster_info() -> tuple[str, int]:

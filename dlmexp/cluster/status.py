@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dlmexp.cluster.jobs import unfinished_jobs
+from dlmexp.cluster.jobs import JobStatus, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.store import FAILED, Store
 from dlmexp.running.leases import active_processes
@@ -70,21 +70,21 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
             batch["most_seconds_left"] = told.most_seconds_left
         running.append({"who": process.description, "cells": len(process.keys), **known})
     return Status(
-        str(root),
-        experiments,
-        running,
-        [
-            {
-                "job": one.job.id, "state": one.description, "active": one.active,
-                "lost": len(one.owned) if one.lost else 0, "node": one.node, "cells": len(one.job.keys),
-                "left": len(one.unrecorded), "block": one.job.overrides, "user": one.job.user, "log": str(one.job.log),
-            }
-            for one in jobs
-        ],
-        len(list((root / "checkpoints").glob("*.npz"))),
-        len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
-        len(store.packed),
-    )  # fmt: skip
+        results=str(root),
+        experiments=experiments,
+        running=running,
+        jobs=[_job(status) for status in jobs],
+        checkpoints=len(list((root / "checkpoints").glob("*.npz"))),
+        quarantined=len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
+        packed=len(store.packed),
+    )
+
+
+def _job(status: JobStatus) -> dict[str, Any]:
+    job, lost = status.job, len(status.owned) if status.lost else 0
+    about = {"job": job.id, "state": status.description, "active": status.active, "lost": lost, "node": status.node}
+    counts = {"cells": len(job.keys), "left": len(status.unrecorded)}
+    return about | counts | {"block": job.overrides, "user": job.user, "log": str(job.log)}
 
 
 def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:

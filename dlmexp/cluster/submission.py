@@ -124,7 +124,7 @@ def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> No
     `UserError` if SLURM refuses."""
     active = [status for status in _statuses(root) if status.active]
     in_queue = frozenset[str]().union(*(status.job.keys for status in active))
-    if queued := [one.job.id for one in active if any(one.job.keys & block.to_run for block in blocks)]:
+    if queued := [status.job.id for status in active if any(status.job.keys & block.to_run for block in blocks)]:
         print(f"already in the queue: job {', '.join(queued)}")
     selected = [i for i, block in enumerate(blocks) if block.to_run - in_queue]
     if others := len(blocks) - len(selected):
@@ -166,9 +166,10 @@ def job_names(prefix: str, blocks: Sequence[Block]) -> list[str]:
     shared = set(blocks[0].overrides).intersection(*(block.overrides for block in blocks))
     names = []
     for block in blocks:
-        differing = [one.partition("=") for one in block.overrides if one not in shared]
-        words = [re.sub(r"[^\w.+-]+", "+", value, flags=re.ASCII) for key, _, value in differing if key != "experiment"]
-        names.append("-".join([prefix, block.experiment, *filter(None, (w.strip("+") for w in words))])[:MOST_LETTERS])
+        differing = (word.partition("=") for word in block.overrides if word not in shared)
+        values = [value for key, _, value in differing if key != "experiment"]
+        values = [re.sub(r"[^\w.+-]+", "+", value, flags=re.ASCII).strip("+") for value in values]
+        names.append("-".join([prefix, block.experiment, *filter(None, values)])[:MOST_LETTERS])
     return names
 
 

@@ -1,2 +1,7 @@
-"""Runs batches of cells from start to record: programs, checkpoints, signals, progress, time estimates. Knows nothing
-of figures and claims."""
+"""Runs batches of cells from config to record. Knows nothing of figures and claims.
+
+Read in this order: `run` (the command), `sweep` (cells and data), `engine` (which batch when), `trainer` (a batch from
+its start to its records), `programs` (from cells to tensors), `recording` and `checkpoint` (what is written), `leases`
+(who trains what). Around them: `processes`, `device`, `signals`; `clock`, `progress`, `overview`, `summary` (what is
+shown); `fit` (in memory, for estimators); `cleaning`.
+"""

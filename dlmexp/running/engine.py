@@ -54,17 +54,17 @@ class Capacity(NamedTuple):
         """Whether another batch may join: the first always, another until the device is full. Cells that have left
         their batch take no time, but their memory is kept."""
         return not together or (
-            not any(map(needs_the_device, (batch, *(one.pending for one in together))))
+            not any(map(needs_the_device, (batch, *(flight.pending for flight in together))))
             and len(together) < self.most
-            and sum(entries_of(one.pending[:1]) * one.inside for one in together) < self.entries
-            and sum(bytes_of(one.pending) for one in together) + bytes_of(batch) <= self.bytes
+            and sum(entries_of(flight.pending[:1]) * flight.inside for flight in together) < self.entries
+            and sum(bytes_of(flight.pending) for flight in together) + bytes_of(batch) <= self.bytes
         )
 
     def longest_first(self, queue: deque[Batch], together: Sequence[Flight]) -> None:
         """Where batches train at once, put some first so that `LONG_ONES` of those in training have as many steps as
         any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
         most = max((batch[0].iterations for batch in queue), default=0)
-        wanted = LONG_ONES - sum(one.pending[0].iterations >= most for one in together)
+        wanted = LONG_ONES - sum(flight.pending[0].iterations >= most for flight in together)
         if self.most == 1 or wanted <= 0:
             return
         able = [batch for batch in queue if not needs_the_device(batch)]
@@ -206,7 +206,7 @@ class Engine:
             ) from None
         torch.cuda.empty_cache()
         if len(self.running) > 1:
-            needed = sum(bytes_of(one.pending) for one in self.running)
+            needed = sum(bytes_of(other.pending) for other in self.running)
             self.capacity = self.capacity._replace(bytes=min(self.capacity.bytes, LESS * needed))
             self.progress.out_of_memory(batches=len(self.running))
             return [together]

@@ -111,4 +111,4 @@ class ExtraProcesses:
     def ended_otherwise(self, code: int) -> dict[Path, int]:
         """The exit codes of the processes that ended neither with 0 nor as this one with `code`, by their logs."""
         codes = {log: process.returncode for log, process in zip(self.logs, self._processes, strict=False)}
-        return {log: found for log, found in codes.items() if found not in (0, code)}
+        return {log: other for log, other in codes.items() if other not in (0, code)}

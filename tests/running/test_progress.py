@@ -54,17 +54,6 @@ def test_counts_and_messages(capsys):
     assert numbers == ["1/2", "2/2", "2/2", "2/3", "3/3"], "a batch that starts again is not counted twice"
 
 
-def test_numbers_every_ten_seconds(clock, capsys):
-    shown, training = Progress(4, 1), _training()
-    for moment, iteration in ((0, 1), (0.1, 2), (5, 6), (11, 8)):
-        clock(moment)
-        _look(shown, training, iteration)
-    assert capsys.readouterr().out == "  0/4 cells, 0 failed; it 8, 2 live, 0.64 it/s, objective 1.2500, ? left\n"
-    clock(22)
-    shown.waiting("another process")
-    assert "waiting for cells that another process trains" in capsys.readouterr().out
-
-
 def test_batches_at_once_and_what_others_are_told(clock):
     """The objective of batches at once is looked at every few seconds: it is a wait for the device."""
     shown, first, second = Progress(9, 3), _training(2), _training(5)

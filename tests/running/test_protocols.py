@@ -1,4 +1,4 @@
-"""Protocols in training: where cells start, how they step, and `released` against a plain loop of its own."""
+"""Protocols in training: where cells start, how they step, and batches against their cells one by one."""
 
 import dataclasses
 from typing import cast

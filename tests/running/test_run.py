@@ -48,17 +48,6 @@ def test_a_plan_says_what_there_is_and_writes_nothing(here, tiny, capsys, monkey
     assert "18 cells: 18 done, 0 failed, 0 to run in 0 batches" in capsys.readouterr().out
 
 
-def test_two_grids_in_one_folder_are_selected_apart(here, tiny, capsys):
-    """The second grid has the betas of the first and better ones; a run selects among what it asked for."""
-    arguments = [argument for argument in tiny if not argument.startswith("beta.values")]
-    shown = []
-    for values in ("[10,1]", "[10,1,0.1,0.01]", "[10,1]"):
-        assert execute(compose([*arguments, f"beta.values={values}"])) == 0
-        shown.append([line for line in capsys.readouterr().out.splitlines() if " beta_elbo  " in line])
-    assert len(shown[0]) == 1
-    assert shown[0] == shown[2] != shown[1]
-
-
 def test_an_interrupted_run_ends_with_the_command_that_goes_on(here, tiny, capsys, monkeypatch):
     plain, finished = Progress.finished, []
 
@@ -108,16 +97,6 @@ def test_the_first_signal_is_noted_and_raised_later(number):
             stop.raise_if_requested()
     assert raised.value.code == 128 + number
     assert signal.getsignal(number) is before
-
-
-def test_a_hangup_that_nohup_ignores_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with StopRequest() as stop:
-            signal.raise_signal(signal.SIGHUP)
-            assert stop.received is None
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(

@@ -104,16 +104,3 @@ def test_fits_that_stopped_at_their_limit_are_counted_by_method(tmp_path, capsys
         store.write(_stopped(cell, True))
     summary(both, store)
     assert "limit" not in capsys.readouterr().out
-
-
-def test_other_settings_are_other_lines(tmp_path, capsys):
-    """Parts of an experiment may train the same method in different ways."""
-    store = Store(tmp_path)
-    cells = [replace(PLAIN, max_iterations=limit) for limit in (200, 3000)]
-    for cell, nll in zip(cells, (0.9, 0.1), strict=True):
-        store.write(record(cell, nll=nll))
-    assert summary(_candidates(cells), store) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert "max_iterations" in next(line for line in said if "dataset" in line)
-    lines = [line.split() for line in said if "fixed_log_dlm" in line]
-    assert [float(line[7]) for line in lines] == [200, 3000]

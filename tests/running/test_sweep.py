@@ -15,15 +15,6 @@ from dlmexp.running.run import execute
 from dlmexp.running.sweep import plan_sweep, prepare_sweep, prepared_splits
 
 
-def test_missing_data_is_left_out_with_a_stand_in(tmp_path, tiny):
-    words = [word for word in tiny if not word.startswith("dataset=")]
-    found = prepare_sweep(compose([*words, "dataset=[ringnorm_drawn,ringnorm]", f"data_root={tmp_path}"]))
-    assert len(found.cells) == 18
-    (sentence,) = found.missing
-    assert "dataset 'ringnorm' is missing" in sentence
-    assert "ringnorm_drawn can stand in: dataset=ringnorm_drawn" in sentence
-
-
 def test_stand_ins_run_on_request_under_their_own_names(data_root):
     words = ["experiment=reg-log", "dataset=sarcos", "seeds=[0]", "sizes=[50]", f"data_root={data_root}"]
     with pytest.raises(UserError, match="stand_ins=true"):
