@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +37,15 @@ class Reference:
 @pytest.fixture(scope="module")
 def finished(
     sandbox: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Callable[[Scenario], Folder]]:
-    """Starts the scenarios of all selected tests; call it with one to wait for its end and get its folder."""
+) -> Iterator[Callable[[Scenario], None]]:
+    """Starts all selected scenarios; call it with one of them to wait for its end."""
     top = tmp_path_factory.mktemp("slurm")
-    chosen = {item.name.removeprefix("test_") for item in request.session.items}
     reference = Reference(Folder(top / "reference", sandbox))
-    scenarios: dict[Scenario, tuple[Folder, Future[None]]] = {}
+    names = {item.name for item in request.session.items}
+    chosen = [each for each in SCENARIOS if f"test_scenario[{each.__name__}]" in names]
     with ThreadPoolExecutor(len(SCENARIOS)) as threads:
-        for scenario in SCENARIOS:
-            if scenario.__name__ in chosen:
-                folder = Folder(top / scenario.__name__, sandbox)
-                scenarios[scenario] = folder, threads.submit(scenario, folder, reference)
-
-        def wait_for(scenario: Scenario) -> Folder:
-            folder, future = scenarios[scenario]
-            future.result(timeout=TIMEOUT_SECONDS + 60)
-            return folder
-
-        yield wait_for
+        futures = {each: threads.submit(each, Folder(top / each.__name__, sandbox), reference) for each in chosen}
+        yield lambda scenario: futures[scenario].result(timeout=TIMEOUT_SECONDS + 60)
 
 
 def _commit(recorded: str | None) -> str | None:
@@ -88,10 +79,6 @@ def sweep(folder: Folder, reference: Reference) -> None:
     assert len(folder.jobs()) == 4, "what is done needs no new job"
 
 
-def test_sweep(finished: Callable[[Scenario], Folder]):
-    finished(sweep)
-
-
 def cancelled(folder: Folder, reference: Reference) -> None:
     """`scancel` of a block half way; the next run goes on from its checkpoint."""
     process = folder.start(*SMALL, wait := "wait=true")
@@ -115,10 +102,6 @@ def cancelled(folder: Folder, reference: Reference) -> None:
     assert folder.status()["jobs"] == []
 
 
-def test_cancelled(finished: Callable[[Scenario], Folder]):
-    finished(cancelled)
-
-
 def requeued(folder: Folder, reference: Reference) -> None:
     """`scontrol requeue`: the same job comes back, and `run` waits for it."""
     process = folder.start(*SMALL)
@@ -134,10 +117,6 @@ def requeued(folder: Folder, reference: Reference) -> None:
     assert folder.counts() == (2, 0)
 
 
-def test_requeued(finished: Callable[[Scenario], Folder]):
-    finished(requeued)
-
-
 def preempted(folder: Folder, reference: Reference) -> None:
     """A more urgent job takes the only GPU: SIGTERM, a grace time in which leaving would mean to be lost."""
     process = folder.start(*SMALL, "hydra.launcher.partition=spare", launcher="slurm_gpu")
@@ -151,10 +130,6 @@ def preempted(folder: Folder, reference: Reference) -> None:
     assert resumed_at(log)[0] > 0
     assert folder.results() == reference.results
     assert folder.counts() == (2, 0)
-
-
-def test_preempted(finished: Callable[[Scenario], Folder]):
-    finished(preempted)
 
 
 def out_of_time(folder: Folder, reference: Reference) -> None:
@@ -182,10 +157,6 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     assert [result["iterations"] for result, _ in folder.results().values()] == [3000] * 2
     assert folder.counts() == (2, 0)
     assert folder.status()["jobs"] == []
-
-
-def test_out_of_time(finished: Callable[[Scenario], Folder]):
-    finished(out_of_time)
 
 
 def raising(folder: Folder, reference: Reference) -> None:
@@ -217,10 +188,6 @@ def raising(folder: Folder, reference: Reference) -> None:
     assert folder.counts() == (2, 0)
 
 
-def test_raising(finished: Callable[[Scenario], Folder]):
-    finished(raising)
-
-
 def deserted(folder: Folder, reference: Reference) -> None:
     """The submitting process is killed; its job goes on, and a second run waits for that very job."""
     process = folder.start(*SMALL)
@@ -240,10 +207,6 @@ def deserted(folder: Folder, reference: Reference) -> None:
     assert folder.results() == reference.results
 
 
-def test_deserted(finished: Callable[[Scenario], Folder]):
-    finished(deserted)
-
-
 def left_alone(folder: Folder, reference: Reference) -> None:
     """wait=false, with more blocks than one array of this cluster may have."""
     words = [word for word in QUICK if not word.startswith("seeds=")] + ["seeds=[0],[1],[2],[3],[4]"]
@@ -261,10 +224,6 @@ def left_alone(folder: Folder, reference: Reference) -> None:
     assert folder.end(process) == 0, folder.output
     assert folder.jobs() == jobs, "what is in the queue is not submitted again"
     assert folder.counts() == (10, 0)
-
-
-def test_left_alone(finished: Callable[[Scenario], Folder]):
-    finished(left_alone)
 
 
 def two_users(folder: Folder, reference: Reference) -> None:
@@ -306,10 +265,11 @@ def _imports(switch: list[str], python: str, env: dict[str, str]) -> bool:
     return subprocess.run(words, env=env, cwd="/", capture_output=True).returncode == 0
 
 
-def test_two_users(finished: Callable[[Scenario], Folder]):
-    finished(two_users)
-
-
 SCENARIOS: list[Scenario] = [
     out_of_time, sweep, cancelled, requeued, preempted, raising, deserted, left_alone, two_users,
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[each.__name__ for each in SCENARIOS])
+def test_scenario(finished: Callable[[Scenario], None], scenario: Scenario):
+    finished(scenario)
