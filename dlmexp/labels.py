@@ -18,6 +18,7 @@ METRICS = {
     "error": "error rate",
     "mre": "MRE",
     "crps": "CRPS",
+    "excess_nll": "NLL − Bayes NLL",
     "brier": "Brier score",
     "ece": "ECE",
     **{f"coverage_{level}": f"{level} % coverage" for level in (50, 90, 95)},

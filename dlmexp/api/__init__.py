@@ -155,13 +155,13 @@ def plot(
         ```
     """
     from dlmexp.figures.choose import parse_by
-    from dlmexp.figures.plot import draw
+    from dlmexp.figures.plot import Request, draw
     from dlmexp.figures.registry import PREDICTIONS
 
     given = [f"{key}={value}" for key, value in by.items()]
     found = load(Path(folder))
     if name != PREDICTIONS:
-        return draw(found, name, by=parse_by(given)).canvas
+        return draw(found, name, Request(parse_by(given))).canvas
     from dlmexp.figures import style
     from dlmexp.figures.predictions import render
     from dlmexp.models.choose import chosen

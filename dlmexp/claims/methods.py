@@ -167,14 +167,10 @@ CALIBRATION = {
 }
 
 
-@claim(
-    22,
-    "section 6.2; supplement A",
-    "reg-log",
-    "class-log",
-    "count-log",
-    figures=("calibration-reg", "calibration-class", "calibration-count"),
-)
+FIGURES = ("calibration-reg", "calibration-class", "calibration-count")
+
+
+@claim(22, "section 6.2; supplement A", "reg-log", "class-log", "count-log", figures=FIGURES)
 def better_calibrated(evidence: Evidence) -> Iterator[Part]:
     """DLM is better calibrated than ELBO: coverage and CRPS in regression (our addition), ECE and Brier score in
     binary, coverage in counts (said in the paper, not measured there).

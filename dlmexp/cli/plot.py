@@ -12,7 +12,6 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn, Request
-    from dlmexp.figures.style import Page
 
 DESCRIPTION = """
 Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to be said about them as
@@ -61,27 +60,28 @@ def run(args: argparse.Namespace) -> int:
     from dlmexp.figures.choose import parse_by
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.figures.registry import PREDICTIONS, find
-    from dlmexp.figures.style import Page, check_page
+    from dlmexp.figures.style import check_page
     from dlmexp.records.results import load, load_several
     from dlmexp.records.table import parse_where
 
-    page = Page(args.width, args.style)
-    check_page(page)
+    check_page(args.width, args.style)
     formats = parse_formats(args.format)
     if PREDICTIONS in args.ids:
-        return _predictions(args, formats, page)
+        return _predictions(args, formats)
     find([name for name in args.ids if not name.startswith("own-")])
     by = parse_by(args.by)
     if args.list and not Path(args.results).is_dir():
         return _list([], args.ids)
     several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
     where = parse_where(args.where, several[0].candidates)
-    request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error)
+    request = Request(
+        by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error, args.width, args.style
+    )
     if args.list:
         return _list(list(drawings(several, args.ids, request)), args.ids, several[0])
     out = _folder(args)
     drawn_ids, not_run = [], []
-    for drawn in drawings(several, args.ids, request, page):
+    for drawn in drawings(several, args.ids, request):
         if drawn.empty:
             not_run.append(drawn)
             continue
@@ -132,7 +132,7 @@ def _not_drawn(results) -> list[str]:
     return [name for name in drawn if name not in shown]
 
 
-def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> int:
+def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
     from dlmexp.records.results import load
 
@@ -149,13 +149,13 @@ def _predictions(args: argparse.Namespace, formats: list[str], page: "Page") -> 
     from dlmexp.models.choose import chosen, described, load_model
     from dlmexp.models.diagnosis import diagnose
 
-    check_width(page.width)
+    check_width(args.width)
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (row,) = chosen(results, terms, option="--where" if args.where else "--by").itertuples()
     found = diagnose(results, row, args.data_root)
-    with style.use(page.style):
-        canvas = render(found, page.width)
+    with style.use(args.style):
+        canvas = render(found, args.width)
         contents = {format: encode(canvas, format) for format in formats}
     name = f"{PREDICTIONS}-{row.dataset}"
     model = f"Model {described(results, row, load_model(results, row))}."

@@ -23,20 +23,24 @@ LABEL_GAP = 7.5  # points between labels at the ends of curves
 BINS = 60
 EDGE = 3e-4  # the smallest probability of a reliability diagram; bins beyond it have no visible error
 UNITS = {"regression": "std(y)", "count": "counts"}
+AXES = {"n": "training rows n", "M": "inducing inputs M", "predict_seconds": "seconds to predict 10 000 rows"}
 GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[tuple[Series, Look]]
+Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of their intervals
 
 
 def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: str) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
     panel = measured.panel
-    label = _label(panel, measured.task)
-    if panel.kind == "sizes":
-        (_bars if measured.one_size else _sizes)(ax, below, panel, lines, error, label)
-    else:
-        make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability}
-        make[panel.kind](ax, panel, lines, error)
-        ax.set_ylabel({"histogram": "share of draws", "reliability": "observed − predicted"}.get(panel.kind, label))
+    ax.set_ylabel(_label(panel, measured.task))
+    make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
+    (_bars if measured.single else make[panel.kind])(ax, panel, lines, error)
+    if below is not None:
+        (_bars if measured.single else _differences)(below, panel, lines, error, True)
+        if not measured.single:
+            below.set_xlabel(ax.get_xlabel())
+            ax.set_xlabel("")
+            ax.tick_params(labelbottom=False)
 
 
 def line_style(look: Look) -> dict[str, Any]:
@@ -50,6 +54,8 @@ def _nominal(panel: Panel) -> float:
 
 
 def _label(panel: Panel, task: str) -> str:
+    if panel.kind in ("histogram", "reliability"):
+        return "share of draws" if panel.kind == "histogram" else "observed − predicted"
     if _nominal(panel):
         return f"coverage − {panel.metric[9:]} %"
     unit = UNITS.get(task, "") if panel.metric == "crps" or panel.metric.startswith("width_") else ""
@@ -75,37 +81,43 @@ def _frame(ax: Axes, means: Iterable[Any], above: Iterable[Any], below: Iterable
     mean, up, down = mean[known], np.nan_to_num(up[known]), np.nan_to_num(down[known])
     if len(mean):
         span = float(np.ptp(mean)) or float(max(up.max(), down.max()))
-        low, high = max((mean - down).min(), mean.min() - span), min((mean + up).max(), mean.max() + span)
-        if low < high:
-            ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+        _limit(ax, max((mean - down).min(), mean.min() - span), min((mean + up).max(), mean.max() + span))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=STEPS))
 
 
-def _sizes(ax: Axes, below: Axes | None, panel: Panel, lines: Lines, error: str, label: str) -> None:
-    """Means against n."""
-    assert ax.figure is not None
-    means = [one.points["mean"] - _nominal(panel) for one, _ in lines]
-    halves = [half_width(one.points, error) for one, _ in lines]
-    for (one, look), mean, half in zip(lines, means, halves, strict=True):
-        _band(ax, one.points["x"], mean, half, look)
-    if _nominal(panel):
+def _limit(ax: Axes, low: float, high: float) -> None:
+    if low < high:
+        ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+
+
+def _bands(ax: Axes, several: Iterable[Curve], guide: bool, **how: Any) -> None:
+    """Bands in a frame that holds them, and 0 where that is a `guide`."""
+    curves = list(several)
+    for curve in curves:
+        _band(ax, *curve, **how)
+    means, halves = [mean for _, mean, _, _ in curves], [half for _, _, half, _ in curves]
+    if guide:
         ax.axhline(0.0, **GUIDE)
-        means, halves = [*means, [0.0]], [*halves, [0.0]]
-    if panel.log and min(float(mean.min()) for mean in means) > 0:
+    _frame(ax, [*means, [0.0] * guide], [*halves, [0.0] * guide])
+
+
+def _sizes(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """Means against n, M or a time."""
+    assert ax.figure is not None
+    curves = [
+        (o.points["x"], o.points["mean"] - _nominal(panel), half_width(o.points, error), look) for o, look in lines
+    ]
+    _bands(ax, curves, guide=_nominal(panel) > 0 or panel.metric == "excess_nll")
+    if panel.log and min(float(mean.min()) for _, mean, _, _ in curves) > 0:
+        ax.autoscale(axis="y")
         _log_y(ax)
-    else:
-        _frame(ax, means, halves)
-    ax.set_ylabel(label)
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     inches = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi / np.log10(high / low)  # for a decade
     ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0)))
-    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_formatter(EngFormatter(sep="") if panel.x in ("n", "M") else StrMethodFormatter("{x:g}"))
     ax.xaxis.set_minor_locator(NullLocator())
-    (ax if below is None else below).set_xlabel("training rows n")
-    if below is not None:
-        ax.tick_params(labelbottom=False)
-        _differences(below, panel, lines, error)
+    ax.set_xlabel(AXES.get(panel.x, panel.x))
 
 
 def _log_y(ax: Axes) -> None:
@@ -118,53 +130,50 @@ def _log_y(ax: Axes) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _difference(points: pd.DataFrame, error: str) -> tuple[pd.Series, pd.Series]:
-    """The mean difference to the ELBO, and half its interval, of the kind that the figure shows."""
-    mean, std = points["minus_elbo"], points["minus_elbo_std"]
-    return mean, {"ci95": points["high"] - mean, "std": std, "sem": std / np.sqrt(points["repetitions"])}[error]
-
-
-def _differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
-    """Each line minus the ELBO of the same repetitions."""
-    ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
-    means, halves = [], []
+def _minus_elbo(lines: Lines, error: str) -> list[Curve]:
+    """The mean differences of lines to the ELBO, with intervals of the kind that the figure shows."""
+    curves = []
     for one, look in lines:
         if "minus_elbo" in one.points and one.points["minus_elbo"].notna().any():
-            mean, half = _difference(one.points, error)
-            _band(ax, one.points["x"], mean, half, look, markersize=2.6)
-            means.append(mean)
-            halves.append(half)
-    reach = [float(mean.abs().max()) for mean in means]
-    held = [i for i, far in enumerate(reach) if far <= FAR * np.median(reach)]
-    _frame(ax, [[0.0], *(means[i] for i in held)], [[0.0], *(halves[i] for i in held)])
+            points = one.points
+            half = points["high"] - points["minus_elbo"] if error == "ci95" else points["minus_elbo_std"]
+            half = half / np.sqrt(points["repetitions"]) if error == "sem" else half
+            curves.append((points["x"], points["minus_elbo"], half, look))
+    return curves
+
+
+def _differences(ax: Axes, panel: Panel, lines: Lines, error: str, below: bool) -> None:
+    """Each line minus the ELBO of the same repetitions; one far from all others may leave the frame."""
+    ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
+    curves = _minus_elbo(lines, error)
+    reach = np.array([float(mean.abs().max()) for _, mean, _, _ in curves])
+    near = reach <= FAR * np.median(reach)
+    for i in np.flatnonzero(~near):
+        _band(ax, *curves[i], markersize=2.6)
+    _bands(ax, [curves[i] for i in np.flatnonzero(near)], guide=True, markersize=2.6)
     ax.set_ylabel(f"Δ {metric_label(panel.metric)}\nvs ELBO")
 
 
-def _bars(ax: Axes, below: Axes | None, panel: Panel, lines: Lines, error: str, label: str) -> None:
-    """A bar per line where there is one n, with its number; below, the differences to the ELBO."""
-    found = [(look, one.points["mean"] - _nominal(panel), half_width(one.points, error)) for one, look in lines]
-    size = next(x for one, _ in lines for x in one.points["x"])
-    _rows_of_bars(ax, found, f"{label}, n = {size:g}")
-    if below is not None:
-        found = [(look, *_difference(one.points, error)) for one, look in lines if "minus_elbo" in one.points]
-        _rows_of_bars(below, found, f"Δ {metric_label(panel.metric)} vs ELBO")
-
-
-def _rows_of_bars(ax: Axes, rows: list[tuple[Look, pd.Series, pd.Series]], label: str) -> None:
+def _bars(ax: Axes, panel: Panel, lines: Lines, error: str, below: bool = False) -> None:
+    """A bar per line where there is one n, with its number; or, `below`, its difference to the ELBO."""
+    rows = [(look, one.points["mean"] - _nominal(panel), half_width(one.points, error)) for one, look in lines]
+    label = f"{ax.get_ylabel()}, {panel.x} = {lines[0][0].points['x'].iloc[0]:g}"
+    if below:
+        rows = [(look, mean, half) for _, mean, half, look in _minus_elbo(lines, error)]
+        label = f"Δ {metric_label(panel.metric)} vs ELBO"
     for row, (look, mean, half) in enumerate(rows):
         value, bar = float(mean.iloc[0]), float(half.fillna(0.0).iloc[0])
         ax.barh([row], [value], 0.62, color=look.colour, alpha=0.75)
         ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=style.INK, elinewidth=0.8)
-        right = max(value + bar, 0.0)
-        number = f"{value:.3g}".replace("-", "−")
-        ax.annotate(number, (right, row), (3, 0), textcoords="offset points", va="center", fontsize=5.5)
+        number, place = f"{value:.3g}".replace("-", "−"), (max(value + bar, 0.0), row)
+        ax.annotate(number, place, (3, 0), textcoords="offset points", va="center", fontsize=5.5)
     ax.set_yticks(range(len(rows)), [look.label for look, *_ in rows])
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.axvline(0.0, color=style.INK, linewidth=0.6)
     ax.margins(x=0.18)
     ax.grid(visible=False, axis="y")
-    ax.set_xlabel(label)
+    ax.set(xlabel=label, ylabel="")
 
 
 def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
@@ -173,11 +182,11 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     framed = []
     for one, look in lines:
         points = one.points.sort_values("x")
-        half = half_width(points, error)
-        flat = points["x"].isna()
+        half, flat = half_width(points, error), points["x"].isna()
         for mean in points["mean"][flat]:
             ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
-        _band(ax, points["x"][~flat], points["mean"][~flat], half[~flat], look)
+        for part in (points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
+            _band(ax, points["x"][part], points["mean"][part], half[part], look)
         known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
         best = known[known["validation"] == known["validation"].min()]
         ax.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
@@ -189,12 +198,14 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     else:
         ax.set_xscale("log")
         ax.xaxis.set_major_locator(LogLocator(numticks=6))
-        ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("β")
     ax.axvline(1.0, **GUIDE)
     means = np.concatenate([one.points["mean"] for one, _ in lines])
-    low, high = np.nanmin(framed), max(np.nanmax(framed), np.nanquantile(means, 0.7))
-    ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
+    if panel.log and np.nanmin(means) > 0:
+        _log_y(ax)
+        return
+    _limit(ax, np.nanmin(framed), max(np.nanmax(framed), np.nanquantile(means, 0.7)))
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
 
 
@@ -209,37 +220,37 @@ def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
         else:
             centre = points["mean"]
             up = down = half_width(points, error).fillna(0.0)
-        ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, label=look.label)
+        width = 0.8 if panel.median else 1.1
+        ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
         ax.fill_between(points["x"], centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
         after = points["x"] >= (START_OF_MEDIANS if panel.median else START) * points["x"].max()
         for part, values in zip(late, (centre, up, down), strict=True):
             part.append(values[after])
-        ends.append((float(points["x"].iloc[-1]), float(centre.iloc[-1]), one.line.end_label, look.colour))
+        label = f"β = {one.line.beta:g}" if one.line.names == "beta" else look.label
+        ends.append((float(centre.iloc[-1]), float(points["x"].iloc[-1]), label, look.colour))
     _frame(ax, *late)
     ax.set_xlabel("epoch" if panel.x == "epochs" else "iteration")
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.02)
-    _label_ends(ax, ends)
+    _label_ends(ax, sorted(ends))
 
 
 def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
-    """Labels right of the axes, each joined to the end of its curve; set apart where ends lie close together."""
+    """Labels right of the axes from bottom to top, each joined to the end of its curve; set apart where ends lie close
+    together, half by pushing up and half by pushing down."""
     assert ax.figure is not None
     low, high = ax.get_ylim()
     gap = LABEL_GAP / (ax.get_position().height * ax.figure.bbox.height / ax.figure.dpi * 72)
-    ends = sorted(ends, key=lambda end: end[1])
-    places = [min(max((y - low) / (high - low), 0.0), 1.0) for _, y, _, _ in ends]
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + gap)
-    places[-1] = min(places[-1], 1.0 + gap)
-    for i in range(len(places) - 2, -1, -1):
-        places[i] = min(places[i], places[i + 1] - gap)
-    for (x, y, text, colour), place in zip(ends, places, strict=True):
+    steps = gap * np.arange(len(ends))
+    heights = np.clip([(y - low) / (high - low) for y, *_ in ends], 0.0, 1.0) - steps
+    up, down = np.maximum.accumulate(heights), np.minimum.accumulate(heights[::-1])[::-1]
+    places = np.clip((up + down) / 2, 0.0, max(1.0 - steps[-1], 0.0)) + steps
+    for (y, x, text, colour), place in zip(ends, places, strict=True):
         line = {"arrowstyle": "-", "color": colour, "lw": 0.5, "shrinkA": 1, "shrinkB": 0, "relpos": (0, 0.5)}
         ax.annotate(
             text, (x, min(max(y, low), high)), (1.06, place), textcoords="axes fraction", va="center", fontsize=5.5,
-            color=colour, annotation_clip=False, arrowprops=line,
+            color=colour, annotation_clip=False, arrowprops={**line, "patchA": None},
         )  # fmt: skip
 
 
@@ -256,7 +267,6 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
     every = np.concatenate([one.draws for some in lines for one, _ in some if one.draws is not None])
     bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
     for ax, some in zip(axes, lines, strict=True):
-        limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
         for one, look in some:
             assert one.draws is not None
             shape = {"bins": bins, "weights": np.full(len(one.draws), 1 / len(one.draws)), "color": look.colour}
@@ -267,27 +277,21 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
             ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             ax.xaxis.set_minor_formatter(NullFormatter())
-        if not bins[0] < limit < bins[-1]:
-            continue
-        ax.axvline(limit, **GUIDE)
-        if metric == "error":
-            ax.annotate("error of G", (limit, 1.0), (2, -1), xycoords=ax.get_xaxis_transform(), va="top", fontsize=5.5,
-                        textcoords="offset points", color=style.GREY)  # fmt: skip
+        limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
+        if bins[0] < limit < bins[-1]:
+            ax.axvline(limit, **GUIDE)
+        if bins[0] < limit < bins[-1] and metric == "error":
+            ax.annotate("error of G", (limit, 0.9), (3, 0), xycoords=ax.get_xaxis_transform(), fontsize=5.5,
+                        textcoords="offset points", color="#6B6B6B")  # fmt: skip
 
 
 def _reliability(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
-    means: list[Any] = [[0.0]]
-    halves: list[Any] = [[0.0]]
-    for one, look in lines:
-        points = one.points[one.points["x"].between(0, 1, inclusive="neither")]
-        means.append(points["mean"] - points["x"])
-        halves.append(half_width(points, error))
-        _band(ax, points["x"], means[-1], halves[-1], look, markersize=2.6)
-    ax.axhline(0.0, **GUIDE)
+    several = [(one.points[one.points["x"].between(0, 1, inclusive="neither")], look) for one, look in lines]
+    curves = [(some["x"], some["mean"] - some["x"], half_width(some, error), look) for some, look in several]
+    _bands(ax, curves, guide=True, markersize=2.6)
     ax.set_xscale("logit")
-    ax.set_xlim(EDGE, 1 - EDGE)
-    ax.set_xticks([0.001, 0.05, 0.5, 0.95, 0.999], ["0.001", "0.05", "0.5", "0.95", "0.999"])
+    ax.set_xticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"])
+    ax.set_xlim(EDGE, min(max(0.5, *(x.max() for x, *_ in curves)) + 0.1, 1 - EDGE))
     ax.xaxis.set_minor_locator(NullLocator())
-    _frame(ax, means, halves)
     ax.set_xlabel("predicted probability")

@@ -1,20 +1,28 @@
-"""Which figures to draw, on which datasets: the paper's, stand-ins that were run, or those that a user names."""
+"""Which figures to draw, on which datasets: the paper's, stand-ins that were run, those that a user names, or own data
+with whatever was run on it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from dlmexp import catalogue
-from dlmexp.errors import UserError
-from dlmexp.figures.own import OWN, own_datasets, own_figure
-from dlmexp.figures.panels import Figure, Line, Panel
-from dlmexp.figures.registry import find
+from dlmexp.errors import UserError, nearest
+from dlmexp.figures import style
+from dlmexp.figures.panels import LOSSES, Figure, Kind, Line, Panel
+from dlmexp.figures.registry import FIGURES, find
 from dlmexp.records.results import Results
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
 PAGE_ROWS = 6  # panels on a page, where protocols stand side by side
+OWN = "own-"  # how the ids of figures of own data begin
+CALIBRATION = {
+    "regression": ("coverage_50", "coverage_90", "coverage_95", "crps"),
+    "binary": ("ece", "brier"),
+    "count": ("coverage_95", "crps"),
+}
+SHOWN = {"sizes": "test metrics", "betas": "NLL against β", "curve": "learning curves", "reliability": "calibration"}
 
 
 def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
@@ -45,17 +53,18 @@ def figures(
         for figure in find([name for name in ids if not name.startswith(OWN)]):
             if named and not ids and all(name in own for name in named):
                 continue
-            panels = _on_datasets(figure, named, present) if named else _at_hand(figure, rows)
+            panels = _on_datasets(figure, named, present) if named else _on_stand_ins(figure, rows)
             found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
         asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
-        if asked and (figure := own_figure(dataset, several)) is not None:
+        if asked and (figure := own_figure(dataset, several)):
             found.append((figure, figure.id))
     if named and not any(figure.panels for figure, _ in found):
         which = ", ".join(ids) if ids else "any figure"
         raise UserError(f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}")
     for figure, name in found:
-        panels = _with_lines(figure.panels, by)
+        measured = [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in several[0].table]
+        panels = _with_lines(measured, by)
         count = -(-len(panels) // PAGE_ROWS) if paged and panels and panels[0].kind != "effects" else 1
         length = -(-len(panels) // count)
         for page in range(count if panels else 0):
@@ -63,7 +72,7 @@ def figures(
             yield replace(figure, panels=on_page), name, str(page + 1) if count > 1 else ""
 
 
-def _with_lines(panels: tuple[Panel, ...], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:
+def _with_lines(panels: Iterable[Panel], by: Mapping[str, list[str]]) -> tuple[Panel, ...]:
     """The panels with lines of the wanted methods alone, at the wanted beta where they have one to choose."""
     kept = []
     for panel in panels:
@@ -81,7 +90,7 @@ def _at_betas(line: Line, betas: list[str]) -> list[Line]:
     return [replace(line, beta=float(beta), names="beta" if len(betas) > 1 else line.names) for beta in betas]
 
 
-def _at_hand(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
+def _on_stand_ins(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
     """Panels of a dataset of the paper without results are given to a stand-in that has some; one that is drawn from a
     definition does not pose as the paper's data. Panels that become equal are drawn once."""
     families: dict[str, str] = {}
@@ -115,3 +124,64 @@ def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -
         changed = changed or bool(fitting)
         panels += fitting or ([] if alone else [panel])
     return tuple(dict.fromkeys(panels)) if changed else ()
+
+
+def own_datasets(datasets: Iterable[str]) -> list[str]:
+    """Those that are neither ours nor in a figure that a plugin declares; also tables without a name of their own."""
+    known = {panel.dataset for name in FIGURES for panel in FIGURES[name].panels}
+    return [name for name in datasets if name not in known and catalogue.is_own(name)]
+
+
+def check_ids(ids: Iterable[str], datasets: Iterable[str]) -> None:
+    """UserError if one of them is a figure of own data of which there are no results."""
+    valid = [f"{OWN}{dataset}" for dataset in own_datasets(datasets)]
+    for name in ids:
+        if name.startswith(OWN) and name not in valid:
+            near = f": {nearest(name, valid)}" if valid else ""
+            raise UserError(f"there are no results on data of your own named '{name.removeprefix(OWN)}'{near}")
+
+
+def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
+    """A panel per loss of the task, then betas, learning curves and calibration, each where there is something."""
+    rows = pd.concat([results.table[results.table["dataset"] == dataset] for results in several])
+    if rows.empty:
+        return None
+    task = rows["task"].iloc[0]
+    fits, curves = _lines(rows, "fit"), _lines(rows, "curve")
+    fitted = [replace(line, role="curve", names="both") for line in fits]
+    ends = fits + [line for line in curves if replace(line, names="both") not in fitted]
+    selecting = [line for line in ends if (_own(rows, line)["candidates"] > 1).any()]
+    x = "epochs" if rows["minibatch"][rows["role"] == "curve"].notna().all() else "iterations"
+    wanted: list[tuple[Kind, str, list[Line]]] = [("sizes", metric, ends) for metric in LOSSES]
+    wanted += [("betas", "nll", selecting), ("curve", "nll", curves)]
+    wanted += [("reliability", "reliability", ends)] if task == "binary" else []
+    wanted += [("sizes", metric, ends) for metric in CALIBRATION.get(task, ())]
+    panels: list[Panel] = []
+    for kind, metric, lines in wanted:
+        column = "test_ece" if metric == "reliability" else f"test_{metric}"
+        having = tuple(line for line in lines if column in rows and _own(rows, line)[column].notna().any())
+        more = {"x": x, "title": "β selected"} if kind == "curve" else {}
+        panels += [Panel(kind, dataset, metric, having, "", **more)] if having else []
+    shown = ", ".join(SHOWN[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
+    by_mse = ", for the MSE by MSE" if any(panel.metric == "mse" for panel in panels) else ""
+    caption = f"{dataset}: {shown} (β selected by NLL{by_mse})."
+    columns = 2 if len(panels) in (2, 4) else min(3, len(panels))
+    return Figure(f"{OWN}{dataset}", tuple(panels), columns, caption, dataset) if panels else None
+
+
+def _own(rows: pd.DataFrame, line: Line) -> pd.DataFrame:
+    samples = rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
+    fits = (rows["method"] == line.method) & (rows["estimator"] == line.estimator) & (rows["role"] == line.role)
+    return rows[fits & samples]
+
+
+def _lines(rows: pd.DataFrame, role: str) -> list[Line]:
+    """A line for each method and estimator; the estimator is named where it does not go without saying."""
+    keys = rows[["method", "estimator", "samples"]][rows["role"] == role].drop_duplicates()
+    lines = []
+    for method, estimator, samples in keys.itertuples(index=False):
+        alone = (keys["method"] == method).sum() == 1 and estimator == "exact"
+        count = None if pd.isna(samples) else int(samples)
+        lines.append(Line(method, estimator, count, names="method" if alone else "both", role=role))
+    places = {name: place for place, name in enumerate(style.METHODS)}
+    return sorted(lines, key=lambda one: (places.get(one.method, 99), one.method, one.estimator, one.samples or 0))

@@ -1,5 +1,7 @@
-"""All figures (docs/SPEC.md, section 8): the paper's in its order, then calibration, anatomy and the default job."""
+"""All figures (docs/SPEC.md, section 8): the paper's in its order, then calibration, anatomy, inducing inputs, known
+truth and the default job."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
@@ -8,53 +10,44 @@ from dlmexp.figures.panels import STATISTICS, Figure, Line, Panel, at_betas, est
 from dlmexp.figures.registry import FIGURES
 from dlmexp.labels import ESTIMATORS
 
+Lines = tuple[Line, ...]
 LOG = methods("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm")
 SQUARE = (*LOG, *methods("joint_sq_dlm", "fixed_sq_dlm"))
 BETA = methods("beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc")
 BINARY_LOG = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 COUNT_LOG = (*methods("elbo", "beta_elbo"), *methods("joint_log_dlm", "fixed_log_dlm", estimator="bmc", samples=10))
+INDUCING = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", role="inducing")
+INDUCING_REG = (*INDUCING, *methods("fitc", role="inducing"), Line("power_ep", role="inducing", optional=True))
 AIRLINE_BETAS = (0.1, 1.0, 10.0)
 THREE_BETAS = at_betas(AIRLINE_BETAS, "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
-BMC = ("bmc", (1, 10, 100))
-REG_LEARNING = estimators("joint_log_dlm", 0.1, ("exact", ()), BMC)
-AIRLINE_SMOOTH = estimators("joint_log_dlm", 0.1, ("exact", ()), BMC, ("smooth_bmc", (1, 10, 100)))
+EXACT, BMC, UPS = ("exact", (None,)), ("bmc", (1, 10, 100)), ("ups", (1, 10))
 EFFECTS = effects.lines("whole", "beta", "objective", "coordinates", "noise", "fitc")
-ANATOMY = {
-    "pol": "reg", "cadata": "reg", "sarcos_test": "reg", "banana": "class", "ringnorm": "class", "abalone": "count",
-    "peds1_left": "count",
-}  # fmt: skip
-STAND_IN_EPOCHS = "A stand-in takes as many steps as airline's 20 epochs."
+SEVEN = dict.fromkeys(("pol", "cadata", "sarcos_test"), "reg") | dict.fromkeys(("banana", "ringnorm"), "class")
+SEVEN |= dict.fromkeys(("abalone", "peds1_left"), "count")  # the datasets of anatomy and of inducing, with their kinds
+DRAWN = ("ringnorm_drawn", "twonorm_drawn")
+BELOW = "with the difference to the ELBO of the same repetition below"
+EPOCHS = "A stand-in takes as many steps as airline's 20 epochs."
+BINS = "bserved minus predicted shares of class 1 in bins of equal numbers of test rows, ECE and Brier score"
+WHOLE = "end on whole numbers, so they cover at least what they promise."
 
 
-def sampling(beta: float) -> tuple[Line, ...]:
-    """Exact, bMC and uPS gradients of the joint DLM at one beta."""
-    return estimators("joint_log_dlm", beta, ("exact", ()), BMC, ("ups", (1, 10)))
+def against_n(metric: str, lines: Lines, experiment: str, *datasets: str) -> list[Panel]:
+    """A panel per dataset."""
+    return [Panel("sizes", name, metric, lines, experiment, log=metric == "mse") for name in datasets]
 
 
-def nll_vs_n(dataset: str, experiment: str = "reg-log") -> Panel:
-    return Panel("sizes", dataset, "nll", LOG, experiment)
+def against_beta(size: str) -> Panel:
+    return Panel("betas", "cadata", "nll", BETA, "reg-log", n=size, column=2)
 
 
-def mse_vs_n(dataset: str) -> Panel:
-    return Panel("sizes", dataset, "mse", SQUARE, "reg-sq", log=True)
+def by_epoch(lines: Lines, experiment: str, *metrics: str) -> list[Panel]:
+    title = f"β = {lines[0].beta:g}" if lines[0].names == "estimator" else ""
+    return [Panel("curve", "airline", metric, lines, experiment, x="epochs", title=title) for metric in metrics]
 
 
-def nll_vs_beta(dataset: str, size: str) -> Panel:
-    return Panel("betas", dataset, "nll", BETA, "reg-log", n=size, column=2)
-
-
-def binary_vs_n(dataset: str, metric: str, experiment: str) -> Panel:
-    return Panel("sizes", dataset, metric, BINARY_LOG, experiment)
-
-
-def counts_vs_n(dataset: str, metric: str, experiment: str) -> Panel:
-    return Panel("sizes", dataset, metric, COUNT_LOG, experiment)
-
-
-def by_epoch(metric: str, lines: tuple[Line, ...], experiment: str) -> Panel:
-    betas = {line.beta for line in lines}
-    title = f"β = {betas.pop():g}" if len(betas) == 1 else ""
-    return Panel("curve", "airline", metric, lines, experiment, x="epochs", title=title)
+def sampling(beta: float, *kinds: tuple[str, Iterable[int | None]]) -> Lines:
+    """The joint DLM with exact, bMC and other gradients at one beta."""
+    return estimators("joint_log_dlm", beta, EXACT, BMC, *kinds)
 
 
 def histogram(estimator: str, statistic: str) -> Panel:
@@ -62,31 +55,24 @@ def histogram(estimator: str, statistic: str) -> Panel:
     return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator])
 
 
-def count_curves(experiment: str, *names: str) -> tuple[Panel, ...]:
-    """A row per dataset, a column per number of samples S."""
-    return tuple(
-        Panel(
-            "curve", dataset, "nll", estimators("joint_log_dlm", 0.1, *((name, (S,)) for name in names)), experiment,
-            title=f"S = {S}", median=True,
-        )
-        for dataset in ("abalone", "peds1_dir2")
-        for S in (1, 10, 100)
-    )  # fmt: skip
+def count_curve(dataset: str, experiment: str, samples: int, rival: str) -> Panel:
+    lines = estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,)))
+    return Panel("curve", dataset, "nll", lines, experiment, title=f"S = {samples}", median=True)
 
 
-def of_regression(dataset: str, *metrics: str) -> tuple[Panel, ...]:
-    return tuple(Panel("sizes", dataset, metric, LOG, "reg-log") for metric in metrics)
+def calibration(lines: Lines, experiment: str, metrics: Iterable[str], *datasets: str) -> list[Panel]:
+    """A row per dataset, a column per metric."""
+    pairs = [(dataset, metric) for dataset in datasets for metric in metrics]
+    return [Panel("reliability" if metric == "reliability" else "sizes", dataset, metric, lines, experiment)
+            for dataset, metric in pairs]  # fmt: skip
 
 
-def of_binary(dataset: str) -> tuple[Panel, ...]:
-    return (
-        Panel("reliability", dataset, "reliability", BINARY_LOG, "class-log"),
-        *(Panel("sizes", dataset, metric, BINARY_LOG, "class-log") for metric in ("ece", "brier")),
-    )
+def of_binary(*datasets: str) -> list[Panel]:
+    return calibration(BINARY_LOG, "class-log", ("reliability", "ece", "brier"), *datasets)
 
 
-def of_counts(dataset: str) -> tuple[Panel, ...]:
-    return tuple(counts_vs_n(dataset, metric, "count-log") for metric in ("coverage_95", "width_95", "crps"))
+def of_counts(*datasets: str) -> list[Panel]:
+    return calibration(COUNT_LOG, "count-log", ("coverage_95", "width_95", "crps"), *datasets)
 
 
 def anatomy(dataset: str, kind: str) -> Panel:
@@ -94,158 +80,123 @@ def anatomy(dataset: str, kind: str) -> Panel:
     return Panel("effects", dataset, "nll", own, f"anatomy-{kind}")
 
 
-def add(name: str, title: str, caption: str, columns: int, *panels: Panel, **more: Any) -> None:
-    FIGURES.add(name, Figure(name, panels, columns, caption, title, **more))
+def inducing(metric: str, x: str, *kinds: str) -> list[Panel]:
+    """A panel per dataset of the experiment `inducing`, against the number of inducing inputs or what they cost."""
+    lines = {"reg": INDUCING_REG, "class": INDUCING, "count": INDUCING}
+    some = {name: kind for name, kind in SEVEN.items() if kind in kinds}
+    return [Panel("sizes", name, metric, lines[kind], f"inducing-{kind}", x=x) for name, kind in some.items()]
 
 
-add(
-    "selection", "The paper's figure 1",  # fig:selection
-    "Final test loss against training size and β, learning curves, and errors of sampled gradients. Strips show the "
-    "difference to the ELBO of the same repetition; circles mark the β with the lowest mean validation NLL.",
-    3,
-    nll_vs_n("sarcos", "reg-sq"),  # which computes what this panel needs as well
-    mse_vs_n("sarcos"),
-    nll_vs_beta("cadata", "5%"),
-    binary_vs_n("ringnorm", "nll", "class-log"),
-    counts_vs_n("peds1_dir2", "nll", "count-log"),
-    by_epoch("nll", THREE_BETAS, "airline"),
+def add(name: str, title: str, columns: int, panels: Iterable[Panel], caption: str, **more: Any) -> None:
+    FIGURES.add(name, Figure(name, tuple(panels), columns, " ".join(caption.split()), title, **more))
+
+
+FIGURE_1 = [
+    *against_n("nll", LOG, "reg-sq", "sarcos"),  # which computes what this panel needs as well
+    *against_n("mse", SQUARE, "reg-sq", "sarcos"),
+    against_beta("5%"),
+    *against_n("nll", BINARY_LOG, "class-log", "ringnorm"),
+    *against_n("nll", COUNT_LOG, "count-log", "peds1_dir2"),
+    *by_epoch(THREE_BETAS, "airline", "nll"),
     histogram("bmc", "error"),
     histogram("ups", "error"),
-    by_epoch("nll", sampling(0.1), "airline-sampling-0.1"),
-    legend="row",
-)  # fmt: skip
-add(
-    "reg-log", "Regression, log loss",  # fig:reg-log
-    "Test NLL against training size, with the difference to the ELBO of the same repetition below, and against β on "
-    "cadata. Circles mark the β with the lowest mean validation NLL; FITC has no β.",
-    3,
-    *(nll_vs_n(dataset) for dataset in REGRESSION[:2]), nll_vs_beta("cadata", "5%"),
-    *(nll_vs_n(dataset) for dataset in REGRESSION[2:]), nll_vs_beta("cadata", "80%"),
-)  # fmt: skip
-add(
-    "reg-sq", "Regression, square loss",  # fig:reg-sq
-    "Test MSE against training size, β selected by MSE, with the difference to the ELBO of the same repetition below.",
-    2,
-    *(mse_vs_n(dataset) for dataset in REGRESSION),
-)  # fmt: skip
-add(
-    "reg-learning", "Regression, exact and sampled gradients",  # fig:regression-learning
-    "Learning curves of the joint DLM at β = 0.1 with exact and bMC gradients.",
-    2,
-    *(Panel("curve", dataset, "nll", REG_LEARNING, "reg-learning") for dataset in REGRESSION),
-)  # fmt: skip
-add(
-    "class-log", "Classification, log loss",  # fig:class-log
-    "Test NLL against training size, with the difference to the ELBO of the same repetition below.",
-    2,
-    *(binary_vs_n(dataset, "nll", "class-log") for dataset in BINARY),
-)  # fmt: skip
-add(
-    "class-err", "Classification, error rate",  # fig:class-err
-    "Test error rate against training size, β selected by NLL, with the difference to the ELBO of the same repetition "
-    "below.",
-    2,
-    *(binary_vs_n(dataset, "error", "class-err") for dataset in BINARY),
-)  # fmt: skip
-add(
-    "count-log", "Counts, log loss",  # fig:poisson-log
-    "Test NLL against training size, DLM with bMC-10, with the difference to the ELBO of the same repetition below.",
-    2,
-    *(counts_vs_n(dataset, "nll", "count-log") for dataset in COUNTS),
-)  # fmt: skip
-add(
-    "count-mre", "Counts, relative error",  # fig:poisson-mre
-    "Mean relative error against training size, DLM with bMC-10, β selected by NLL, with the difference to the ELBO of "
-    "the same repetition below.",
-    2,
-    *(counts_vs_n(dataset, "mre", "count-mre") for dataset in COUNTS),
-)  # fmt: skip
-add(
-    "count-learning", "Counts, uPS and bMC gradients",  # fig:poisson-learning-curve
-    "Learning curves of the joint DLM at β = 0.1 with uPS and bMC gradients of S samples: median and quartiles.",
-    3,
-    *count_curves("count-learning", "bmc", "ups"),
-)  # fmt: skip
-add(
-    "count-smooth", "Counts, smooth-bMC and bMC gradients",  # fig:poisson-smooth-learning-curve
-    "Learning curves of the joint DLM at β = 0.1 with smooth-bMC and bMC gradients of S samples: median and quartiles.",
-    3,
-    *count_curves("count-smooth", "bmc", "smooth_bmc"),
-)  # fmt: skip
-add(
-    "airline", "Large classification data, three values of β",  # fig:airlineA
-    f"Learning curves of ELBO, β-ELBO and both DLMs, each labelled with its β. {STAND_IN_EPOCHS}",
-    2,
-    *(by_epoch(metric, THREE_BETAS, "airline") for metric in ("nll", "error")),
-)  # fmt: skip
-for beta in AIRLINE_BETAS:
-    add(
-        f"airline-sampling-{beta:g}", f"Large classification data, gradients at β = {beta:g}",  # fig:airlineB1, B2, B3
-        f"Learning curves of the joint DLM at β = {beta:g} with exact, bMC and uPS gradients. {STAND_IN_EPOCHS}",
-        2,
-        *(by_epoch(metric, sampling(beta), f"airline-sampling-{beta:g}") for metric in ("nll", "error")),
-    )  # fmt: skip
-add(
-    "airline-smooth", "Large classification data, smooth-bMC",  # fig:airline-smooth-bMC
-    f"Learning curves of the joint DLM at β = 0.1 with exact, bMC and smooth-bMC gradients. {STAND_IN_EPOCHS}",
-    2,
-    *(by_epoch(metric, AIRLINE_SMOOTH, "airline-smooth") for metric in ("nll", "error")),
-)  # fmt: skip
-add(
-    "bias", "Sampled gradients",  # fig:PoissonGradMean
-    "Draws g of the gradient in the mean of q after initialisation (fixed DLM, β = 0.1, one split) against G from "
-    "10 000 bMC samples. Stochastic gradients converge if (i) is bounded from below and (ii) from above; both are 1 "
-    "where g = G.",
-    3,
-    *(histogram(name, statistic) for name in ("ups", "bmc", "smooth_bmc") for statistic in STATISTICS),
-    legend="row",
-)  # fmt: skip
-add(
-    "calibration", "Calibration",
-    "Coverage of central intervals minus nominal, their width and CRPS; observed minus predicted shares of class 1 in "
-    "bins of equal numbers of test rows, ECE and Brier score (β selected by NLL). Intervals of counts end on whole "
-    "numbers, so they cover at least what they promise.",
-    3,
-    *of_regression("cadata", "coverage_50", "coverage_95", "crps"),
-    *of_binary("banana"), *of_binary("ringnorm"), *of_counts("abalone"),
-)  # fmt: skip
-add(
-    "calibration-reg", "Calibration in regression",
-    "Coverage of central 50, 90 and 95 % intervals minus nominal, width of 95 % intervals and CRPS against training "
-    "size (β selected by NLL).",
-    5,
-    *(
-        panel
-        for dataset in REGRESSION
-        for panel in of_regression(dataset, "coverage_50", "coverage_90", "coverage_95", "width_95", "crps")
-    ),
-)  # fmt: skip
-add(
-    "calibration-class", "Calibration in classification",
-    "Observed minus predicted shares of class 1 in bins of equal numbers of test rows, ECE and Brier score (β selected "
-    "by NLL).",
-    3,
-    *(panel for dataset in BINARY for panel in of_binary(dataset)),
-)  # fmt: skip
-add(
-    "calibration-count", "Calibration of counts",
-    "Coverage of 95 % intervals minus nominal, their width and CRPS, DLM with bMC-10. The intervals end on whole "
-    "numbers, so they cover at least what they promise.",
-    3,
-    *(panel for dataset in COUNTS for panel in of_counts(dataset)),
-)  # fmt: skip
-add(
-    "anatomy", "Anatomy of DLM − ELBO",
-    "The difference in test NLL between joint DLM and ELBO as a sum of choosing β and the objective, and by how much "
-    "it changes with q unwhitened or noise kept above 0.01 (negative: DLM gains). Marks are the same change in one "
-    "method alone (PPGPR: joint DLM at β = 1); numbers in grey: the interval holds 0.",
-    len(ANATOMY),
-    *(anatomy(dataset, kind) for dataset, kind in ANATOMY.items()),
-)  # fmt: skip
-add(
-    "default", "The default job",
-    "DLM and ELBO on ringnorm as drawn from its definition: test NLL against training size, with the difference to the "
-    "ELBO of the same repetition below.",
-    1,
-    Panel("sizes", "ringnorm_drawn", "nll", BINARY_LOG, "default"),
-)  # fmt: skip
+    *by_epoch(sampling(0.1, UPS), "airline-sampling-0.1", "nll"),
+]
+caption = """Final test loss against training size and β, learning curves, and errors of sampled gradients. Strips show
+the difference to the ELBO of the same repetition; circles mark the β with the lowest mean validation NLL."""
+add("selection", "The paper's figure 1", 3, FIGURE_1, caption, legend="row")  # fig:selection
+
+panels = against_n("nll", LOG, "reg-log", *REGRESSION)
+panels = [*panels[:2], against_beta("5%"), *panels[2:], against_beta("80%")]
+caption = f"""Test NLL against training size, {BELOW}, and against β on cadata. Circles mark the β with the lowest mean
+validation NLL; FITC has no β."""
+add("reg-log", "Regression, log loss", 3, panels, caption)  # fig:reg-log
+
+panels = against_n("mse", SQUARE, "reg-sq", *REGRESSION)
+caption = f"Test MSE against training size, β selected by MSE, {BELOW}."
+add("reg-sq", "Regression, square loss", 2, panels, caption)  # fig:reg-sq
+
+panels = [Panel("curve", name, "nll", sampling(0.1), "reg-learning") for name in REGRESSION]
+caption = "Learning curves of the joint DLM at β = 0.1 with exact and bMC gradients."
+add("reg-learning", "Regression, exact and sampled gradients", 2, panels, caption)  # fig:regression-learning
+
+panels = against_n("nll", BINARY_LOG, "class-log", *BINARY)
+caption = f"Test NLL against training size, {BELOW}."
+add("class-log", "Classification, log loss", 2, panels, caption)  # fig:class-log
+
+panels = against_n("error", BINARY_LOG, "class-err", *BINARY)
+caption = f"Test error rate against training size, β selected by NLL, {BELOW}."
+add("class-err", "Classification, error rate", 2, panels, caption)  # fig:class-err
+
+panels = against_n("nll", COUNT_LOG, "count-log", *COUNTS)
+caption = f"Test NLL against training size, DLM with bMC-10, {BELOW}."
+add("count-log", "Counts, log loss", 2, panels, caption)  # fig:poisson-log
+
+panels = against_n("mre", COUNT_LOG, "count-mre", *COUNTS)
+caption = f"Mean relative error against training size, DLM with bMC-10, β selected by NLL, {BELOW}."
+add("count-mre", "Counts, relative error", 2, panels, caption)  # fig:poisson-mre
+
+pairs = [(dataset, samples) for dataset in ("abalone", "peds1_dir2") for samples in (1, 10, 100)]
+for name, rival in (("count-learning", "ups"), ("count-smooth", "smooth_bmc")):  # fig:poisson-learning-curve, -smooth-
+    both = f"{ESTIMATORS[rival]} and bMC gradients"
+    panels = [count_curve(dataset, name, samples, rival) for dataset, samples in pairs]
+    caption = f"Learning curves of the joint DLM at β = 0.1 with {both} of S samples: median and quartiles."
+    add(name, f"Counts, {both}", 3, panels, caption)
+
+panels = by_epoch(THREE_BETAS, "airline", "nll", "error")
+caption = f"Learning curves of ELBO, β-ELBO and both DLMs, each labelled with its β. {EPOCHS}"
+add("airline", "Large classification data, three values of β", 2, panels, caption)  # fig:airlineA
+
+for beta in AIRLINE_BETAS:  # fig:airlineB1, B2, B3
+    panels = by_epoch(sampling(beta, UPS), f"airline-sampling-{beta:g}", "nll", "error")
+    caption = f"Learning curves of the joint DLM at β = {beta:g} with exact, bMC and uPS gradients. {EPOCHS}"
+    title = f"Large classification data, gradients at β = {beta:g}"
+    add(f"airline-sampling-{beta:g}", title, 2, panels, caption)
+
+panels = by_epoch(sampling(0.1, ("smooth_bmc", (1, 10, 100))), "airline-smooth", "nll", "error")
+caption = f"Learning curves of the joint DLM at β = 0.1 with exact, bMC and smooth-bMC gradients. {EPOCHS}"
+add("airline-smooth", "Large classification data, smooth-bMC", 2, panels, caption)  # fig:airline-smooth-bMC
+
+panels = [histogram(name, statistic) for name in ("ups", "bmc", "smooth_bmc") for statistic in STATISTICS]
+caption = """Draws g of the gradient in the mean of q after initialisation (fixed DLM, β = 0.1, one split) against G
+from 10 000 bMC samples. Stochastic gradients converge if (i) is bounded from below and (ii) from above; both are 1
+where g = G."""
+add("bias", "Sampled gradients", 3, panels, caption, legend="row")  # fig:PoissonGradMean
+
+panels = calibration(LOG, "reg-log", ("coverage_50", "coverage_95", "crps"), "cadata")
+panels += [*of_binary("banana", "ringnorm"), *of_counts("abalone")]
+caption = f"""Coverage of central intervals minus nominal, their width and CRPS; o{BINS} (β selected by NLL). Intervals
+of counts {WHOLE}"""
+add("calibration", "Calibration", 3, panels, caption)
+
+LEVELS = ("coverage_50", "coverage_90", "coverage_95", "width_95", "crps")
+caption = """Coverage of central 50, 90 and 95 % intervals minus nominal, width of 95 % intervals and CRPS against
+training size (β selected by NLL)."""
+panels = calibration(LOG, "reg-log", LEVELS, *REGRESSION)
+add("calibration-reg", "Calibration in regression", 5, panels, caption)
+add("calibration-class", "Calibration in classification", 3, of_binary(*BINARY), f"O{BINS} (β selected by NLL).")
+caption = f"""Coverage of 95 % intervals minus nominal, their width and CRPS, DLM with bMC-10. The intervals {WHOLE}"""
+add("calibration-count", "Calibration of counts", 3, of_counts(*COUNTS), caption)
+
+panels = [anatomy(dataset, kind) for dataset, kind in SEVEN.items()]
+caption = """The difference in test NLL between joint DLM and ELBO as a sum of choosing β and the objective, and by how
+much it changes with q unwhitened or noise kept above 0.01 (negative: DLM gains). Marks are the same change in one
+method alone (PPGPR: joint DLM at β = 1); numbers in grey: the interval holds 0."""
+add("anatomy", "Anatomy of DLM − ELBO", len(SEVEN), panels, caption)
+
+for metric, kinds in (("nll", ("reg", "class", "count")), ("mse", ("reg",)), ("crps", ("reg", "count"))):
+    panels = [*inducing(metric, "M", *kinds), *inducing(metric, "predict_seconds", "reg")]
+    caption = f"""Test {metric.upper()} against the number of inducing inputs M at one training size, β selected on
+validation. In regression also against the time to predict 10 000 rows, where it was measured."""
+    name, columns = ("inducing", 4) if metric == "nll" else (f"inducing-{metric}", 3)
+    add(name, f"How many inducing inputs, {metric.upper()}", columns, panels, caption)
+
+panels = against_n("excess_nll", BINARY_LOG, "class-log", *DRAWN)
+panels += [Panel("betas", name, "excess_nll", BINARY_LOG[1:], "class-log", n="500", log=True) for name in DRAWN]
+caption = """Test NLL minus that of the true class probabilities, on data drawn from their definition: against training
+size with β selected, and against β at 500 rows. Circles mark the β with the lowest mean validation NLL."""
+add("truth", "Known truth", 2, panels, caption)
+
+panels = against_n("nll", BINARY_LOG, "default", DRAWN[0])
+caption = f"DLM and ELBO on ringnorm as drawn from its definition: test NLL against training size, {BELOW}."
+add("default", "The default job", 1, panels, caption)

@@ -1,6 +1,6 @@
-"""A figure with its numbers, and what was asked of it."""
+"""A figure with its numbers, and what is said beside it: setting, repetitions, stand-ins, what was not run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -8,13 +8,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
+from dlmexp import catalogue
 from dlmexp.figures import style
-from dlmexp.figures.numbers import Measured
+from dlmexp.figures.numbers import WHITENED, Measured
 from dlmexp.figures.panels import Figure
-from dlmexp.figures.style import Page
+from dlmexp.figures.stats import ERRORS
+from dlmexp.records.results import Results
 from dlmexp.records.table import Term
-
-AGAINST = {"sizes": "n", "betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Request:
     parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
     compare_protocols: bool = False  # all that were run, side by side
     error: str = "ci95"  # or std, sem
+    width: float | None = None  # of each picture, in inches
+    style: str | None = None  # a style file of matplotlib on top of ours
 
 
 @dataclass
@@ -36,13 +38,14 @@ class Drawn:
     figure: Figure
     name: str  # of its files
     measured: list[list[list[Measured]]]
-    render: Callable[["Drawn", float | None], Canvas]  # draws it, at a width in inches
+    results: Results  # the first of the folders that are compared
+    request: Request = field(default_factory=Request)
     protocols: tuple[str, ...] = ()  # side by side
-    folders: list[str] = field(default_factory=list)  # that are compared
-    error: str = "ci95"
-    page: Page = field(default_factory=Page)
-    commands: list[str] = field(default_factory=list)  # what computes its panels
-    notes: list[str] = field(default_factory=list)  # setting, repetitions, what was not run or is left out
+
+    @property
+    def folders(self) -> list[str]:
+        """Labels of the folders that are compared."""
+        return [one.folder for one in self.measured[0][0] if one.folder]
 
     @property
     def caption(self) -> str:
@@ -53,27 +56,33 @@ class Drawn:
         return [one for panel in self.measured for column in panel for one in column]
 
     @property
+    def run(self) -> list[Measured]:
+        """The cells that have results."""
+        return [one for one in self.cells if not one.empty]
+
+    @property
     def empty(self) -> bool:
-        return all(one.empty for one in self.cells)
+        return not self.run
 
     @cached_property
     def canvas(self) -> Canvas:
         """The picture, as a matplotlib figure."""
-        with style.use(self.page.style):
-            return self.render(self, self.page.width)
+        from dlmexp.figures.grid import render
+
+        with style.use(self.request.style):
+            return render(self, self.request.width)
 
     @cached_property
     def _table(self) -> pd.DataFrame:
         tables = []
-        for one in self.cells:
+        for one in self.run:
             setting = f"{one.protocol} with {one.changes}" if one.changes else one.protocol
-            for series in (series for series in one.series if not series.empty):
+            for series in one.filled:
                 line, panel = series.line, one.panel
                 about = {
-                    "dataset": panel.dataset, "metric": panel.metric, "against": AGAINST.get(panel.kind, panel.x),
-                    "n": one.n, "method": line.method, "estimator": line.estimator, "samples": line.samples,
-                    "beta": line.beta, "parameterisation": one.parameterisation, "setting": setting,
-                    "folder": series.folder or None,
+                    "dataset": panel.dataset, "metric": panel.metric, "against": panel.against, "n": one.n,
+                    "method": line.method, "estimator": line.estimator, "samples": line.samples, "beta": line.beta,
+                    "parameterisation": one.parameterisation, "setting": setting, "folder": series.folder or None,
                 }  # fmt: skip
                 points = series.points.assign(**about).astype(dict.fromkeys(about, object))
                 tables.append(points[[*about, *series.points.columns]])
@@ -97,3 +106,102 @@ class Drawn:
         """The caption file, in Markdown."""
         title = self.figure.title or self.figure.id
         return "\n".join([f"# {title}", "", self.caption, "", *(f"- {note}" for note in self.notes), ""])
+
+    @property
+    def commands(self) -> list[str]:
+        """What computes each panel, under the protocol that is drawn; in the order of the panels, each once."""
+        return list(dict.fromkeys(command for one in self.cells if (command := self._command(one))))
+
+    def _command(self, one: Measured) -> str:
+        if not one.panel.experiment or catalogue.is_own(one.panel.dataset):
+            return self.results.command(one.command) if one.command else ""
+        preset, protocol = catalogue.of_preset(one.asked or "paper")
+        words = [catalogue.run_command(one.panel.experiment, one.panel.dataset)]
+        words += [f"protocol={protocol}"] if protocol != "paper" else []
+        return self.results.command(" ".join(words + ([f"preset={preset}"] if preset else [])))
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """One line each, for the caption file and the terminal; nothing where nothing was run."""
+        if self.empty:
+            return []
+        said = [f"Setting: {self._settings()}."]
+        if repetitions := self._repetitions():
+            said.append(f"Repetitions: {repetitions}. {self._intervals()}".strip())
+        shown = dict.fromkeys(one.panel.dataset for one in self.run)
+        stand_ins = [f"{name} for the paper's {catalogue.family(of)}" for name in shown
+                     if (of := catalogue.stands_for(name))]  # fmt: skip
+        said += [f"Stand-ins: {', '.join(stand_ins)}."] if stand_ins else []
+        only = [f"{name} = {' or '.join(values)}" for name, values in self.request.by.items() if name != "dataset"]
+        said += [f"Only results with {', '.join(only)}."] if only else []
+        said += dict.fromkeys(self._missing())
+        said += dict.fromkeys(f"{self._where(one)}: {note}." for one in self.run for note in one.notes)
+        said += self._left_out()
+        same = [f"{name} = {value}" for name, value in self.constants.items()]
+        return said + ([f"In all rows of the CSV: {', '.join(same)}."] if same else [])
+
+    def _where(self, one: Measured) -> str:
+        beside = ", ".join(word for word in ((self.protocols and one.asked) or "", one.folder) if word)
+        return f"{one.panel.dataset} [{beside}]" if beside else one.panel.dataset
+
+    def _settings(self) -> str:
+        """`protocol paper`; with the datasets where they differ."""
+        by_text: dict[str, dict[str, None]] = {}
+        for one in self.run:
+            preset, _ = catalogue.of_preset(one.protocol or "")
+            text = f"protocol {one.protocol}" + (f" with {one.changes}" if one.changes else "")
+            text += f" (preset {preset}: fewer seeds, sizes, betas and iterations)" if preset else ""
+            text += f", q {one.parameterisation}" if one.parameterisation != WHITENED else ""
+            by_text.setdefault(text, {})[one.panel.dataset] = None
+        alike = len({tuple(where) for where in by_text.values()}) == 1
+        return "; ".join(text if alike else f"{text}: {', '.join(where)}" for text, where in by_text.items())
+
+    def _repetitions(self) -> str:
+        """`5`; `5 (regression), 20 (binary, count)` where tasks differ; `3 to 5` where points of a task do."""
+        counts: dict[str, set[int]] = {}
+        for one in self.run:
+            if one.panel.kind != "histogram":
+                numbers = pd.concat([series.points["repetitions"] for series in one.filled])
+                counts.setdefault(one.task, set()).update(int(n) for n in numbers if n > 0)
+        texts: dict[str, list[str]] = {}
+        for task, of in counts.items():
+            texts.setdefault(" to ".join(map(str, sorted({min(of), max(of)}))) if of else "", []).append(task)
+        alike = len(texts) == 1
+        return ", ".join(text if alike else f"{text} ({', '.join(tasks)})" for text, tasks in texts.items() if text)
+
+    def _intervals(self) -> str:
+        kinds = {one.panel.kind for one in self.run if not one.panel.median} - {"histogram"}
+        if kinds == {"effects"}:
+            return f"Intervals: {ERRORS['ci95']} of paired differences."
+        return f"Bands: {ERRORS[self.request.error]}." if kinds else ""
+
+    def _missing(self) -> Iterable[str]:
+        """Panels, lines and sizes without results, with what computes them."""
+        for one in self.cells:
+            where, command = self._where(one), self._command(one)
+            absent = [series.line.label for series in one.series if series.empty and not series.line.optional]
+            gaps = [where] if one.empty else [f"{where}: {', '.join(absent)}"] if absent else []
+            if one.panel.kind == "sizes" and one.panel.x in ("n", "M"):
+                reached = {series.line.label: {int(x) for x in series.points["x"]} for series in one.filled}
+                lacking = {label: sorted(set().union(*reached.values()) - own) for label, own in reached.items()}
+                gaps += [f"{where}: {label} at {one.panel.x} = {', '.join(map(str, sizes))}"
+                         for label, sizes in lacking.items() if sizes]  # fmt: skip
+            yield from (f"Not run: {gap}" + (f" -> {command}" if command else "") for gap in gaps)
+
+    def _left_out(self) -> list[str]:
+        """Results of other settings on these datasets, with the options that draw them."""
+        by_options: dict[str, dict[str, int]] = {}
+        for one in self.cells:
+            for options, cells in one.others:
+                own = by_options.setdefault(options, {})
+                own[one.panel.dataset] = max(own.get(one.panel.dataset, 0), cells)
+        request = self.request
+        words = [f"--by {name}={','.join(values)}" for name, values in request.by.items()]
+        words += [f"--parameterisation {request.parameterisation}"] if request.parameterisation else []
+        plot = " ".join(["dlmexp plot", self.figure.id, *words])
+        return [
+            f"Left out: {sum(own.values())} results of another setting -> "
+            + self.results.command(f"{plot} {options}".rstrip())
+            for options, own in by_options.items()
+            if options not in {f"--protocol {name}" for name in self.protocols}
+        ]

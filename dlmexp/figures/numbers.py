@@ -6,6 +6,7 @@ mean and interval and counted in `failed`; one that is not complete yet is left 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -14,18 +15,15 @@ from dlmexp.console import counted
 from dlmexp.figures import effects
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.stats import half_width, statistics
+from dlmexp.figures.truth import bayes_nll
 from dlmexp.labels import metric_label
 from dlmexp.records.results import Results
-from dlmexp.records.table import SETTING, Term, rows_for, same, select_setting
+from dlmexp.records.table import Term, rows_for, same, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
-# What panels are drawn from, beside their metrics: the table has many more columns, and copying them takes a while.
-COLUMNS = {
-    "dataset", "role", "method", "estimator", "samples", "beta", "n", "size", "seed", "parameterisation", "form",
-    "noise_floor", "task", "status", "key", "group", "candidates", "failed", "selected_by", "base", "bias",
-    "bias_quadrature", "norm2_G", "command", *SETTING,
-}  # fmt: skip
+UNUSED = ("trivial_", "hyper_", "version", "commit", "python", "torch", "gpytorch", "numpy", "device", "host", "job", "time",
+          "reason", "note", "converged", "stopped", "alone", "acceptance", "objective_value", "y_", "data_")  # fmt: skip
 
 
 @dataclass
@@ -36,7 +34,7 @@ class Series:
     line: Line
     folder: str = ""
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
-    values: pd.Series | None = None  # against n: the metric by n and seed
+    values: pd.Series | None = None  # of panels `sizes`: the metric by n (or M) and seed
     draws: np.ndarray | None = None  # histograms: the draws of one repetition
 
     @property
@@ -63,58 +61,60 @@ class Measured:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def empty(self) -> bool:
-        return all(one.empty for one in self.series)
+    def filled(self) -> list[Series]:
+        """The lines that have points."""
+        return [series for series in self.series if not series.empty]
 
     @property
-    def one_size(self) -> bool:
+    def empty(self) -> bool:
+        return not self.filled
+
+    @property
+    def single(self) -> bool:
         """Whether all points are at one n: then there is nothing to join, and they are drawn as bars."""
-        return (
-            self.panel.kind == "sizes"
-            and len({x for one in self.series if not one.empty for x in one.points["x"]}) == 1
-        )
+        return self.panel.kind == "sizes" and len({x for series in self.filled for x in series.points["x"]}) == 1
 
 
-def panel_rows(
-    panel: Panel, results: Results, by: Mapping[str, list[str]], all_columns: bool = False
-) -> pd.DataFrame:  # fmt: skip
+@lru_cache(maxsize=8)
+def sources(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The table and its candidates, without columns that no panel needs; texts are categories, which are taken fast."""
+
+    def short(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame[[name for name in frame if not name.startswith(UNUSED)]]
+        texts = [name for name in frame if name != "key" and frame[name].dtype in ("str", "object")]
+        return frame.astype(dict.fromkeys(texts, "category"))
+
+    return short(results.table), short(results.candidates)
+
+
+def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> pd.DataFrame:
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines."""
     parts = []
-    for source, of_candidates in ((results.table, False), (results.candidates, True)):
-        own = [i for i, line in enumerate(panel.lines) if _every_beta(panel, line) == of_candidates]
-        if not own:
-            continue
-        metrics = (f"test_{panel.metric}", f"validation_{panel.metric}")
-        columns = [name for name in source if all_columns or name in COLUMNS or name in metrics]
-        fits = (source["dataset"] == panel.dataset) & source["role"].isin({_role(panel, line) for line in panel.lines})
+    metric = panel.metric.removeprefix("excess_")
+    for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
+        rows = sources(results)[_every_beta(panel, line)]
+        other = [name for name in rows if name.startswith(("test_", "validation_")) and not name.endswith(f"_{metric}")]
+        rows = rows.drop(columns=other)
+        methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
+        fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
+        fits &= rows["method"].isin(methods)
+        if panel.kind != "effects":
+            fits &= rows["estimator"] == line.estimator
+            fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
+        if line.beta is not None:
+            fits &= np.isclose(rows["beta"].astype(float), line.beta)
         for name in {*by} - {"dataset", "method", "beta"}:
-            values = [value for value in source[name].unique() if any(same(value, text) for text in by[name])]
-            fits &= source[name].isin(values)
-        rows = source.loc[fits, columns]
-        rows = rows.assign(selected_by="nll") if of_candidates else rows
-        if panel.kind == "effects":
-            parts.append(rows[rows["method"].isin(effects.METHODS)].assign(line=0))
-        else:
-            parts += [rows[_of_line(rows, panel, panel.lines[i])].assign(line=i) for i in own]
+            values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
+            fits &= rows[name].isin(values)
+        parts.append(rows[fits].assign(line=i, **({"selected_by": "nll"} if _every_beta(panel, line) else {})))
     parts = [part for part in parts if len(part)] or parts[:1]
     return pd.concat(parts, ignore_index=True)
-
-
-def _role(panel: Panel, line: Line) -> str:
-    return line.role or ROLES.get(panel.kind, "fit")
 
 
 def _every_beta(panel: Panel, line: Line) -> bool:
     """Whether a line is drawn from all candidates instead of the selected ones."""
     return panel.kind == "betas" or line.beta is not None
-
-
-def _of_line(rows: pd.DataFrame, panel: Panel, line: Line) -> pd.Series:
-    fits = (rows["method"] == line.method) & (rows["estimator"] == line.estimator)
-    fits &= rows["role"] == _role(panel, line)
-    fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
-    return fits if line.beta is None else fits & np.isclose(rows["beta"].astype(float), line.beta)
 
 
 def measure(
@@ -139,8 +139,9 @@ def measure(
     rows, about.parameterisation = _in_coordinates(rows, parameterisation)
     candidates = rows["line"].isin([i for i, line in enumerate(panel.lines) if _every_beta(panel, line)])
     rows = rows[~(candidates & rows.duplicated(["line", "key"]))]  # a cell that two groups ask for
-    if panel.kind != "sizes":
-        about.n = _size(rows if panel.n is None else rows[rows["size"] == panel.n])
+    if panel.kind != "sizes" or panel.x != "n":
+        counts = rows["n"][(rows["size"] == panel.n) | (panel.n is None)].value_counts()
+        about.n = max(counts.index, key=lambda n: (counts[n], n), default=None)  # the larger of equals
         rows = rows[rows["n"] == about.n]
     if panel.kind in ("sizes", "reliability"):
         rows = rows_for(rows.reset_index(drop=True), panel.metric)  # of each group the row that reports the metric
@@ -148,13 +149,10 @@ def measure(
     for index, series in enumerate(about.series):
         own = rows[rows["line"] == index].sort_values("seed", kind="stable")
         complete = own[own["status"] != "incomplete"]
+        notes = make[panel.kind](panel, series, complete, results) if len(complete) else []
         if lacking := len(own) - len(complete):
-            missing = f"{counted(lacking, 'repetition')} with candidates not yet run, not drawn"
-            about.notes.append(f"{series.line.label}: {missing}")
-        if len(complete):
-            about.notes += [
-                f"{series.line.label}: {note}" for note in make[panel.kind](panel, series, complete, results)
-            ]
+            notes = [f"{counted(lacking, 'repetition')} with candidates not yet run, not drawn", *notes]
+        about.notes += [f"{series.line.label}: {note}" for note in notes]
     _add_differences(about)
     return about
 
@@ -169,57 +167,57 @@ def _in_coordinates(rows: pd.DataFrame, wanted: str | None) -> tuple[pd.DataFram
     return rows[rows["parameterisation"] == how], how
 
 
-def _size(rows: pd.DataFrame) -> int | None:
-    """The size with most rows, the larger of equals."""
-    counts = rows["n"].value_counts()
-    return max(counts.index, key=lambda n: (counts[n], n), default=None)
-
-
-def _column(rows: pd.DataFrame, name: str) -> np.ndarray:
-    """A metric of rows; NaN where it was not recorded, or the row is not done."""
+def _metric(rows: pd.DataFrame, panel: Panel, of: str = "test") -> np.ndarray:
+    """A metric of rows; NaN where it was not recorded, or the row is not done. `excess_nll` is over the truth's."""
+    name = f"{of}_{panel.metric.removeprefix('excess_')}"
     values = rows[name].astype(float) if name in rows else pd.Series(np.nan, index=rows.index)
-    return values.where(rows["status"] == "done").to_numpy()
+    truth = bayes_nll(panel.dataset) if panel.metric == "excess_nll" else 0.0
+    return values.where(rows["status"] == "done").to_numpy() - truth
 
 
 def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
-    """Test metric against n, beta selected on validation for every repetition."""
-    values = _column(rows, f"test_{panel.metric}")
+    """Test metric against n or M, beta selected on validation for every repetition."""
+    values = _metric(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return [f"its records have no {metric_label(panel.metric)}"]
-    series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[["n", "seed"]])).sort_index()
-    table = series.values.unstack("n")
-    attempted = rows["n"].value_counts().sort_index().to_numpy()
-    series.points = statistics(table.columns.to_numpy(), table.to_numpy(), attempted)
+    by = "n" if panel.x == "n" else "M"
+    series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[[by, "seed"]])).sort_index()
+    table = series.values.unstack(by)
+    groups = rows.groupby(by)
+    x = table.columns if panel.x == by else groups[panel.x].mean()
+    if x.isna().all():
+        return [f"its records have no {panel.x}"]
+    series.points = statistics(x.to_numpy(), table.to_numpy(), groups.size().to_numpy())
     chosen = (rows["candidates"] > 1).to_numpy() & np.isfinite(values)
-    sizes, betas = rows["n"].to_numpy(), rows["beta"].to_numpy(dtype=float)
+    sizes, betas = rows[by].to_numpy(), rows["beta"].to_numpy(dtype=float)
     series.points["betas"] = [" ".join(f"{b:.4g}" for b in betas[chosen & (sizes == n)]) for n in table.columns]
     lost, failed = int(series.points["failed"].max()), int(rows["failed"][rows["candidates"] > 1].sum())
-    notes = [f"up to {counted(lost, 'repetition')} of a point failed, not averaged"] if lost else []
-    return notes + ([f"{counted(failed, 'candidate')} failed; β is selected among the others"] if failed else [])
+    several = {f"up to {counted(lost, 'repetition')} of a point failed, not averaged": lost}
+    several[f"{counted(failed, 'candidate')} failed; β is selected among the others"] = failed
+    return [note for note, number in several.items() if number]
 
 
 def _add_differences(about: Measured) -> None:
     """Where there is an ELBO: each line minus the ELBO of the same repetitions, with its 95 % interval."""
-    elbo = [one.values for one in about.series if one.line.method == "elbo" and one.values is not None]
-    for one in about.series if elbo else ():
+    elbo = next((one.values for one in about.filled if one.line.method == "elbo"), None)
+    for one in about.filled if elbo is not None else ():
         if one.line.method != "elbo" and one.values is not None:
-            table = (one.values - elbo[0]).unstack("n").reindex(columns=one.points["x"])
-            found = statistics(table.columns.to_numpy(), table.to_numpy(), 0)
-            half = half_width(found, "ci95")
-            more = {"minus_elbo": found["mean"], "low": found["mean"] - half, "high": found["mean"] + half}
-            one.points = one.points.assign(**more, minus_elbo_std=found["std"])
+            table = (one.values - elbo).unstack(0).reindex(columns=one.values.index.unique(0))
+            difference = statistics(one.points["x"], table.to_numpy(), 0)
+            mean, half = difference["mean"], half_width(difference, "ci95")
+            more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
+            one.points = one.points.assign(**more)
 
 
 def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
     """Test metric against beta at one size; the mean validation metric beside it. A method without beta has x = NaN."""
     parts = []
     for beta, own in rows.groupby("beta", dropna=False):
-        point = statistics([beta], _column(own, f"test_{panel.metric}")[:, None], len(own))
-        beside = statistics([beta], _column(own, f"validation_{panel.metric}")[:, None], len(own))
-        parts.append(point.assign(validation=beside["mean"]))
+        point = statistics([beta], _metric(own, panel)[:, None], len(own))
+        parts.append(point.assign(validation=statistics([beta], _metric(own, panel, "validation")[:, None], 0)["mean"]))
     series.points = pd.concat(parts, ignore_index=True)
     lost = int(series.points["failed"].sum())
-    return [f"{counted(lost, 'result')} failed, not averaged"] if lost else []
+    return [f"{counted(lost, 'result')} failed, not averaged"] * (lost > 0)
 
 
 def _curve(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
@@ -228,36 +226,28 @@ def _curve(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     for arrays in map(results.arrays, rows["key"].dropna()):
         x, y = arrays.get("epochs" if panel.x == "epochs" else "evaluated_at"), arrays.get(f"test_{panel.metric}")
         if x is not None and y is not None and len(x) == len(y) > 0:
-            curves.append((np.asarray(x, dtype=float), np.asarray(y, dtype=float)))
+            curves.append(pd.Series(y, x, dtype=float))
     if curves:
-        grid = np.unique(np.concatenate([x for x, _ in curves]))
-        series.points = statistics(grid, np.stack([_held(grid, *one) for one in curves]), len(rows), panel.median)
+        grid = np.unique(np.concatenate([one.index for one in curves]))
+        values = np.stack([one.reindex(grid, method="ffill") for one in curves])
+        series.points = statistics(grid.astype(float), values, len(rows), panel.median)
     lost = len(rows) - len(curves)
-    return [f"{counted(lost, 'repetition')} without a learning curve"] if lost else []
-
-
-def _held(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """`y` at every point of `grid`: the last value at or before it, NaN before the first."""
-    index = np.searchsorted(x, grid, side="right") - 1
-    return np.where(index >= 0, y[np.maximum(index, 0)], np.nan)
+    return [f"{counted(lost, 'repetition')} without a learning curve"] * (lost > 0)
 
 
 def _histogram(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
     """The draws of the first repetition that has any, in units of |G|^2; x is the number of samples. Repetitions have
     gradients of different size, so draws of more than one would show their differences."""
-    draws = []
-    for key, size in zip(rows["key"], rows["norm2_G"], strict=True):
-        values = np.asarray(results.arrays(key).get(panel.metric, []), dtype=float)
-        values = values if panel.metric == "condition_i" else values / size  # condition (i) is relative already
-        draws.append(values[np.isfinite(values)])
-    first = next((i for i, values in enumerate(draws) if len(values)), None)
-    if first is None:
+    every = [np.asarray(results.arrays(key).get(panel.metric, []), dtype=float) for key in rows["key"]]
+    known = [i for i, values in enumerate(every) if np.isfinite(values).any()]
+    if not known:
         return ["no gradient draws in its records"]
-    row, shown = rows.iloc[first], draws[first]
-    lost, size = sum(len(values) == 0 for values in draws), row["norm2_G"]
-    series.draws = shown
-    series.points = statistics([series.line.samples or 0], shown[:, None], len(shown)).assign(
-        repetitions=len(draws) - lost, failed=lost, draws=len(shown), seed=row["seed"], bias=row["bias"] / size,
+    row, draws, lost = rows.iloc[known[0]], every[known[0]], len(every) - len(known)
+    size = row["norm2_G"]
+    series.draws = draws[np.isfinite(draws)] / (1.0 if panel.metric == "condition_i" else size)  # (i) is relative
+    count = len(series.draws)
+    series.points = statistics([series.line.samples or 0], series.draws[:, None], count).assign(
+        repetitions=len(known), failed=lost, draws=count, seed=row["seed"], bias=row["bias"] / size,
         error_of_G=_error_of_truth(row, results) / size,
     )  # fmt: skip
     return []
@@ -269,7 +259,7 @@ def _error_of_truth(row: pd.Series, results: Results) -> float:
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
     quadrature is the error of G.
     """
-    rows = results.candidates
+    rows = sources(results)[1]
     rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["base"] == row["base"])]
     rows = rows[(rows["parameterisation"] == row["parameterisation"]) & (rows["beta"] == row["beta"])]
     best = rows.sort_values("samples").tail(1)

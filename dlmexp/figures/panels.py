@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from dlmexp import labels
-from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.style import Look
 
@@ -14,7 +13,7 @@ STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²/|G|²
 LOSSES = ("nll", "mse", "error", "mre")
 METRICS: dict[str, tuple[str, ...]] = {
     "sizes": tuple(labels.METRICS),
-    "betas": LOSSES,
+    "betas": (*LOSSES, "excess_nll"),
     "curve": LOSSES,
     "histogram": tuple(STATISTICS),
     "reliability": ("reliability",),
@@ -33,6 +32,7 @@ class Line:
     names: Literal["method", "estimator", "beta", "both", "effect"] = "method"  # what tells the lines of a panel apart
     effect: str = ""  # the effect that is shown, in a panel of effects
     role: str = ""  # of the rows; '': the role that panels of this kind are drawn from
+    optional: bool = False  # nobody misses it where it was not run
 
     @property
     def look(self) -> Look:
@@ -48,11 +48,6 @@ class Line:
         return look
 
     @property
-    def end_label(self) -> str:
-        """What is written at the end of a learning curve."""
-        return f"β = {self.beta:g}" if self.names == "beta" else self.look.label
-
-    @property
     def label(self) -> str:
         return f"{self.look.label}, β = {self.beta:g}" if self.names == "beta" else self.look.label
 
@@ -61,7 +56,7 @@ class Line:
 class Panel:
     """One pair of axes.
 
-    sizes: metric against n, beta selected. betas: metric against beta at size `n`. curve: metric against `x`.
+    sizes: metric against `x`, beta selected. betas: metric against beta at size `n`. curve: metric in training.
     histogram: a statistic of gradient draws. reliability: observed minus predicted shares of class 1, beta selected, at
     one size. effects: what makes up a difference between methods, beta selected (`dlmexp.figures.effects`).
     """
@@ -72,16 +67,23 @@ class Panel:
     lines: tuple[Line, ...]
     experiment: str  # name in conf/experiment of what computes this panel; '' on a user's own data
     n: str | None = None  # a size as it is asked for, such as '5%'; None: the size with the most rows
-    x: Literal["epochs", "iterations"] = "iterations"
+    x: str = "n"  # sizes: n, M or predict_seconds (means, a point for each M); curves: iterations or epochs
     title: str = ""  # shown after the name of the dataset
     log: bool = False  # the metric on a log axis
     median: bool = False  # median and quartiles in place of mean and interval
     column: int | None = None  # where in its row; None: the next place that is free
 
     @property
+    def against(self) -> str:
+        """The name of what lies on the x-axis."""
+        usual = {"betas": "beta", "histogram": "samples", "reliability": "predicted", "effects": "effect"}
+        return usual.get(self.kind, "iterations" if self.kind == "curve" and self.x != "epochs" else self.x)
+
+    @property
     def has_differences(self) -> bool:
         """Whether axes below the panel show each line minus the ELBO: a loss against n where there is an ELBO."""
-        return self.kind == "sizes" and self.metric in LOSSES and any(line.method == "elbo" for line in self.lines)
+        against_n = self.kind == "sizes" and self.x == "n"
+        return against_n and self.metric in LOSSES and any(line.method == "elbo" for line in self.lines)
 
     def on(self, dataset: str) -> "Panel":
         """The same panel for another dataset."""
@@ -100,42 +102,15 @@ class Figure:
     legend: Literal["figure", "row"] = "figure"  # above all panels, or above each row
 
 
-def check(figure: Figure) -> None:
-    """UserError for a figure with a panel of an unknown kind or metric, or without lines."""
-    if not figure.panels or figure.columns < 1:
-        raise UserError(f"figure '{figure.id}': give it a panel, and a column at least")
-    for panel in figure.panels:
-        if panel.kind not in get_args(Kind):
-            raise UserError(
-                f"figure '{figure.id}': no panel is of kind '{panel.kind}': {nearest(panel.kind, [*get_args(Kind)])}"
-            )
-        if panel.metric not in METRICS[panel.kind]:
-            valid = nearest(panel.metric, [*METRICS[panel.kind]])
-            raise UserError(f"figure '{figure.id}': a panel '{panel.kind}' has no metric '{panel.metric}': {valid}")
-        if not panel.lines:
-            raise UserError(f"figure '{figure.id}': its panel of {panel.dataset} has no lines")
-
-
-def check_methods(figure: Figure, known: Iterable[str]) -> None:
-    """UserError for a figure with a method that neither `conf/` nor the results have."""
-    valid = {*known}
-    for name in dict.fromkeys(line.method for panel in figure.panels for line in panel.lines):
-        if name not in valid:
-            raise UserError(f"figure '{figure.id}': there is no method '{name}': {nearest(name, sorted(valid))}")
-
-
-def methods(*names: str, estimator: str = "exact", samples: int | None = None) -> tuple[Line, ...]:
+def methods(*names: str, estimator: str = "exact", samples: int | None = None, role: str = "") -> tuple[Line, ...]:
     """One line per method."""
-    return tuple(Line(name, estimator, samples) for name in names)
+    return tuple(Line(name, estimator, samples, role=role) for name in names)
 
 
-def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int]]) -> tuple[Line, ...]:
-    """One line per estimator and number of samples, for one method at one beta; no numbers of samples: one line."""
-    return tuple(
-        Line(method, name, samples, beta, names="estimator")
-        for name, counts in pairs
-        for samples in counts or (None,)
-    )  # fmt: skip
+def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int | None]]) -> tuple[Line, ...]:
+    """One line per estimator and number of samples (None where it takes none), for one method at one beta."""
+    several = ((name, samples) for name, counts in pairs for samples in counts)
+    return tuple(Line(method, name, samples, beta, names="estimator") for name, samples in several)
 
 
 def at_betas(betas: Iterable[float], *names: str) -> tuple[Line, ...]:

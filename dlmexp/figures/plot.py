@@ -2,10 +2,9 @@
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
@@ -14,20 +13,15 @@ from dlmexp import catalogue
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
-from dlmexp.figures.choose import check_by, figures
-from dlmexp.figures.compose import render
+from dlmexp.figures.choose import OWN, check_by, check_ids, figures
 from dlmexp.figures.drawn import Drawn, Request
-from dlmexp.figures.notes import commands, notes
 from dlmexp.figures.numbers import measure, panel_rows
-from dlmexp.figures.own import OWN, check_ids
-from dlmexp.figures.panels import Figure, check_methods
-from dlmexp.figures.registry import find
-from dlmexp.figures.style import Page
+from dlmexp.figures.panels import Figure
+from dlmexp.figures.registry import check_methods, find
 from dlmexp.records.results import Results
-from dlmexp.records.table import Term, parse_where, select_setting
+from dlmexp.records.table import Term, select_setting
 
-FORMATS = ("pdf", "png", "svg")
-# Without these, matplotlib writes the time and its version.
+# Formats; without these values, matplotlib writes the time and its version.
 METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": "dlmexp", "Producer": None},
     "png": {"Software": None},
@@ -37,7 +31,7 @@ PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they stan
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 
-def drawings(several: list[Results], ids: list[str], request: Request, page: Page | None = None) -> Iterator[Drawn]:
+def drawings(several: list[Results], ids: list[str], request: Request) -> Iterator[Drawn]:
     """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
     names = ["dataset", "task", "stands_for", "method", "protocol"]
@@ -48,40 +42,23 @@ def drawings(several: list[Results], ids: list[str], request: Request, page: Pag
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
         check_methods(figure, {*catalogue.methods(), *rows["method"]})
-        found = [
-            [panel_rows(panel, one, request.by, bool(request.where)) for one in several] for panel in figure.panels
-        ]
-        drawn = _measured(figure, (name, number), several, found, request, page)
+        found = [[panel_rows(panel, one, request.by) for one in several] for panel in figure.panels]
+        drawn = _measured(figure, (name, number), several, found, request)
         yield drawn
-        run = [one for one in drawn.cells if not one.empty]
+        run = drawn.run
         if run and not number and request.parameterisation is None and all(one.coordinates for one in run):
             unwhitened = replace(request, parameterisation="unwhitened")
-            other = _measured(figure, (name, ""), several, found, unwhitened, page)
+            other = _measured(figure, (name, ""), several, found, unwhitened)
             if len(other.protocols) > 1 or all(one.coordinates >= BOTH for one in run):
                 yield other
 
 
-def draw(
-    results: Results, figure_id: str, protocol: str | None = None, where: Sequence[str] = (),
-    page: Page | None = None, **asked: Any,
-) -> Drawn:  # fmt: skip
-    """A figure with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
-
-    Args:
-        results: A results folder.
-        figure_id: As in `dlmexp plot --list`, or `own-NAME`.
-        protocol: The protocol to draw.
-        where: Changed settings, such as `training.lr=0.01`.
-        page: Width and style.
-        asked: More fields of `Request`.
-
-    Raises:
-        UserError: There is no such figure, or nothing of it was run.
-    """
+def draw(results: Results, figure_id: str, request: Request | None = None) -> Drawn:
+    """A figure of one folder with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
+    UserError where there is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it was run."""
     if not figure_id.startswith(OWN):
         find([figure_id])
-    request = Request(protocol=protocol, where=parse_where(where, results.candidates), **asked)
-    drawn = next(drawings([results], [figure_id], request, page), None)
+    drawn = next(drawings([results], [figure_id], request or Request()), None)
     if drawn is None or drawn.empty:
         raise UserError(no_results([figure_id], drawn.commands if drawn else []))
     return drawn
@@ -103,9 +80,8 @@ def _check_protocol(request: Request, have: list[str]) -> None:
 
 
 def _measured(
-    figure: Figure, name: tuple[str, str], several: list[Results], rows: list[list[pd.DataFrame]], request: Request,
-    page: Page | None,
-) -> Drawn:  # fmt: skip
+    figure: Figure, name: tuple[str, str], several: list[Results], rows: list[list[pd.DataFrame]], request: Request
+) -> Drawn:
     """A figure with its numbers: by panel, protocol and folder."""
     how = request.parameterisation
     names: list[str | None] = [request.protocol or _usual_protocol(rows, request.where)]
@@ -113,21 +89,16 @@ def _measured(
         fits = [one if how is None else one[one["parameterisation"] == how] for panel in rows for one in panel]
         have = {name for one in fits for name in one["protocol"].unique()}
         names = [*(one for one in PROTOCOLS if one in have), *sorted(have.difference(PROTOCOLS))] or names
-    measured = [
-        [[measure(panel, *both, protocol, request.where, how) for both in zip(several, own, strict=True)]
-         for protocol in names]
-        for panel, own in zip(figure.panels, rows, strict=True)
-    ]  # fmt: skip
+    measured = []
+    for panel, own in zip(figure.panels, rows, strict=True):
+        folders = list(zip(several, own, strict=True))
+        measured.append([[measure(panel, *one, protocol, request.where, how) for one in folders] for protocol in names])
     beside = tuple(name for name in names if name) if len(names) > 1 else ()
     words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper")))
-    folders = [results.label for results in several if results.label]
-    drawn = Drawn(figure, stem, measured, render, beside, folders, request.error, page or Page())
-    drawn.commands = commands(drawn, several[0])
-    drawn.notes = notes(drawn, several[0], request)
-    return drawn
+    return Drawn(figure, stem, measured, several[0], request, beside)
 
 
 def _usual_protocol(rows: list[list[pd.DataFrame]], where: tuple[Term, ...]) -> str | None:
@@ -143,8 +114,8 @@ def parse_formats(text: str) -> list[str]:
     """`pdf,png` as a list; UserError for an unknown format."""
     formats = [name.strip().lower() for name in text.split(",")]
     for name in formats:
-        if name not in FORMATS:
-            raise UserError(f"--format {text}: there is no '{name}': {nearest(name, list(FORMATS))}")
+        if name not in METADATA:
+            raise UserError(f"--format {text}: there is no '{name}': {nearest(name, list(METADATA))}")
     return list(dict.fromkeys(formats))
 
 
@@ -157,7 +128,7 @@ def encode(canvas: Canvas, format: str) -> bytes:
 
 def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
     """Writes a file per format, the numbers as CSV and the caption as Markdown; returns their paths."""
-    with style.use(drawn.page.style):
+    with style.use(drawn.request.style):
         contents = {name: encode(drawn.canvas, name) for name in formats}
     return write(folder, drawn.name, contents, drawn.csv, drawn.text)
 

@@ -1,8 +1,5 @@
 """The figure `predictions`: what a trained model says on its test rows, and how it came to be."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,13 +18,8 @@ MOST = 2000  # test rows that are drawn as points
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
 HEIGHT = 2.0  # inches, of a panel at the width of a column
 NARROWEST, ONE_COLUMN = 3.0, 5.5  # inches: below them the legends do not fit, of one panel or of two side by side
-BELOW: dict[str, Any] = {  # a legend under the axes, where it covers nothing
-    "ncols": 4, "loc": "upper center", "bbox_to_anchor": (0.5, -0.22), "columnspacing": 0.8, "handlelength": 1.4,
-}  # fmt: skip
-CAPTION = (
-    "Predictions of one trained model on its test rows, their calibration, the betas that it was selected from, and "
-)
-CAPTION += "the course of its training."
+CAPTION = "Predictions of one trained model on its test rows, their calibration, the betas that it was selected from, "
+CAPTION += "and the course of its training."
 
 
 def check_width(width: float | None) -> None:
@@ -38,21 +30,25 @@ def check_width(width: float | None) -> None:
 
 def render(found: Diagnosis, width: float | None = None) -> Canvas:
     """The figure; call within `style.use()`. Panels lie side by side where the width allows it."""
-    panels: list[Callable[[Axes, Diagnosis], None]] = [_probabilities if found.labels is not None else _against_true]
-    panels = ([_over_feature] if found.line is not None else []) + panels
-    panels += [_calibration] if found.calibration is not None else []
-    panels += [_against_beta] if found.betas else []
-    panels += [_training] if len(found.objective) > 1 else []
+    wanted = {
+        _over_feature: found.line is not None,
+        _against_true: found.labels is None,
+        _probabilities: found.labels is not None,
+        _calibration: found.calibration is not None,
+        _against_beta: bool(found.betas),
+        _training: len(found.objective) > 1,
+    }
+    panels = [draw for draw, there in wanted.items() if there]
     columns = 1 if width is not None and width < ONE_COLUMN else min(2, len(panels))
     rows = -(-len(panels) // columns)
     natural = style.TEXT if columns > 1 else style.COLUMN
     width = width or natural
     canvas = Canvas(figsize=(width, width / natural * (HEIGHT * rows + 0.3)), layout="constrained")
-    axes = list(canvas.subplots(rows, columns, squeeze=False).flat)
-    for draw, ax in zip(panels, axes, strict=False):
+    for place, draw in enumerate(panels, 1):
+        ax = canvas.add_subplot(rows, columns, place)
         draw(ax, found)
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
+        if ax.get_legend_handles_labels()[1]:  # under the axes it covers nothing
+            ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
     canvas.suptitle(found.title, fontsize=7)
     return canvas
 
@@ -73,7 +69,6 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
     """True values against predicted means; 95 % intervals of each row, or of many rows their mean in bins."""
     mean, y = found.columns["mean"], found.targets
     some = np.random.default_rng(0).permutation(len(y))[:MOST]
-    both = np.concatenate([mean, y])
     has_intervals = "lower_95" in found.columns  # which need not hold the mean: of rare counts they are 0 to 0
     if has_intervals:
         lower, upper = found.columns["lower_95"], found.columns["upper_95"]
@@ -82,31 +77,28 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
         else:
             binned = pd.DataFrame({"x": mean, "low": lower, "high": upper}).sort_values("x")
             binned = binned.groupby(np.arange(len(y)) * BINS // len(y)).mean()
-            ax.fill_between(binned["x"], binned["low"], binned["high"], color=BLUE, alpha=0.15, lw=0,
-                            label=f"95 % interval, mean in {BINS} bins")  # fmt: skip
+            label = f"95 % interval, mean in {BINS} bins"
+            ax.fill_between(binned["x"], binned["low"], binned["high"], color=BLUE, alpha=0.15, lw=0, label=label)
     size = float(np.clip(30 / np.sqrt(len(some)), 0.8, 3))
-    ax.plot(mean[some], y[some], "o", ms=size, mew=0, color=BLUE, alpha=0.6, label="test rows", rasterized=True)
+    ax.plot(mean[some], y[some], "o", ms=size, mew=0, color=BLUE, alpha=0.6, rasterized=True,
+            label="test rows" if has_intervals else "_rows")  # fmt: skip
+    both = np.concatenate([mean, y])
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9, label="_equal")
     shown = "" if len(some) == len(y) else f" ({len(some)} of {len(y)})"
     ax.set(title=f"test rows{shown}", xlabel=f"predicted {found.target}", ylabel=f"true {found.target}")
-    for axis in (ax.xaxis, ax.yaxis):
-        if np.abs(both).max() >= 1e4:
-            axis.set_major_formatter(EngFormatter(sep=""))
-    if has_intervals:
-        ax.legend(**BELOW)
+    for axis in (ax.xaxis, ax.yaxis) if np.abs(both).max() >= 1e4 else ():
+        axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _probabilities(ax: Axes, found: Diagnosis) -> None:
     assert found.labels is not None
     p = found.columns[f"probability_{found.labels[1]}"]
-    bins = [k / 20 for k in range(21)]
     for value, colour in ((0, BLUE), (1, ORANGE)):
         label = f"{found.target} = {found.labels[value]}"
-        ax.hist(p[found.targets == value], bins, color=colour, alpha=0.55, label=label)
+        ax.hist(p[found.targets == value], np.linspace(0, 1, 21), color=colour, alpha=0.55, label=label)  # pyright: ignore
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
     ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    ax.legend(**BELOW)
 
 
 def _calibration(ax: Axes, found: Diagnosis) -> None:
@@ -116,10 +108,9 @@ def _calibration(ax: Axes, found: Diagnosis) -> None:
     ax.plot(promised, observed, "-", color=BLUE, lw=0.7)
     binary = found.labels is not None
     ax.scatter(promised, observed, s=60 * rows / rows.max() if binary else 7, color=BLUE, lw=0, zorder=3, clip_on=False)
-    ax.set(
-        title="calibration (area: rows)" if binary else "calibration of central intervals", xlim=(0, 1), ylim=(0, 1),
-        xlabel="predicted probability" if binary else "promised share", ylabel="observed share",
-    )  # fmt: skip
+    title = "calibration (area: rows)" if binary else "calibration of central intervals"
+    ax.set(title=title, xlabel="predicted probability" if binary else "promised share", ylabel="observed share")
+    ax.set(xlim=(0, 1), ylim=(0, 1))
 
 
 def _against_beta(ax: Axes, found: Diagnosis) -> None:
@@ -127,43 +118,35 @@ def _against_beta(ax: Axes, found: Diagnosis) -> None:
     for name, colour, marker in (("validation", BLUE, "s"), ("test", ORANGE, "o")):
         if np.isfinite(found.betas[name]).any():
             ax.plot(beta, found.betas[name], f"{marker}-", color=colour, ms=2.6, label=name)
-    chosen = found.row.beta
-    if not pd.isna(chosen):
-        ax.axvline(chosen, color=GREY, lw=0.8, ls=":", label=f"this model, β = {chosen:.3g}")
-    positive = beta[beta > 0]
-    if len(positive):
+    if not pd.isna(found.row.beta):
+        ax.axvline(found.row.beta, color=GREY, lw=0.8, ls=":", label=f"this model, β = {found.row.beta:.3g}")
+    if len(positive := beta[beta > 0]):
         ax.set_xscale("symlog" if (beta == 0).any() else "log", **({"linthresh": positive.min()} if 0 in beta else {}))
     metric = metric_label(found.metric)
     scale = " (normalised targets)" if found.row.task == "regression" else ""
     ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
-    ax.legend(**BELOW)
 
 
 def _training(ax: Axes, found: Diagnosis) -> None:
     """The objective, in a frame without the first steps, which may be far above all others."""
     ax.plot(np.arange(1, len(found.objective) + 1), found.objective, "-", color=BLUE)
-    ax.set(title="training", xlabel="iteration", ylabel="objective / n")
     rest = found.objective[len(found.objective) // 20 :]
     low, high = float(np.nanmin(rest)), float(np.nanmax(rest))
-    ax.set_ylim(low - 0.05 * (high - low or 1), high + 0.1 * (high - low or 1))
+    span = high - low or 1
+    ax.set(title="training", xlabel="iteration", ylabel="objective / n", ylim=(low - 0.05 * span, high + 0.1 * span))
 
 
 def _over_feature(ax: Axes, found: Diagnosis) -> None:
     line = found.line
     assert line is not None
+    name = "mean" if found.labels is None else f"probability_{found.labels[1]}"
     ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
-    if found.labels is not None:
-        ax.plot(line["x"], line[f"probability_{found.labels[1]}"], "-", color=BLUE, label="probability")
-    else:
-        ax.plot(line["x"], line["mean"], "-", color=BLUE, label="mean")
-        if "lower_95" in line:
-            ax.fill_between(line["x"], line["lower_95"], line["upper_95"], color=BLUE, alpha=0.2, lw=0, label="95 %")
+    ax.plot(line["x"], line[name], "-", color=BLUE, label=name.partition("_")[0])
+    if "lower_95" in line:
+        ax.fill_between(line["x"], line["lower_95"], line["upper_95"], color=BLUE, alpha=0.2, lw=0, label="95 %")
     inside = line["inducing"][(line["inducing"] >= line["x"][0]) & (line["inducing"] <= line["x"][-1])]
     low = ax.get_ylim()[0]
-    ax.plot(
-        inside, np.full(len(inside), low), "^", color=ORANGE, ms=4, clip_on=False, label="inducing inputs", zorder=5
-    )
+    ax.plot(inside, inside * 0 + low, "^", color=ORANGE, ms=4, clip_on=False, label="inducing inputs", zorder=5)
     labelled = found.target if found.labels is None else f"probability of {found.target} = {found.labels[1]}"
     ax.set(title="over its one feature", xlabel=found.features[0], ylabel=labelled)
     ax.set_ylim(bottom=low)
-    ax.legend(**BELOW)

@@ -34,18 +34,20 @@ class Look:
     dashes: Dashes = "-"
 
 
-_METHODS = {
-    "elbo": ("#000000", "o"),
-    "beta_elbo": ("#0072B2", "s"),
-    "fitc": ("#CC79A7", "v"),
-    "joint_log_dlm": ("#D55E00", "D"),
-    "fixed_log_dlm": ("#E69F00", "^"),
-    "joint_sq_dlm": ("#009E73", "P"),
-    "fixed_sq_dlm": ("#56B4E9", "X"),
-    "ppgpr": ("#8B1A1A", "*"),
-    "power_ep": ("#6A51A3", "d"),
+METHODS = {
+    name: Look(method_label(name), colour, marker)
+    for name, colour, marker in (
+        ("elbo", "#000000", "o"),
+        ("beta_elbo", "#0072B2", "s"),
+        ("fitc", "#CC79A7", "v"),
+        ("joint_log_dlm", "#D55E00", "D"),
+        ("fixed_log_dlm", "#E69F00", "^"),
+        ("joint_sq_dlm", "#009E73", "P"),
+        ("fixed_sq_dlm", "#56B4E9", "X"),
+        ("ppgpr", "#8B1A1A", "*"),
+        ("power_ep", "#6A51A3", "d"),
+    )
 }
-METHODS = {name: Look(method_label(name), colour, marker) for name, (colour, marker) in _METHODS.items()}
 # Three shades per estimator: few, some, many samples.
 ESTIMATORS: dict[str, tuple[str, Dashes, tuple[str, str, str]]] = {
     "bmc": ("<", "-", ("#BBA6E6", "#7F52D0", "#46199E")),
@@ -82,14 +84,6 @@ def folder_look(look: Look, position: int) -> Look:
     return replace(look, dashes=FOLDER_DASHES[position % len(FOLDER_DASHES)])
 
 
-@dataclass(frozen=True)
-class Page:
-    """What a user asks of all figures: a width in inches, and a style file of matplotlib on top of ours."""
-
-    width: float | None = None
-    style: str | None = None
-
-
 def use(own: str | None = None) -> AbstractContextManager[None]:
     """The project's matplotlib style, and a user's `own` on top of it, for the time of a `with` block."""
     import matplotlib.style
@@ -97,29 +91,32 @@ def use(own: str | None = None) -> AbstractContextManager[None]:
     return matplotlib.style.context(["default", str(STYLE_FILE), *([own] if own else [])])
 
 
-def check_page(page: Page) -> None:
-    """UserError for a width or a style file that can't be used."""
-    if page.width is not None and not MIN_WIDTH <= page.width <= MAX_WIDTH:
-        raise UserError(f"--width {page.width:g}: give inches, {MIN_WIDTH:g} to {MAX_WIDTH:g}")
-    if page.style is None:
+def check_page(width: float | None, file: str | None) -> None:
+    """UserError for a width in inches or a style file that can't be used."""
+    if width is not None and not MIN_WIDTH <= width <= MAX_WIDTH:
+        raise UserError(f"--width {width:g}: give inches, {MIN_WIDTH:g} to {MAX_WIDTH:g}")
+    if file is None:
         return
     import matplotlib
 
-    if not Path(page.style).is_file():
-        raise UserError(f"--style {page.style}: there is no such file")
+    if not Path(file).is_file():
+        raise UserError(f"--style {file}: there is no such file")
     problems: list[str] = []  # matplotlib logs what it does not know, and goes on
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: problems.append(record.getMessage())
+
+    def keep(record: logging.LogRecord) -> bool:
+        problems.append(record.getMessage())
+        return False
+
     logger = logging.getLogger("matplotlib")
-    logger.addHandler(handler)
+    logger.addFilter(keep)
     try:
-        with use(page.style):
+        with use(file):
             if matplotlib.rcParams["text.usetex"] and shutil.which("latex") is None:
-                raise UserError(f"--style {page.style}: text.usetex needs LaTeX, and there is no 'latex' here")
-    except (OSError, ValueError, UnicodeDecodeError) as error:
+                problems.append("text.usetex needs LaTeX, and there is no 'latex' here")
+    except (OSError, ValueError) as error:  # of text that is not UTF-8 as well
         problems.append(str(error))
     finally:
-        logger.removeHandler(handler)
+        logger.removeFilter(keep)
     if problems:
         first = " ".join(problems[0].split())
-        raise UserError(f"--style {page.style}: it is not a style file of matplotlib: {first}")
+        raise UserError(f"--style {file}: matplotlib can't use it as a style file: {first}")

@@ -12,21 +12,10 @@ from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.labels import METRICS, estimator_label, method_label
 from dlmexp.records.results import Results
+from dlmexp.records.table import IDENTITY
 
 MADE = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
-LINE = [
-    "protocol",
-    "changes",
-    "dataset",
-    "stands_for",
-    "n",
-    "method",
-    "estimator",
-    "samples",
-    "parameterisation",
-    "M",
-    "role",
-]
+LINE = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M"]
 MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
-from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -20,7 +19,7 @@ PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of 
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """A place in the grid, with a panel; protocols side by side have a cell each, the `first` with the letter."""
 
@@ -31,26 +30,14 @@ class Cell:
     protocol: str = ""
     first: bool = True
 
-    @property
-    def empty(self) -> bool:
-        return all(one.empty for one in self.measured)
+    def __post_init__(self) -> None:
+        self.series = [series for one in self.measured for series in one.filled]
+        self.filled = next((one for one in self.measured if not one.empty), self.measured[0])
+        self.kind = self.filled.panel.kind
+        self.has_strip = self.filled.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
-    @property
-    def filled(self) -> Measured:
-        """The first folder that has results, or else the first."""
-        return next((one for one in self.measured if not one.empty), self.measured[0])
 
-    @property
-    def kind(self) -> str:
-        return self.filled.panel.kind
-
-    @property
-    def series(self) -> list[Series]:
-        return [series for one in self.measured for series in one.series if not series.empty]
-
-    @property
-    def has_strip(self) -> bool:
-        return self.filled.panel.has_differences and any("minus_elbo" in series.points for series in self.series)
+Pairs = list[tuple[Cell, Axes, Axes | None]]  # cells with their axes, and those of the differences below
 
 
 def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
@@ -81,9 +68,22 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         box.set_axis_off()
         ncols = _across(handles, width)
         box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
-    pairs = [(cell, *_panel(canvas, grid, place[cell.row], cell, drawn)) for cell in cells]
+    pairs: Pairs = []
+    for cell in cells:
+        rows = place[cell.row]
+        ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
+        share = None if cell.filled.single else ax  # bars have axes of their own
+        below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=share) if cell.has_strip else None
+        if not cell.series:
+            ax.set_axis_off()
+            ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
+        elif cell.kind == "effects":
+            effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
+        else:
+            axes.draw(ax, below, cell.filled, _lines(cell, drawn), drawn.request.error)
+        pairs.append((cell, ax, below))
     titles = [ax.set_title(_title(cell, columns, cells), loc="left") for cell, ax, _ in pairs]
-    _draw_together([pair for pair in pairs if not pair[0].empty], drawn)
+    _draw_together([pair for pair in pairs if pair[0].series], drawn)
     # The layout is computed once, so that it is the same in all formats.
     if (engine := canvas.get_layout_engine()) is not None:
         engine.execute(canvas)
@@ -120,34 +120,17 @@ def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
 
 def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
-    one = cell.filled
-    panels = list(dict.fromkeys(other.panel for other in cells))
-    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 and cell.first else ""
     if not cell.first:
         return cell.protocol
-    of = catalogue.stands_for(one.panel.dataset) if columns < 4 and not cell.protocol else None
-    dataset = f"{one.panel.dataset} (for {catalogue.family(of)})" if of else one.panel.dataset
-    at_one_size = cell.kind in ("betas", "reliability", "effects") or (
-        cell.kind == "curve" and not one.panel.experiment
-    )
-    words = [dataset, one.panel.title, f"n = {one.n}" if at_one_size and one.n else "", cell.protocol]
+    panel = cell.filled.panel
+    panels = list(dict.fromkeys(other.panel for other in cells))
+    letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
+    of = catalogue.stands_for(panel.dataset) if columns < 4 and not cell.protocol else None
+    dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
+    at_one_size = cell.kind in ("betas", "reliability", "effects") or (cell.kind == "curve" and not panel.experiment)
+    n = f"n = {cell.filled.n}" if cell.filled.n and (at_one_size or cell.kind == "sizes") else ""
+    words = [dataset, panel.title, n, cell.protocol]
     return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
-
-
-def _panel(canvas: Canvas, grid: GridSpec, rows: slice, cell: Cell, drawn: Drawn) -> tuple[Axes, Axes | None]:
-    """Draws a panel; returns its axes, and those of the differences below."""
-    split = cell.has_strip
-    ax = canvas.add_subplot(grid[rows.start if split else rows, cell.column])
-    bars = cell.filled.one_size  # which have axes of their own
-    below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=None if bars else ax) if split else None
-    if cell.empty:
-        ax.set_axis_off()
-        ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
-    elif cell.kind == "effects":
-        effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
-    else:
-        axes.draw(ax, below, cell.filled, _lines(cell, drawn), drawn.error)
-    return ax, below
 
 
 def _lines(cell: Cell, drawn: Drawn) -> list[tuple[Series, Look]]:
@@ -157,18 +140,18 @@ def _lines(cell: Cell, drawn: Drawn) -> list[tuple[Series, Look]]:
     return [(one, style.folder_look(look, folders.index(one.folder)) if folders else look) for one, look in looks]
 
 
-def _draw_together(pairs: list[tuple[Cell, Axes, Axes | None]], drawn: Drawn) -> None:
+def _draw_together(pairs: Pairs, drawn: Drawn) -> None:
     """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
     side, where only the first has numbers at its axis."""
-    groups: dict[tuple[str, object], list[tuple[Cell, Axes, Axes | None]]] = {}
-    for cell, ax, below in pairs:
+    groups: dict[tuple[str, object], Pairs] = {}
+    for pair in pairs:
+        cell = pair[0]
         own = {"histogram": cell.filled.panel.metric, "effects": cell.filled.task}.get(cell.kind)
-        groups.setdefault((cell.kind, own or cell.panel), []).append((cell, ax, below))
-    for (kind, _), group in groups.items():
+        groups.setdefault((cell.kind, own or cell.panel), []).append(pair)
+    for (kind, metric), group in groups.items():
         above = [ax for _, ax, _ in group]
         if kind == "histogram":
-            metric = group[0][0].filled.panel.metric
-            axes.draw_histograms(above, [_lines(cell, drawn) for cell, *_ in group], metric)
+            axes.draw_histograms(above, [_lines(cell, drawn) for cell, *_ in group], str(metric))
         elif kind == "effects":
             _same_limits(above, "x")
         elif drawn.protocols:
@@ -195,14 +178,16 @@ def _legend(drawn: Drawn, cells: Iterable[Cell]) -> list[Line2D]:
         if cell.kind == "effects":
             return effects.legend()
         marked = cell.kind not in ("histogram", "curve")
-        for line in (series.line for series in cell.series if not cell.filled.one_size):
+        for line in (series.line for series in cell.series if not cell.filled.single):
             look = replace(line.look, dashes="-") if drawn.folders or not marked else line.look
             if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
                 entries[look.label] = Line2D([], [], **axes.line_style(look if marked else replace(look, marker="")))
-    order = [look.label for look in style.METHODS.values()]
-    ordered = sorted(entries, key=lambda label: order.index(label) if label in order else len(order))
-    folders = [(folder, style.folder_look(style.METHODS["elbo"], i)) for i, folder in enumerate(drawn.folders)]
-    dashes = [Line2D([], [], color=style.INK, linestyle=look.dashes, label=folder) for folder, look in folders]
+    order = {look.label: place for place, look in enumerate(style.METHODS.values())}
+    ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
+    dashes = [
+        Line2D([], [], color=style.INK, linestyle=style.folder_look(style.METHODS["elbo"], i).dashes, label=folder)
+        for i, folder in enumerate(drawn.folders)
+    ]
     return [entries[label] for label in ordered] + dashes
 
 
