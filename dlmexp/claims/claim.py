@@ -4,16 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.claims.rules import State, Verdict, combine
 from dlmexp.registry import Registry
 
-REGRESSION = ("pol", "cadata", "sarcos", "song")
-BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
-COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
-PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)
-TASKS: dict[str, str] = {
-    name: task for task, names in (("regression", REGRESSION), ("binary", BINARY), ("count", COUNTS)) for name in names
-}
+TASKS: dict[str, str] = {**dict.fromkeys(REGRESSION, "regression"), **dict.fromkeys(BINARY, "binary")}
+TASKS |= dict.fromkeys(COUNTS, "count")
 
 
 @dataclass
@@ -58,8 +54,7 @@ class Claim:
     seen: Callable[[list[Part]], str] | None = None  # of a claim that counts datasets: how many of those run are so
 
 
-MODULES = ("methods", "selection", "sampling", "bounds", "runs")
-CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in MODULES))
+CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in ("methods", "sampling", "bounds")))
 Parts = Callable[[Any], Iterable[Part]]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from dlmexp.catalogue import family
 from dlmexp.claims.claim import Part
 from dlmexp.claims.rules import Margin, Rule, State, Verdict, by_size, states
 from dlmexp.claims.statistics import compare
@@ -38,6 +39,9 @@ class Line:
     lost: int = 0  # repetitions that failed or are not finite
 
 
+Pair = tuple[Line, Line]  # ours and a rival
+
+
 class Evidence:
     """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
 
@@ -47,8 +51,8 @@ class Evidence:
     """
 
     def __init__(
-        self, results: Results, table: pd.DataFrame, candidates: pd.DataFrame, alone: Callable[[], set[str]],
-        capped: bool,
+        self, results: Results, table: pd.DataFrame, candidates: pd.DataFrame,
+        alone: Callable[[], set[str]] = set, capped: bool = False,
     ):  # fmt: skip
         self.results, self.candidates, self.alone, self.capped = results, candidates, alone, capped
         fits = table[table["role"] == "fit"]
@@ -205,8 +209,3 @@ def made_by(rows: pd.DataFrame, most: int = 3) -> dict[str, Any]:
         counts = np.bincount(texts.codes.to_numpy() + 1, minlength=len(texts.categories) + 1)[1:]
         found[name] = [str(texts.categories[i]) for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
     return {"records": len(rows), "commands": found["command"][:most], "commits": sorted(found["commit"])}
-
-
-def family(dataset: str) -> str:
-    """`peds1` for each of Peds1's directions (a stand-in for one serves for all), else the dataset itself."""
-    return dataset.split("_dir")[0] if dataset.startswith("peds1_dir") else dataset

@@ -12,7 +12,7 @@ from dlmexp.catalogue import labelled
 from dlmexp.claims.claim import TASKS, Claim, Part, claims
 from dlmexp.claims.evidence import Evidence, coded
 from dlmexp.claims.rules import Verdict
-from dlmexp.claims.runs import alone_on_device
+from dlmexp.claims.sampling import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.errors import UserError
 from dlmexp.records.results import Results, load
@@ -76,21 +76,12 @@ def judge(
     return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
 
 
-def check_numbers(texts: Sequence[str]) -> list[int]:
-    """Numbers of claims as they were typed; UserError for one that no claim has."""
-    known = {str(claim.number): claim.number for claim in claims()}
-    for text in texts:
-        if text not in known:
-            raise UserError(f"there is no claim '{text}': choose of {', '.join(known)}")
-    return [known[text] for text in texts]
-
-
 def choose_columns(candidates: pd.DataFrame, protocol: str | None, everything: bool = False) -> list[Column]:
     """The settings to judge: of each protocol its own values, or if these were not run, the fewest changes; or
     `everything` that there is. A preset is left out where a whole protocol was run."""
     rows = candidates[candidates["role"] != "timing"] if (candidates["role"] != "timing").any() else candidates
     counts = rows.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False)
-    settings = [Column(name, changes, is_preset(name)) for name, changes in counts.index]
+    settings = [Column(name, changes, bool(catalogue.of_preset(name)[0])) for name, changes in counts.index]
     names = list(dict.fromkeys(one.protocol for one in settings))
     if protocol and protocol not in names:
         raise UserError(f"--protocol {protocol}: nothing was run under it; there is {', '.join(names)}")
@@ -101,11 +92,6 @@ def choose_columns(candidates: pd.DataFrame, protocol: str | None, everything: b
         chosen = list({one.protocol: one for one in fewest}.values())
     rank = {name: position for position, name in enumerate(PROTOCOLS)}
     return sorted(chosen, key=lambda one: (rank.get(one.protocol, len(rank)), one.protocol, one.changes))
-
-
-def is_preset(protocol: str) -> bool:
-    """Whether a protocol's name is that of a preset, such as `quick` or `released-quick`."""
-    return protocol.rpartition("-")[2] in catalogue.presets() and protocol not in catalogue.protocols()
 
 
 def _options(protocol: str, changes: str) -> str:

@@ -135,26 +135,28 @@ def as_markdown(judged: Judged) -> str:
 
 def as_markdown_table(judged: Judged) -> str:
     """The table alone, for a README."""
-    names = [column.label for column in judged.columns]
-    lines = [f"| # | claim | {' | '.join(names)} | judged on | repetitions |", "|---|---|" + "---|" * (len(names) + 2)]
+    rows = [["#", "claim", *(column.label for column in judged.columns), "judged on", "repetitions"]]
     for number, claim, under, _ in by_claim(judged):
         data = dict.fromkeys(name for row in under.values() for name in row.data) or ["no data needed"]
-        repetitions = dict.fromkeys("–".join(map(str, dict.fromkeys(row.repetitions))) for row in under.values())
+        counts = dict.fromkeys("–".join(map(str, dict.fromkeys(row.repetitions))) for row in under.values())
         cells = [str(number), claim, *(row.words for row in under.values())]
-        cells += [", ".join(data), ", ".join(filter(None, repetitions))]
-        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append([*cells, ", ".join(data), ", ".join(filter(None, counts))])
+    return _markdown(rows)
 
 
 def as_markdown_counts(judged: Judged) -> str:
     """How many claims have which verdict: a row per column."""
     verdicts = [verdict for verdict in Verdict if (judged.verdicts["verdict"] == verdict).any()]
-    lines = ["| protocol | " + " | ".join(PLURAL.get(v, v) for v in verdicts) + " | of these, on stand-ins alone |"]
-    lines.append("|---|" + "---|" * (len(verdicts) + 1))
+    table = [["protocol", *(PLURAL.get(verdict, verdict) for verdict in verdicts), "of these, on stand-ins alone"]]
     for column, rows in judged.verdicts.groupby("column", sort=False):
         counts = [(rows["verdict"] == verdict).sum() for verdict in verdicts] + [(rows["basis"] == "stand-in").sum()]
-        lines.append(f"| {_cell(str(column))} | " + " | ".join(map(str, counts)) + " |")
-    return "\n".join(lines) + "\n"
+        table.append([str(column), *map(str, counts)])
+    return _markdown(table)
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
 
 
 def _cell(text: str) -> str:

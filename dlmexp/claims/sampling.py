@@ -1,18 +1,22 @@
-"""Claims 11 to 16: gradient estimators, the statistics of their gradients, and the paper's rejection sampler."""
+"""Claims about estimators and runs: 11 to 16 (sampled gradients, their statistics, the paper's rejection sampler), 18
+(almost every run converges) and 19 (what a step of uPS costs)."""
 
 import math
 from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 
-from dlmexp.claims.claim import REGRESSION, Part, claim
+from dlmexp.catalogue import PAPER, REGRESSION
+from dlmexp.claims import thresholds
+from dlmexp.claims.claim import Part, claim
 from dlmexp.claims.evidence import Evidence, Line, Places, made_by
-from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, Rule, Verdict, between
-from dlmexp.claims.thresholds import ABOUT_ONE, ABOUT_TWO, FIRST_ITERATIONS, RATIO_MARGIN
+from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, Rule, Verdict, between, by_share
 from dlmexp.labels import estimator_label
 
 SAMPLES = (1, 10, 100)
+FIRST = thresholds.FIRST_ITERATIONS
 ERROR, SCATTER = "|g - G|²", "scatter"
 BIASES = {"bias": "bias (G of 10 000 bMC samples)", "bias_quadrature": "bias (G by quadrature)"}
 STATISTICS = (ERROR, SCATTER, *BIASES.values())
@@ -81,7 +85,7 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
     draws - G|^2, is judged with that G and with G by quadrature. All as logs: a difference is a ratio.
     """
     kinds = [(name, samples) for name in ("bmc", "ups", "smooth_bmc") for samples in SAMPLES]
-    margin, one = math.log1p(RATIO_MARGIN), ("bmc", 1)
+    margin, one = math.log1p(thresholds.RATIO_MARGIN), ("bmc", 1)
     logs = {name: np.full(len(evidence.frame), np.nan) for name in STATISTICS}
     condition = np.full(len(evidence.frame), np.nan)
     for row in np.flatnonzero(evidence.column("kind") == "gradient"):
@@ -114,7 +118,7 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
             vars(part).update(made_by(evidence.made.iloc[at[kind]]))
             if len(values := condition[at[kind]][np.isfinite(condition[at[kind]])]):
                 mean, part.repetitions = float(values.mean()), len(values)
-                part.verdict = between(mean, 1 - ABOUT_ONE, 1 + ABOUT_ONE, len(values))
+                part.verdict = between(mean, 1 - thresholds.ABOUT_ONE, 1 + thresholds.ABOUT_ONE, len(values))
                 part.figures, part.reason = {"mean": mean}, f"mean {mean:.3g}"
             yield part
 
@@ -139,9 +143,128 @@ def rejections(evidence: Evidence) -> Iterator[Part]:
         part.repetitions = several["seed"].nunique()
         if len(later):
             part.figures["rejected_per_accepted"] = mean = float(later.mean())
-            part.verdict = between(mean, *ABOUT_TWO, len(later))
-            part.reason = f"{mean:.3g} rejected per accepted after {FIRST_ITERATIONS} steps"
+            part.verdict = between(mean, *thresholds.ABOUT_TWO, len(later))
+            part.reason = f"{mean:.3g} rejected per accepted after {FIRST} steps"
         else:
             part.verdict = Verdict.UNDECIDABLE
-            part.reason = f"rates by {FIRST_ITERATIONS} steps were not recorded; {whole:.3g} over all iterations"
+            part.reason = f"rates by {FIRST} steps were not recorded; {whole:.3g} over all iterations"
         yield part
+
+
+DETERMINISTIC = "almost every run of a deterministic objective converges"
+SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective converges"
+
+
+def pooled(parts: list[Part]) -> Verdict:
+    """By the share over all runs of deterministic objectives, as the paper counts ('across algorithms and datasets').
+    A dataset on which it fails is not hidden by larger ones: then it is mixed."""
+    told = {part.verdict for part in parts}
+    if not parts or Verdict.UNDECIDABLE in told:
+        return Verdict.UNDECIDABLE if parts else Verdict.NOT_RUN
+    converged, runs = (sum(part.figures[name] for part in parts) for name in ("converged", "runs"))
+    verdict = by_share(converged / runs, thresholds.ALMOST_ALL, thresholds.NOT_ALMOST_ALL)
+    return Verdict.MIXED if verdict is Verdict.HOLDS and Verdict.FAILS in told else verdict
+
+
+@claim(18, "supplement A", sum_up=pooled)
+def converged_share(evidence: Evidence) -> Iterator[Part]:
+    """Almost every run converges (of deterministic objectives; sampled and minibatch ones are counted apart).
+
+    Fits with a stopping rule; a failed one has not converged. Runs for a set number of iterations and closed forms
+    have nothing to converge.
+    """
+    frame = evidence.candidates
+    known = frame["dataset"].isin([*PAPER, *evidence.stands_for])
+    ruled = frame["window"].notna() & frame["max_iterations"].notna() & frame["role"].isin(["fit", "curve"])
+    frame = frame[known & ruled].drop_duplicates("key")
+    deterministic = frame["minibatch"].isna() & frame["samples"].isna()
+    frame = frame.assign(says=np.where(deterministic, DETERMINISTIC, SAMPLED), converged=frame["converged"].eq(True))
+    for (dataset, q, says), several in frame.groupby(["dataset", "parameterisation", "says"], observed=True):
+        converged, failed = int(several["converged"].sum()), int((several["status"] != "done").sum())
+        verdict = by_share(converged / len(several), thresholds.ALMOST_ALL, thresholds.NOT_ALMOST_ALL)
+        verdict = Verdict.UNDECIDABLE if evidence.capped else verdict
+        told = f"{converged} of {len(several)} runs converged" + (f", {failed} failed" if failed else "")
+        yield Part(
+            str(says), str(dataset), str(q), verdict, beside=says == SAMPLED,
+            figures={"converged": converged, "runs": len(several)},
+            repetitions=several["seed"].nunique(), **made_by(several),
+            reason=f"the preset ends runs early; {told}" if evidence.capped else told,
+        )  # fmt: skip
+
+
+REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
+OURS = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
+SAME = ["device", "host", "commit", "n", "variant", "beta", "evaluate", "max_iterations", "epochs", "seed"]
+
+
+@claim(19, "section 6.2", "sampler", "count-learning")
+def cost(evidence: Evidence) -> Iterator[Part]:
+    """uPS, with the paper's rejection sampler, is significantly slower than bMC (ours, without rejection, is counted
+    apart).
+
+    Seconds per iteration of uPS against bMC at the same S, data and device. The seeds of a batch share its clock, so
+    their times say nothing about scatter: only the ratio is judged.
+    """
+    frame = evidence.candidates
+    frame = frame[frame["role"].isin(TIMED) & frame["estimator"].isin(["ups", "bmc"])]
+    frame = frame[(frame["seconds"] > 0) & (frame["iterations"] > 0)].drop_duplicates("key")
+    frame = frame.assign(log=np.log(frame["seconds"] / frame["iterations"]), alone=frame["key"].isin(evidence.alone()))
+    bmc, ups = (frame[frame["estimator"] == name] for name in ("bmc", "ups"))
+    ups = ups.assign(says=np.where(ups["sampler"] == "rejection", REJECTION, OURS))
+    where = ["dataset", "parameterisation", "samples"]
+    pairs = ups[ups["alone"]].merge(
+        bmc.loc[bmc["alone"], [*where, *SAME, "log"]], on=[*where, *SAME], suffixes=("", "_bmc")
+    )
+    together = dict(list(pairs.groupby([*where, "says"], observed=True)))
+    run = ups.merge(bmc[where].drop_duplicates(), on=where)[[*where, "says"]].drop_duplicates()
+    if run.empty:
+        yield Part(REJECTION.format(10), "abalone", "whitened")
+    for dataset, q, samples, says in run.sort_values([*where, "says"]).itertuples(index=False):
+        limits = (0.0, thresholds.COST_MARGIN) if says == OURS else (thresholds.COST_MARGIN, math.inf)
+        here = together.get((dataset, q, samples, says), pairs[:0])
+        for device, some in here.groupby("device", observed=True):
+            ratio, seeds = math.exp((some["log"] - some["log_bmc"]).mean()), some["seed"].nunique()
+            part = Part(f"{says.format(samples)}, on {device}", dataset, q, **made_by(some), beside=says == OURS)
+            part.verdict, part.figures, part.repetitions = between(ratio, *limits, seeds), {"ratio": ratio}, seeds
+            part.reason = f"a step takes {ratio:.2f} times as long"
+            yield part
+        if here.empty:
+            reason = "no two runs that could be compared had the device to themselves"
+            yield Part(says.format(samples), dataset, q, Verdict.UNDECIDABLE, reason=reason, beside=says == OURS)
+
+
+TIMED = ["curve", "timing"]  # roles
+BATCH = [
+    "host", "device", "dataset", "data", "n", "M", "kernel", "objective", "variant", "form", "parameterisation",
+    "estimator", "samples", "sampler", "lr", "minibatch", "max_iterations", "evaluate", "command", "commit",
+]  # fmt: skip
+"""What the cells of a batch have in common, and those of two batches at one time have not."""
+
+
+def alone_on_device(everything: pd.DataFrame) -> set[str]:
+    """Keys of timed runs whose batch overlaps with no other on its machine and device, whatever its setting.
+
+    A batch ended when its last record was written, and took at least as long as the seconds of its cells together.
+    Runs that left no record here can't be seen.
+    """
+    known = everything[everything["seconds"].gt(0) & everything["time"].notna()].drop_duplicates("key")
+    batch = np.zeros(len(known), dtype=np.int64)
+    for name in BATCH:
+        codes = pd.factorize(known[name])[0]
+        batch = pd.factorize(batch * (codes.max() + 2) + codes)[0]
+    codes, times = pd.factorize(known["time"])
+    since = pd.to_datetime(pd.Series(list(times)), utc=True, errors="coerce") - pd.Timestamp(0, tz="UTC")
+    ends = since.dt.total_seconds().to_numpy()[codes]
+    frame = pd.DataFrame({"end": ends, "seconds": known["seconds"].to_numpy(), "batch": batch})
+    spans = frame.groupby("batch").agg(end=("end", "max"), seconds=("seconds", "sum"))
+    end, begin = spans["end"].to_numpy(), (spans["end"] - spans["seconds"]).to_numpy()
+    first = np.unique(batch, return_index=True)[1]
+    place = known[["host", "device"]].iloc[first].groupby(["host", "device"], observed=True, dropna=False).ngroup()
+    timed = known["role"].isin(TIMED) & known["estimator"].isin(["ups", "bmc"])
+    own = (timed & ~known["alone"].eq(False)).to_numpy()
+    free = []
+    for one in np.unique(batch[own]):
+        overlap = np.minimum(end, end[one]) - np.maximum(begin, begin[one])
+        overlap[(place.to_numpy() != place.iloc[one]) | (np.arange(len(end)) == one)] = 0.0
+        free += [one] if overlap.max() <= thresholds.OVERLAP_SECONDS else []
+    return set(known["key"].to_numpy()[own & np.isin(batch, free)])

@@ -38,10 +38,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.claims import render
-    from dlmexp.claims.judge import check_numbers, judge
+    from dlmexp.claims.claim import CLAIMS
+    from dlmexp.claims.judge import judge
     from dlmexp.records.results import load
 
-    numbers = check_numbers(args.numbers)
+    numbers = [CLAIMS[text].number for text in args.numbers]
     judged = judge(load(args.results), numbers, args.protocol, args.where)
     if args.json:
         import json

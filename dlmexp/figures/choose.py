@@ -53,6 +53,8 @@ def figures(
         for figure in find([name for name in ids if not name.startswith(OWN)]):
             if named and not ids and all(name in own for name in named):
                 continue
+            if figure.needs_all and not ids and not {panel.dataset for panel in figure.panels} <= {*present}:
+                continue
             panels = _on_datasets(figure, named, present) if named else _on_stand_ins(figure, rows)
             found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
@@ -151,17 +153,20 @@ def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
     fitted = [replace(line, role="curve", names="both") for line in fits]
     ends = fits + [line for line in curves if replace(line, names="both") not in fitted]
     selecting = [line for line in ends if (_own(rows, line)["candidates"] > 1).any()]
-    x = "epochs" if rows["minibatch"][rows["role"] == "curve"].notna().all() else "iterations"
-    wanted: list[tuple[Kind, str, list[Line]]] = [("sizes", metric, ends) for metric in LOSSES]
-    wanted += [("betas", "nll", selecting), ("curve", "nll", curves)]
-    wanted += [("reliability", "reliability", ends)] if task == "binary" else []
-    wanted += [("sizes", metric, ends) for metric in CALIBRATION.get(task, ())]
+    by = "epochs" if rows["minibatch"][rows["role"] == "curve"].notna().all() else "iterations"
+    wanted: list[tuple[Kind, str, list[Line]]] = [
+        *(("sizes", metric, ends) for metric in LOSSES),
+        ("betas", "nll", selecting),
+        ("curve", "nll", curves),
+        ("reliability", "reliability", ends if task == "binary" else []),
+        *(("sizes", metric, ends) for metric in CALIBRATION.get(task, ())),
+    ]
     panels: list[Panel] = []
     for kind, metric, lines in wanted:
         column = "test_ece" if metric == "reliability" else f"test_{metric}"
         having = tuple(line for line in lines if column in rows and _own(rows, line)[column].notna().any())
-        more = {"x": x, "title": "β selected"} if kind == "curve" else {}
-        panels += [Panel(kind, dataset, metric, having, "", **more)] if having else []
+        x, title = (by, "β selected") if kind == "curve" else ("n", "")
+        panels += [Panel(kind, dataset, metric, having, "", x=x, title=title)] if having else []
     shown = ", ".join(SHOWN[kind] for kind in dict.fromkeys(panel.kind for panel in panels))
     by_mse = ", for the MSE by MSE" if any(panel.metric == "mse" for panel in panels) else ""
     caption = f"{dataset}: {shown} (β selected by NLL{by_mse})."

@@ -195,7 +195,7 @@ panels = against_n("excess_nll", BINARY_LOG, "class-log", *DRAWN)
 panels += [Panel("betas", name, "excess_nll", BINARY_LOG[1:], "class-log", n="500", log=True) for name in DRAWN]
 caption = """Test NLL minus that of the true class probabilities, on data drawn from their definition: against training
 size with β selected, and against β at 500 rows. Circles mark the β with the lowest mean validation NLL."""
-add("truth", "Known truth", 2, panels, caption)
+add("truth", "Known truth", 2, panels, caption, needs_all=True)
 
 panels = against_n("nll", BINARY_LOG, "default", DRAWN[0])
 caption = f"DLM and ELBO on ringnorm as drawn from its definition: test NLL against training size, {BELOW}."

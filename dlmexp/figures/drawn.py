@@ -141,7 +141,7 @@ class Drawn:
         return said + ([f"In all rows of the CSV: {', '.join(same)}."] if same else [])
 
     def _where(self, one: Measured) -> str:
-        beside = ", ".join(word for word in ((self.protocols and one.asked) or "", one.folder) if word)
+        beside = ", ".join(word for word in (one.asked if self.protocols else "", one.folder) if word)
         return f"{one.panel.dataset} [{beside}]" if beside else one.panel.dataset
 
     def _settings(self) -> str:

@@ -22,8 +22,10 @@ from dlmexp.records.table import Term, rows_for, same, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
-UNUSED = ("trivial_", "hyper_", "version", "commit", "python", "torch", "gpytorch", "numpy", "device", "host", "job", "time",
-          "reason", "note", "converged", "stopped", "alone", "acceptance", "objective_value", "y_", "data_")  # fmt: skip
+UNUSED = (  # beginnings of columns that no panel needs
+    *("trivial_", "hyper_", "version", "commit", "python", "torch", "gpytorch", "numpy", "device", "host", "job"),
+    *("time", "reason", "note", "converged", "stopped", "alone", "acceptance", "objective_value", "y_"),
+)
 
 
 @dataclass
@@ -80,7 +82,7 @@ def sources(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table and its candidates, without columns that no panel needs; texts are categories, which are taken fast."""
 
     def short(frame: pd.DataFrame) -> pd.DataFrame:
-        frame = frame[[name for name in frame if not name.startswith(UNUSED)]]
+        frame = frame[[name for name in frame if not str(name).startswith(UNUSED)]]
         texts = [name for name in frame if name != "key" and frame[name].dtype in ("str", "object")]
         return frame.astype(dict.fromkeys(texts, "category"))
 
@@ -94,8 +96,8 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
     metric = panel.metric.removeprefix("excess_")
     for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
         rows = sources(results)[_every_beta(panel, line)]
-        other = [name for name in rows if name.startswith(("test_", "validation_")) and not name.endswith(f"_{metric}")]
-        rows = rows.drop(columns=other)
+        used = (f"test_{metric}", f"validation_{metric}")
+        rows = rows[[name for name in rows if name in used or not str(name).startswith(("test_", "validation_"))]]
         methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
         fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
         fits &= rows["method"].isin(methods)
@@ -199,10 +201,10 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
 
 def _add_differences(about: Measured) -> None:
     """Where there is an ELBO: each line minus the ELBO of the same repetitions, with its 95 % interval."""
-    elbo = next((one.values for one in about.filled if one.line.method == "elbo"), None)
-    for one in about.filled if elbo is not None else ():
+    elbo = [one.values for one in about.filled if one.line.method == "elbo" and one.values is not None]
+    for one in about.filled if elbo else ():
         if one.line.method != "elbo" and one.values is not None:
-            table = (one.values - elbo).unstack(0).reindex(columns=one.values.index.unique(0))
+            table = (one.values - elbo[0]).unstack(0).reindex(columns=one.values.index.unique(0))
             difference = statistics(one.points["x"], table.to_numpy(), 0)
             mean, half = difference["mean"], half_width(difference, "ci95")
             more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
@@ -244,9 +246,9 @@ def _histogram(panel: Panel, series: Series, rows: pd.DataFrame, results: Result
         return ["no gradient draws in its records"]
     row, draws, lost = rows.iloc[known[0]], every[known[0]], len(every) - len(known)
     size = row["norm2_G"]
-    series.draws = draws[np.isfinite(draws)] / (1.0 if panel.metric == "condition_i" else size)  # (i) is relative
-    count = len(series.draws)
-    series.points = statistics([series.line.samples or 0], series.draws[:, None], count).assign(
+    draws = draws[np.isfinite(draws)] / (1.0 if panel.metric == "condition_i" else size)  # (i) is relative already
+    series.draws, count = draws, len(draws)
+    series.points = statistics([series.line.samples or 0], draws[:, None], count).assign(
         repetitions=len(known), failed=lost, draws=count, seed=row["seed"], bias=row["bias"] / size,
         error_of_G=_error_of_truth(row, results) / size,
     )  # fmt: skip

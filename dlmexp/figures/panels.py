@@ -100,6 +100,7 @@ class Figure:
     caption: str
     title: str = ""
     legend: Literal["figure", "row"] = "figure"  # above all panels, or above each row
+    needs_all: bool = False  # drawn unasked only where each of its datasets has results
 
 
 def methods(*names: str, estimator: str = "exact", samples: int | None = None, role: str = "") -> tuple[Line, ...]:

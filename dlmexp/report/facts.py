@@ -57,7 +57,7 @@ def findings(results: Results, column: Column, most: int = 5) -> list[dict[str, 
     """How the best method stands to ELBO in test NLL at the largest size of each dataset, with the 95 % interval of the
     paired difference; the largest differences, measured in margins, first."""
     table = rows_of(results.table, column)
-    evidence = Evidence(results, table, rows_of(results.candidates, column), set, capped=column.preset)
+    evidence = Evidence(results, table, rows_of(results.candidates, column))
     methods = [name for name in table["method"].unique() if name != "elbo"]
     found = []
     for dataset in evidence.sizes:

@@ -35,7 +35,7 @@ FIRST = (
 )  # figures on the page, the paper's figure 1 first; `dlmexp plot` draws the others
 LINES = 10  # of verdicts at the top
 CLEAR = (Verdict.HOLDS, Verdict.FAILS, Verdict.BETTER_WITHIN, Verdict.WORSE_WITHIN, Verdict.NO_DIFFERENCE)
-COLOURS, DOTS_PER_INCH = 48, 110  # of the pictures
+COLOURS, DOTS_PER_INCH = 256, 130  # of the pictures
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ def source(canvas: Canvas) -> str:
     agg = FigureCanvasAgg(canvas)
     with style.use():
         agg.draw()  # once; `savefig` would draw twice
-    image = Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    image = Image.fromarray(np.asarray(agg.buffer_rgba())).convert("RGB")
+    # Of the ways to choose few colours, this one keeps those of thin lines.
+    image = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     image.save(small, "png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 

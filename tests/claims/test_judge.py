@@ -10,7 +10,7 @@ import pytest
 
 import dlmexp
 from dlmexp.claims import judge as judging
-from dlmexp.claims.claim import claims
+from dlmexp.claims.claim import CLAIMS, claims
 from dlmexp.claims.render import as_json, as_markdown, as_markdown_counts, as_markdown_table, below_table, changes
 from dlmexp.cli import claims as command
 from dlmexp.errors import UserError
@@ -53,7 +53,7 @@ def test_what_was_asked_for_and_is_not_there() -> None:
     with pytest.raises(UserError, match="lr=7"):
         columns(under("paper"), where=["lr=7"])
     with pytest.raises(UserError, match="'23'"):
-        judging.check_numbers(["7", "23"])
+        CLAIMS["23"]
 
 
 def test_commands_for_what_was_not_run() -> None:

@@ -30,8 +30,8 @@ def html(made: Made) -> str:
     canvas.subplots().plot([0, 1])
     with pytest.MonkeyPatch.context() as patch:
         pictures = [
-            page.Picture(name, "A title", "paper", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
+            page.Picture(name, "A title", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
             for name in ("selection", "class-log")
         ]
-        patch.setattr(page, "pictures", lambda results, columns: pictures)
+        patch.setattr(page, "pictures", lambda results, column: pictures)
         return page.page(made)  # pyright: ignore[reportArgumentType]

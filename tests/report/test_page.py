@@ -85,7 +85,7 @@ def test_findings_are_the_best_methods_against_elbo(made: Made) -> None:
 
 def test_command(made: Made, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("dlmexp.records.results.load", lambda folder: made)
-    monkeypatch.setattr(page, "pictures", lambda results, columns: [])
+    monkeypatch.setattr(page, "pictures", lambda results, column: [])
     parser = argparse.ArgumentParser()
     report.add_parser(parser.add_subparsers())
     elsewhere, out = tmp_path / "elsewhere.html", tmp_path / "page.html"
