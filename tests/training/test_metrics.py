@@ -1,11 +1,22 @@
-"""Metrics against their definitions, row by row."""
+"""Metrics against their definitions, row by row; the ECE against a loop; the trivial predictor against SciPy."""
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
+from scipy import integrate, stats
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.posterior import predict
-from dlmexp.training.metrics import Evaluation, evaluate, evaluate_finally, metrics_of_cells, reliability
+from dlmexp.training.metrics import (
+    BINS,
+    evaluate,
+    evaluate_finally,
+    metrics_of_cells,
+    reliability,
+    trivial_metrics,
+)
 from tests.support.small_programs import program
 
 
@@ -51,21 +62,6 @@ def test_definitions(likelihood):
         assert cell[name] == pytest.approx(own[i].mean().item(), rel=1e-12)
 
 
-def test_square_loss_has_no_nll():
-    made, posterior, mu, _, y = _evaluated("gaussian", "sq_dlm", "collapsed")
-    found = _metrics(made, posterior, "test")
-    assert [set(cell) for cell in found] == [{"mse"}] * 3
-    assert found[1]["mse"] == pytest.approx((mu - y).square().mean(-1)[1].item(), rel=1e-12)
-
-
-def test_rows_in_pieces_change_nothing(monkeypatch):
-    made, posterior, *_ = _evaluated("probit")
-    whole = _metrics(made, posterior, "validation")
-    monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
-    for one, other in zip(whole, _metrics(made, posterior, "validation"), strict=True):
-        assert one == pytest.approx(other, rel=1e-12)
-
-
 REGRESSION = {"crps"} | {f"{what}_{level}" for what in ("coverage", "width") for level in (50, 90, 95)}
 SCORES = {
     "gaussian": REGRESSION, "student_t": REGRESSION, "probit": {"brier", "ece"}, "logistic": {"brier", "ece"},
@@ -107,5 +103,87 @@ def test_calibration_of_rows_in_pieces(likelihood, monkeypatch):
         assert one.metrics["test"] == pytest.approx(other.metrics["test"], rel=1e-12)
 
 
-def test_a_part_without_metrics_has_none_of_every_cell():
-    assert [final.metrics for final in Evaluation(2, {"test": {}}, None).read()] == [{"test": {}}, {"test": {}}]
+def plain(p: np.ndarray, y: np.ndarray) -> float:
+    """The ECE of distinct probabilities, bin by bin."""
+    order = np.argsort(p, kind="stable")
+    ends = [len(p) * b // BINS for b in range(BINS + 1)]
+    total = 0.0
+    for first, last in itertools.pairwise(ends):
+        rows = order[first:last]
+        if len(rows):
+            total += len(rows) * abs(p[rows].mean() - y[rows].mean())
+    return total / len(p)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 15, 100, 1000])
+def test_against_a_loop(rows):
+    rng = np.random.default_rng(rows)
+    p = rng.random((3, rows))
+    y = (rng.random((3, rows)) < p**2).astype(float)
+    found = reliability(torch.from_numpy(p), torch.from_numpy(y))
+    assert found.ece().tolist() == pytest.approx([plain(*pair) for pair in zip(p, y, strict=True)], rel=1e-12)
+    assert found.rows.sum(-1).tolist() == [rows] * 3
+    assert found.rows.max() - found.rows.min() <= 1
+
+
+def test_ties_share_their_classes_so_that_order_does_not_matter():
+    rng = np.random.default_rng(0)
+    p = torch.from_numpy(rng.integers(0, 4, 200) / 4)
+    y = torch.from_numpy((rng.random(200) < 0.4).astype(float))
+    order = torch.from_numpy(rng.permutation(200))
+    both = reliability(torch.stack((p, p[order])), torch.stack((y, y[order])))
+    assert torch.allclose(both.y[0], both.y[1])
+    constant = torch.full_like(p, 0.7)[None]
+    assert reliability(constant, y[None]).ece().item() == pytest.approx(abs(0.7 - y.mean().item()), rel=1e-12)
+
+
+RNG = np.random.default_rng(0)
+
+
+def test_regression():
+    y, t = RNG.normal(0.3, 2.0, 50), RNG.normal(size=400)
+    found = trivial_metrics("regression", y, {"validation": t[:0], "test": t})
+    assert set(found) == {"test"}
+    predicted = stats.norm(y.mean(), y.std())
+    assert found["test"]["nll"] == pytest.approx(-stats.norm.logpdf(t, y.mean(), y.std()).mean())
+    assert found["test"]["mse"] == pytest.approx(((t - y.mean()) ** 2).mean())
+    low, high = predicted.interval(0.9)
+    assert found["test"]["coverage_90"] == pytest.approx(((low <= t) & (t <= high)).mean())
+    assert found["test"]["width_90"] == pytest.approx(high - low)
+    x = np.linspace(-30, 30, 60001)
+    crps = np.mean([integrate.trapezoid((predicted.cdf(x) - (x >= one)) ** 2, x) for one in t[:20]])
+    assert trivial_metrics("regression", y, {"test": t[:20]})["test"]["crps"] == pytest.approx(crps, rel=1e-3)
+
+
+def test_binary():
+    y, t = np.array([1.0, 0, 0, 0]), np.array([0.0, 1, 1, 0, 0])
+    found = trivial_metrics("binary", y, {"test": t})["test"]
+    assert found == pytest.approx(
+        {"nll": -(2 * np.log(0.25) + 3 * np.log(0.75)) / 5, "error": 0.4, "brier": (2 * 0.75**2 + 3 * 0.25**2) / 5,
+         "ece": 0.15}
+    )  # fmt: skip
+
+
+def test_counts():
+    y, t = RNG.poisson(4.0, 60).astype(float), RNG.poisson(5.0, 300).astype(float)
+    found = trivial_metrics("count", y, {"test": t})["test"]
+    predicted, k = stats.poisson(y.mean()), np.arange(200)
+    assert found["nll"] == pytest.approx(-stats.poisson.logpmf(t, y.mean()).mean())
+    assert found["mre"] == pytest.approx((np.abs(t - y.mean()) / np.maximum(1, t)).mean())
+    crps = [((predicted.cdf(k) - (k >= one)) ** 2).sum() for one in t]
+    assert found["crps"] == pytest.approx(np.mean(crps), rel=1e-6)
+    low, high = predicted.ppf([0.025, 0.975])
+    assert found["width_95"] == high - low
+    assert found["coverage_95"] == pytest.approx(((low <= t) & (t <= high)).mean())
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "nll"),
+    [("regression", 0.0, np.log(2 * np.pi) / 2 + 0.5), ("binary", 0.0, np.log(10)), ("binary", 1.0, -np.log(0.9)),
+     ("count", 0.0, 1 / 9 + np.log(9))],
+)  # fmt: skip
+def test_targets_that_are_all_equal(task, value, nll):
+    """n = 8: variance 1, a share of 1/10, a rate of 1/9."""
+    found = trivial_metrics(task, np.full(8, value), {"test": np.array([1.0])})["test"]
+    assert found["nll"] == pytest.approx(nll)
+    assert all(np.isfinite(list(found.values())))

@@ -1,4 +1,5 @@
-"""Training a batch to the end: against single cells, with cells that leave, fail, are interrupted or watched."""
+"""Training a batch to the end: against single cells, with cells that leave, fail, are interrupted or watched; rows of
+minibatches; GPyTorch's kernels."""
 
 import contextlib
 
@@ -6,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.estimators import BMC
+from dlmexp.estimators import BMC, Exact
 from dlmexp.training import train
+from dlmexp.training.rows import Minibatches, shuffled
 from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training
-from tests.support.small_programs import program, stopped_cells, trained
+from dlmexp.training.variants import Fixed
+from tests.support.small_programs import held, program, split, stopped_cells, trained
 
 pytestmark = pytest.mark.slow
 
@@ -166,18 +169,65 @@ def test_learning_curves_do_not_depend_on_who_shares_the_batch(every, check):
             np.testing.assert_allclose(arrays[name], others[name], rtol=1e-7)
 
 
-def test_a_fixed_number_of_epochs():
-    # 30 rows in batches of 10: four epochs are twelve iterations, evaluated at every epoch's end.
-    settings = Settings(lr=0.01, iterations=12, window=None, evaluate_every=3)
-    for finished in trained(program("joint", minibatch=10), settings).values():
-        assert finished.iterations == 12
-        assert finished.stopped == "limit"
-        assert finished.curve.iterations == [0, 3, 6, 9, 12]
+def test_the_order_is_the_same_everywhere():
+    assert shuffled([0, 7], 0, 10)[0].tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
+    assert shuffled([3], 2, 10)[0].tolist() == [4, 0, 8, 5, 3, 9, 7, 6, 1, 2]
 
 
-def test_seconds_add_up_to_the_time_spent():
-    from time import perf_counter
+def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
+    batches = Minibatches(split((0, 1)), 10)
+    assert batches.per_epoch == 3
+    first = torch.cat([batches.rows(i) for i in range(3)], 1)
+    second = torch.cat([batches.rows(i) for i in range(3, 6)], 1)
+    for rows in (first, second):
+        assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[0], first[1])
 
-    began = perf_counter()
-    found = trained(program(**SIX), Settings(lr=0.1, iterations=40, window=None))
-    assert 0 < sum(f.seconds for f in found.values()) < perf_counter() - began
+
+def test_rows_left_over_wait_for_another_epoch():
+    batches = Minibatches(split((0,)), 8)
+    seen = {int(row) for i in range(3) for row in batches.rows(i)[0]}
+    assert len(seen) == 24
+    assert seen | {int(row) for i in range(3, 30) for row in batches.rows(i)[0]} == set(range(30))
+
+
+def test_a_seed_has_the_same_rows_whoever_shares_the_batch():
+    both = split((0, 0, 1))
+    alone = both.keep([2])
+    assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(alone, 7).rows(5))
+
+
+KERNELS = [f"gpytorch.kernels.{name}Kernel" for name in ("Periodic", "RQ", "Linear")]
+STEPS = Settings(lr=0.05, iterations=5, window=None)
+HOW = {
+    "joint": {"likelihood": "probit", "estimator": Exact()},
+    "fixed": {"likelihood": "probit", "estimator": Exact()},
+    "collapsed": {"likelihood": "gaussian", "objective": "elbo"},
+}
+
+
+def _program(kind, kernel, ard=False, **how):
+    made = program("joint" if kind == "fixed" else kind, index=(0, 0, 1), kernel=kernel, ard=ard, **how)
+    if kind != "fixed":
+        return made
+    lines, ours = len(made.split.seeds), held(len(made.split.seeds))
+    hyper = {name: parameter.start(ours["Z"], lines) for name, parameter in made.parameters.items()}
+    return Fixed(made.model, made.split, made.beta, hyper | {name: ours[name] for name in ("Z", "mean")})
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_batch_is_its_cells_one_by_one(kernel, kind, whitened):
+    made = _program(kind, kernel, ard=whitened, whitened=whitened, **HOW[kind])
+    together = trained(made, STEPS)
+    if whitened:
+        assert together[2].objective[-1] < together[2].objective[0]
+    for i in range(3):
+        alone = trained(made.keep([i]), STEPS)[0]
+        assert not alone.failed
+        assert together[i].objective == pytest.approx(alone.objective, rel=1e-8)
+        for name, value in alone.hyperparameters.items():
+            np.testing.assert_allclose(together[i].hyperparameters[name], value, rtol=1e-6, atol=1e-8, err_msg=name)
+        assert together[i].metrics["test"] == pytest.approx(alone.metrics["test"], rel=1e-6)

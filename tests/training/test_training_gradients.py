@@ -52,22 +52,6 @@ def test_cells_do_not_depend_on_each_other(monkeypatch):
     assert not np.allclose(together[0][1]["error"], together[1][1]["error"])
 
 
-def test_gradient_is_that_of_a_numerical_difference(monkeypatch):
-    monkeypatch.setattr(gradients, "DRAWS", 1)
-    made = program("fixed", (0.1,), (0,), likelihood="poisson")
-    G = gradients._gradient(made, Exact())(0)
-    values, jitter = made.initial(), torch.full((1,), 1e-6, dtype=torch.float64)
-
-    def at(step):
-        moved = values | {"m": values["m"] + step}
-        return made.objective(moved, jitter, torch.tensor(0)).objective.item()
-
-    for j in range(2):
-        step = torch.zeros_like(values["m"])
-        step[0, j] = 1e-6
-        assert G[j].item() == pytest.approx((at(step) - at(-step)) / 2e-6, rel=1e-6)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_draws_by_a_captured_graph_are_those_of_single_calls():
     made = program("fixed", (0.1,), (0,), estimator=BMC(3), likelihood="poisson", device="cuda")
