@@ -1,19 +1,22 @@
-"""The collapsed ELBO against the uncollapsed one at its optimum, and against the formula with n x n matrices."""
+"""Closed forms over q: moments, ELBO, square loss, FITC and power EP against dense matrices and explicit objectives."""
 
 import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
-from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, gaussian_posterior
-from dlmexp.gp.fitc import fitc
-from dlmexp.gp.kernels import rbf
-from dlmexp.gp.posterior import kl, marginals, projection
-from scripts.benchmark.measure import peak_bytes
+from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, moments, square_path
+from dlmexp.gp.fitc import fitc, power_ep
+from dlmexp.gp.kernels import KERNELS, rbf
+from dlmexp.gp.posterior import kl, marginals, predict, projection
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
+LATENT = ("Z", "lengthscale", "outputscale", "mean")
 
 
 def uncollapsed(c, m, L):
@@ -47,22 +50,6 @@ def test_is_the_uncollapsed_objective_at_a_stationary_q(cells):
     assert (uncollapsed(c, closed.m + 0.01, closed.L) > value).all()
 
 
-def test_is_the_formula_of_section_2(cells):
-    """With dense Qff + t I; at beta = 1 it is Titsias' bound."""
-    c = cells(3, 6, 30, 2)
-    loss = collapsed_elbo(rbf, c, c["X"], c["y"], BETA, c["jitter"]).loss
-    A = projection(rbf, c, c["X"], c["jitter"]).A
-    t = BETA * c["noise"]
-    Qff = A.mT @ A
-    evidence = MultivariateNormal(c["mean"][:, None].expand(3, 30), Qff + t[:, None, None] * torch.eye(30)).log_prob(
-        c["y"]
-    )
-    trace = 30 * c["outputscale"] - Qff.diagonal(dim1=-2, dim2=-1).sum(-1)
-    inner = -evidence + trace / (2 * t) - 15 * torch.log(2 * math.pi * t)
-    expected = 15 * torch.log(2 * math.pi * c["noise"]) + BETA * inner
-    torch.testing.assert_close(loss, expected, rtol=1e-8, atol=1e-8)
-
-
 @pytest.mark.slow
 def test_pieces_of_rows_change_nothing(cells):
     c = cells(3, 6, 50, 2)
@@ -76,38 +63,6 @@ def test_pieces_of_rows_change_nothing(cells):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-9)
 
 
-@pytest.mark.slow
-def test_memory_is_bounded_by_the_piece(cells):
-    """60 000 rows, M = 50, one cell: all rows at once would hold 3 to 5 arrays of 24 MB. The peak that the pieces of
-    1000 rows add is a few of 0.4 MB; the profiler counts it exactly."""
-    c = cells(1, 50, 60_000, 2)
-    h = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-
-    def both_passes():
-        collapsed_elbo(rbf, h, c["X"], c["y"], BETA[:1], c["jitter"], 1000).loss.sum().backward()
-
-    assert 0 < peak_bytes(both_passes) < 12e6
-
-
-def test_gaussian_posterior_inverts_its_precision(cells):
-    R = cells(2, 5, 1, 1)["L"]
-    H, b = R @ R.mT, cells(2, 5, 1, 1)["m"]
-    m, L, ok = gaussian_posterior(H, b)
-    assert ok.all()
-    eye = torch.eye(5, dtype=torch.float64).expand(2, 5, 5)
-    torch.testing.assert_close(L @ L.mT @ (H + eye), eye, rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(((H + eye) @ m[..., None])[..., 0], b, rtol=1e-11, atol=1e-11)
-    assert torch.equal(L, L.tril())
-
-
-def test_a_cell_whose_precision_does_not_factorise_is_marked(cells):
-    R = cells(2, 5, 1, 1)["L"]
-    H = R @ R.mT
-    H[1] = float("inf")
-    _, _, ok = gaussian_posterior(H, cells(2, 5, 1, 1)["m"])
-    assert ok.tolist() == [True, False]
-
-
 @pytest.mark.parametrize("collapsed", [collapsed_elbo, collapsed_square, fitc])
 def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
     """Where A A^T is not finite, the cell is marked; its neighbour is as it is alone."""
@@ -119,3 +74,138 @@ def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
     assert torch.allclose(
         found.loss[:1], collapsed(rbf, alone, alone["X"], alone["y"], BETA[:1], alone["jitter"]).loss, rtol=1e-12
     )
+
+
+def loss_of(c, m):
+    A = projection(rbf, c, c["X"], c["jitter"]).A
+    error = c["y"] - c["mean"][:, None] - (m[..., None, :] @ A)[..., 0, :]
+    return 0.5 * error.square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
+
+
+def test_is_the_objective_at_a_stationary_m(cells):
+    c = cells(3, 6, 50, 2)
+    ours = c | {k: c[k].clone().requires_grad_() for k in LATENT}
+    closed = collapsed_square(rbf, ours, c["X"], c["y"], BETA, c["jitter"])
+    closed.loss.sum().backward()
+    explicit = c | {k: c[k].clone().requires_grad_() for k in LATENT}
+    m = closed.m.clone().requires_grad_()
+    value = loss_of(explicit, m)
+    value.sum().backward()
+    torch.testing.assert_close(closed.loss, value, rtol=1e-10, atol=1e-10)
+    assert m.grad is not None
+    assert m.grad.abs().max() < 1e-10
+    for k in LATENT:
+        torch.testing.assert_close(ours[k].grad, explicit[k].grad, rtol=1e-8, atol=1e-8, msg=lambda s, k=k: f"{k}: {s}")
+
+
+@settings(max_examples=20)
+@given(M=st.integers(1, 12), N=st.integers(1, 20), seed=st.integers(0, 10**6))
+def test_path_is_a_direct_solve_at_every_beta(M, N, seed, cells):
+    """Also where A A^T has not full rank (N < M)."""
+    c = cells(2, M, N, 2, seed=seed)
+    s = moments(rbf, c, c["X"], c["y"], c["jitter"])
+    betas = torch.tensor([float(N) / 2**k for k in range(8)], dtype=torch.float64)
+    m, loss = square_path(s, betas)
+    for k, beta in enumerate(betas):
+        system = s.AA + beta * torch.eye(M, dtype=torch.float64)
+        direct = torch.linalg.solve(system, s.Ay[..., None])[..., 0]
+        torch.testing.assert_close(m[:, k], direct, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(loss[:, k], 0.5 * (s.yy - (s.Ay * direct).sum(-1)), rtol=1e-9, atol=1e-10)
+
+
+def test_equals_dense_matrices(cells):
+    c = cells(2, 5, 30, 2)
+    s = moments(rbf, c, c["X"], c["y"], c["jitter"])
+    Kuu = rbf(c["Z"], c["Z"], c)
+    Kuu = Kuu + 1e-6 * c["outputscale"][:, None, None] * torch.eye(5, dtype=torch.float64)
+    Kuf, Kff = (rbf(a, c["X"], c) for a in (c["Z"], c["X"]))
+    A = torch.linalg.solve(torch.linalg.cholesky(Kuu), Kuf)
+    y = c["y"] - c["mean"][:, None]
+    trace = (Kff - Kuf.mT @ torch.linalg.solve(Kuu, Kuf)).diagonal(dim1=-2, dim2=-1).sum(-1)
+    expected = (A @ A.mT, (A @ y[..., None])[..., 0], y.square().sum(-1), trace)
+    for ours, theirs in zip(s[:4], expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert s.n == 30
+    assert s.ok.all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(KERNELS))
+@pytest.mark.parametrize("rows_at_once", [None, 2])
+def test_gradient_by_finite_differences(name, rows_at_once, cells):
+    c = cells(2, 3, 5, 2)
+
+    def f(*args):
+        return moments(KERNELS[name], dict(zip(LATENT, args, strict=True)), c["X"], c["y"], c["jitter"], rows_at_once)[
+            :4
+        ]
+
+    assert gradcheck(f, [c[k].requires_grad_() for k in LATENT])
+
+
+def test_a_cell_that_fails_is_marked_and_changes_no_other(cells):
+    c = cells(3, 5, 20, 2)
+    broken = c | {"outputscale": c["outputscale"].clone()}
+    broken["outputscale"][1] = torch.nan
+    ours, expected = (moments(rbf, h, c["X"], c["y"], c["jitter"]) for h in (broken, c))
+    assert ours.ok.tolist() == [True, False, True]
+    for a, b in zip(ours[:4], expected[:4], strict=True):
+        torch.testing.assert_close(a[[0, 2]], b[[0, 2]], rtol=1e-10, atol=1e-12)
+
+
+def dense(c, X_new, alpha=1.0):
+    """The energy of y and the predictive mean and variance at X_new from the covariance of power EP, written out."""
+    eye = torch.eye(c["Z"].shape[1], dtype=torch.float64)
+    Kuu = rbf(c["Z"], c["Z"], c) + 1e-6 * c["outputscale"][:, None, None] * eye
+    Kuf, Kus = (rbf(c["Z"], X, c) for X in (c["X"], X_new))
+    Qff, Qsf = (a.mT @ torch.linalg.solve(Kuu, Kuf) for a in (Kuf, Kus))
+    N = c["X"].shape[1]
+    rest = c["outputscale"][:, None] - Qff.diagonal(dim1=-2, dim2=-1)
+    C = Qff + torch.diag_embed(alpha * rest + c["noise"][:, None])
+    correction = (1 - alpha) / (2 * alpha) * torch.log(1 + alpha * rest / c["noise"][:, None]).sum(-1)
+    loss = correction - MultivariateNormal(c["mean"][:, None].expand(-1, N), C).log_prob(c["y"])
+    gain = torch.linalg.solve(C, Qsf.mT).mT
+    mu = c["mean"][:, None] + (gain @ (c["y"] - c["mean"][:, None])[..., None])[..., 0]
+    v = c["outputscale"][:, None] - (gain @ Qsf.mT).diagonal(dim1=-2, dim2=-1)
+    return loss, mu, v
+
+
+@pytest.mark.parametrize(("rows_at_once", "alpha"), [(None, 1.0), (9, 1.0), (None, 0.3), (9, 0.01)])
+def test_equals_dense_computation(rows_at_once, alpha, cells):
+    c, X_new = cells(3, 5, 40, 2), cells(3, 1, 12, 2, seed=5)["X"]
+    theirs = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+    loss, mu, v = dense(theirs, X_new, alpha)
+    loss.sum().backward()
+
+    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+    powers = torch.full((3,), alpha, dtype=torch.float64)
+    closed = power_ep(rbf, ours, c["X"], c["y"], powers, c["jitter"], rows_at_once)
+    closed.loss.sum().backward()
+    torch.testing.assert_close(closed.loss, loss, rtol=1e-9, atol=1e-9)
+    for k in LEARNED:
+        torch.testing.assert_close(ours[k].grad, theirs[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
+    mu_q, v_q = predict(rbf, c, closed.m, closed.L, c["jitter"], X_new)
+    torch.testing.assert_close(mu_q, mu, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(v_q, v, rtol=1e-8, atol=1e-8)
+
+
+def test_with_the_training_inputs_as_inducing_inputs_it_is_the_exact_gp(cells):
+    c = cells(2, 10, 10, 2)
+    c["Z"] = c["X"]
+    jitter = torch.full((2,), 1e-10, dtype=torch.float64)
+    Kff = rbf(c["X"], c["X"], c)
+    C = Kff + c["noise"][:, None, None] * torch.eye(10, dtype=torch.float64)
+    expected = -MultivariateNormal(c["mean"][:, None].expand(2, 10), C).log_prob(c["y"])
+    torch.testing.assert_close(fitc(rbf, c, c["X"], c["y"], torch.ones(2), jitter).loss, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_power_ep_has_fitc_and_the_elbo_as_its_ends(cells):
+    c = cells(3, 5, 40, 2)
+    ends = {1.0: fitc, 0.0: collapsed_elbo, 1e-9: collapsed_elbo}
+    for alpha, end in ends.items():
+        powers = torch.full((3,), alpha, dtype=torch.float64)
+        ours = power_ep(rbf, c, c["X"], c["y"], powers, c["jitter"])
+        theirs = end(rbf, c, c["X"], c["y"], torch.ones(3, dtype=torch.float64), c["jitter"])
+        tolerance = 1e-8 if alpha in (0.0, 1.0) else 1e-6  # the error of a small alpha is of its order
+        for a, b in zip(ours[:3], theirs[:3], strict=True):
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)

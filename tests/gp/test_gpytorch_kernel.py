@@ -1,17 +1,13 @@
 """GPyTorch's kernels in the batched core: equal to our own where we have them, and to GPyTorch's own models."""
 
 import sys
-from typing import Any
 
 import gpytorch
 import pytest
 import torch
 
 from dlmexp.errors import UserError
-from dlmexp.gp.collapsed import moments
-from dlmexp.gp.gpytorch_kernel import GPyTorchKernel
 from dlmexp.gp.kernels import Kernel, kernel_named
-from dlmexp.gp.posterior import kl, marginals, projection
 from dlmexp.training.program import unsoftplus
 
 OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
@@ -100,64 +96,6 @@ def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
         torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
-def test_the_residual_is_that_of_dense_matrices(name, cells):
-    kernel, c = kernel_named(name), cells(2, 4, 9, 2)
-    hyper = hyperparameters(kernel, c)
-    s = moments(kernel, hyper, c["X"], c["y"], c["jitter"])
-    p = projection(kernel, hyper, c["X"], c["jitter"])
-    trace = (kernel(c["X"], c["X"], hyper) - p.A.mT @ p.A).diagonal(dim1=-2, dim2=-1).sum(-1)
-    torch.testing.assert_close(s.residual, trace, rtol=1e-9, atol=1e-9)
-
-
-class TheirModel(gpytorch.models.ApproximateGP):
-    """One cell as a GPyTorch model with the whitened strategy."""
-
-    mean_module: Any
-    covar_module: Any
-    variational_strategy: Any
-
-    def __init__(self, Z, m, L, kernel):
-        q: Any = gpytorch.variational.CholeskyVariationalDistribution(len(Z))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q, learn_inducing_locations=True))
-        self.variational_strategy.variational_params_initialized.fill_(1)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = kernel
-        self.double()
-        q.variational_mean.data.copy_(m)
-        q.chol_variational_covar.data.copy_(L)
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
-def test_posterior_marginals_equal_those_of_a_gpytorch_model(name, cells):
-    kernel, c = kernel_named(name), cells(2, 4, 9, 2)
-    assert isinstance(kernel, GPyTorchKernel)
-    hyper = hyperparameters(kernel, c)
-    # GPyTorch adds its jitter to Kuu as it is, not in proportion to the diagonal, and to v as well.
-    jitter = 1e-4
-    scale = kernel.diagonal(c["Z"], hyper).mean(-1)
-    p = projection(kernel, hyper, c["X"], jitter / scale)
-    mu, v = marginals(p, c["mean"], c["m"], c["L"])
-    for i in range(2):
-        base = kernel.cls()
-        scaled = gpytorch.kernels.ScaleKernel(base).double()
-        for key, value in base.named_parameters():
-            value.data.copy_(hyper[f"kernel.{key}"][i])
-        scaled.outputscale = hyper["outputscale"][i]
-        model = TheirModel(c["Z"][i], c["m"][i], c["L"][i].tril(), scaled)
-        model.mean_module.constant.data.copy_(c["mean"][i])
-        model.variational_strategy.jitter_val = jitter
-        with torch.no_grad():
-            q = model(c["X"][i])
-            torch.testing.assert_close(mu[i], q.mean, rtol=1e-8, atol=1e-8)
-            torch.testing.assert_close(v[i] + jitter, q.variance, rtol=1e-8, atol=1e-8)
-            divergence = model.variational_strategy.kl_divergence()
-            torch.testing.assert_close(kl(c["m"], c["L"])[i], divergence, rtol=1e-8, atol=1e-8)
-
-
 def test_names_that_are_no_such_kernel():
     wrong = {
         "gpytorch.kernel.RBFKernel": "there is no module 'gpytorch.kernel'",
@@ -183,17 +121,3 @@ def test_a_module_is_imported_only_if_the_user_typed_it(monkeypatch):
     with pytest.raises(UserError, match="this has no class 'K'"):
         kernel_named("this.K", typed=True)
     assert "this" in sys.modules
-
-
-def test_facts():
-    kernel = kernel_named("gpytorch.kernels.PeriodicKernel")
-    assert kernel is kernel_named("gpytorch.kernels.PeriodicKernel")
-    assert kernel.name == "gpytorch.kernels.PeriodicKernel"
-    assert not kernel.capturable
-    assert not kernel.stationary
-    found = kernel.parameters(3, True)
-    assert set(found) == {"kernel.raw_lengthscale", "kernel.raw_period_length", "outputscale"}
-    assert found["kernel.raw_lengthscale"].shape == (1, 3)
-    assert kernel.parameters(3, False)["kernel.raw_lengthscale"].shape == (1, 1)
-    assert found["outputscale"].positive
-    assert not found["kernel.raw_lengthscale"].positive

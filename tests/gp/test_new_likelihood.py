@@ -11,7 +11,7 @@ from torch import Tensor
 from dlmexp.errors import UserError
 from dlmexp.estimators import BMC, UPS, Exact, Quadrature, SmoothBMC
 from dlmexp.gp.kernels import Parameter, rbf
-from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood, Poisson, Probit, StudentT
+from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood, Poisson, Probit
 from dlmexp.gp.likelihoods.base import relative_error
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.training.program import Model
@@ -125,12 +125,3 @@ def test_what_it_lacks_is_said_in_a_sentence():
     PlainPoisson.name = "plain_poisson"
     with pytest.raises(UserError, match="'plain_poisson' has no conditional_mean"):
         PlainPoisson().mean(MU, V)
-
-
-def test_facts_of_ours():
-    tasks = {"regression": ["gaussian", "student_t"], "binary": ["probit", "logistic"], "count": ["poisson"]}
-    assert all(LIKELIHOODS[name].task == task for task, names in tasks.items() for name in names)
-    assert [name for name in LIKELIHOODS if LIKELIHOODS[name].conjugate] == ["gaussian"]
-    assert [name for name in LIKELIHOODS if "noise" in LIKELIHOODS[name].parameters] == ["gaussian", "student_t"]
-    assert not any(LIKELIHOODS[name].parameters for name in ("probit", "logistic", "poisson", "poisson_softplus"))
-    assert StudentT.from_hyper({"noise": torch.tensor([0.25])}).scale.tolist() == [[0.5]]

@@ -1,4 +1,4 @@
-"""The marginals and the KL against GPyTorch as oracle, against their definition, and cell by cell."""
+"""The sparse posterior against GPyTorch and finite differences; its quicker forms against the general one."""
 
 from typing import Any
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from dlmexp.gp.kernels import KERNELS, rbf
-from dlmexp.gp.posterior import kl, marginals, projection, to_whitened
-from scripts.benchmark.measure import peak_bytes
+from dlmexp.gp.posterior import kl, marginals, predict, projection, shared_marginals, to_whitened
+from dlmexp.gp.products import Workspace
+from dlmexp.gp.rbf_posterior import rbf_marginals
 
 LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean", "m", "L")
 TINY = 1e-12  # GPyTorch's jitter is absolute and ours relative: this small, the difference is below the tolerance
@@ -113,37 +114,11 @@ def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
     assert gradcheck(f, [c[k].requires_grad_() for k in names])
 
 
-def test_marginals_are_those_of_the_joint_gaussian(cells):
-    """From q(u) and p(f | u) with dense matrices and general solves."""
-    c = cells(2, 6, 20, 2)
-    p = projection(rbf, c, c["X"], c["jitter"])
-    mu, v = marginals(p, c["mean"], c["m"], c["L"])
-    Kuu = rbf(c["Z"], c["Z"], c)
-    Kuu = Kuu + 1e-6 * c["outputscale"][:, None, None] * torch.eye(6, dtype=torch.float64)
-    Kff = rbf(c["X"], c["X"], c)
-    Luu = torch.linalg.cholesky(Kuu)
-    gain = torch.linalg.solve(Kuu, p.Kuf).mT
-    S = Luu @ c["L"] @ c["L"].mT @ Luu.mT
-    cov = Kff - gain @ p.Kuf + gain @ S @ gain.mT
-    torch.testing.assert_close(mu, c["mean"][:, None] + (gain @ Luu @ c["m"][..., None])[..., 0], rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(v, cov.diagonal(dim1=-2, dim2=-1), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(p.A, torch.linalg.solve(Luu, p.Kuf), rtol=1e-9, atol=1e-9)
-
-
 def test_kl_is_torchs(cells):
     c = cells(3, 5, 1, 1)
     q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
     prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), torch.eye(5, dtype=torch.float64))
     torch.testing.assert_close(kl(c["m"], c["L"]), torch.distributions.kl_divergence(q, prior), rtol=1e-12, atol=1e-12)
-
-
-def test_unwhitened_kl_is_against_the_prior_of_u(cells):
-    c = cells(2, 5, 1, 2)
-    p = projection(rbf, c, c["X"], c["jitter"])
-    q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
-    prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), p.Kuu.K)
-    whitened = kl(*to_whitened(c["m"], c["L"], p.Kuu))
-    torch.testing.assert_close(whitened, torch.distributions.kl_divergence(q, prior), rtol=1e-9, atol=1e-9)
 
 
 def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
@@ -191,13 +166,106 @@ def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells
             torch.testing.assert_close(together[k].grad[i], alone[k].grad[0], rtol=1e-10, atol=1e-10)
 
 
+SHAPES = {"usual": (3, 7, 40, 4, 1), "ard": (2, 9, 30, 3, 3), "strips": (2, 100, 600, 3, 1), "one": (1, 1, 1, 1, 1)}
+
+
+def _problem(shape):
+    B, M, N, D, P = SHAPES[shape]
+    g = torch.Generator().manual_seed(0)
+    random = lambda *size: torch.randn(*size, generator=g, dtype=torch.float64)  # noqa: E731
+    hyper = {"Z": random(B, M, D), "lengthscale": 0.3 + random(B, P).abs(), "outputscale": 0.5 + random(B).abs()}
+    hyper["mean"] = random(B)
+    m, L = random(B, M), (0.1 * random(B, M, M) + torch.eye(M)).tril()
+    for tensor in (*hyper.values(), m, L):
+        tensor.requires_grad_()
+    return hyper, m, L, random(B, N, D), torch.full((B,), 1e-6, dtype=torch.float64), random(2, B, N)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_the_general_way_with_an_rbf_kernel(shape):
+    hyper, m, L, X, jitter, weight = _problem(shape)
+    p = projection(rbf, hyper, X, jitter)
+    mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, Workspace())
+    expected = torch.stack(marginals(p, hyper["mean"], m, L))
+    torch.testing.assert_close(torch.stack([mu, v]), expected, rtol=1e-10, atol=1e-12)
+    assert ok.tolist() == p.ok.tolist() == [True] * len(m)
+    leaves = [*hyper.values(), m, L]
+    ours = torch.autograd.grad((torch.stack([mu, v]) * weight).sum(), leaves)
+    theirs = torch.autograd.grad((expected * weight).sum(), leaves)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9 * float(other.abs().max()))
+
+
+def test_a_cell_that_does_not_factorise_is_marked_and_leaves_the_others_alone():
+    hyper, m, L, X, jitter, weight = _problem("usual")
+    alone = rbf_marginals(hyper, X, jitter, m, L, Workspace())
+    spoiled = {**hyper, "Z": hyper["Z"].detach().clone()}
+    spoiled["Z"][1] = torch.nan
+    spoiled["Z"].requires_grad_()
+    mu, v, ok = rbf_marginals(spoiled, X, jitter, m, L, Workspace())
+    assert ok.tolist() == [True, False, True]
+    d_m, d_Z = torch.autograd.grad((torch.stack([mu, v]) * weight)[:, [0, 2]].sum(), [m, spoiled["Z"]])
+    assert d_m[[0, 2]].isfinite().all()
+    assert d_Z[[0, 2]].isfinite().all()
+    for one, other in zip((mu, v), alone, strict=False):
+        torch.testing.assert_close(one[[0, 2]], other[[0, 2]], rtol=1e-12, atol=1e-12)
+
+
+def test_one_step_after_another_in_the_same_memory():
+    hyper, m, L, X, jitter, weight = _problem("usual")
+    memory, found = Workspace(), []
+    for _ in range(2):
+        mu, v, _ = rbf_marginals(hyper, X, jitter, m, L, memory)
+        found.append(torch.autograd.grad((torch.stack([mu, v]) * weight).sum(), [hyper["Z"], L]))
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (1, 1), (4, 1), (0, 5)])
+def test_equals_marginals_of_each_cell(sizes, cells):
+    c = cells(2, 4, 15, 2)
+    q = cells(sum(sizes), 4, 1, 1, seed=1)
+    index = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
+    p = projection(rbf, c, c["X"], c["jitter"])
+    weight = torch.randn(2, sum(sizes), 15, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+    m, L = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
+    mu, v = shared_marginals(p.A, p.kff, c["mean"], m, L, sizes)
+    (weight[0] * mu + weight[1] * v.log()).sum().backward()
+
+    m1, L1 = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
+    each = {name: value[index] for name, value in c.items()}
+    one = projection(rbf, each, each["X"], each["jitter"])
+    mu1, v1 = marginals(one, c["mean"][index], m1, L1)
+    (weight[0] * mu1 + weight[1] * v1.log()).sum().backward()
+    for ours, expected in ((mu, mu1), (v, v1), (m.grad, m1.grad), (L.grad, L1.grad)):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_nan_cell_leaves_the_others_of_its_split_alone(cells):
+    c, q = cells(1, 4, 15, 2), cells(3, 4, 1, 1, seed=1)
+    p = projection(rbf, c, c["X"], c["jitter"])
+    found = []
+    for broken in (False, True):
+        m, L = q["m"].clone(), q["L"].clone()
+        if broken:
+            m[1], L[1] = torch.nan, torch.nan
+        m.requires_grad_()
+        L.requires_grad_()
+        mu, v = shared_marginals(p.A, p.kff, c["mean"], m, L, (3,))
+        (mu.square() + v.log()).sum().backward()
+        assert L.grad is not None
+        assert m.grad is not None
+        found.append([t[[0, 2]] for t in (mu, v, m.grad, L.grad)])
+    for with_nan, without in zip(*found, strict=True):
+        torch.testing.assert_close(with_nan, without, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", list(KERNELS))
-def test_a_step_holds_at_most_eight_arrays_of_the_size_of_kuf(name, cells):
-    c = cells(2, 40, 600, 4)
-    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-
-    def both_passes():
-        our_losses(ours, True, "log_dlm", KERNELS[name]).sum().backward()
-
-    both_passes()
-    assert 2 < peak_bytes(both_passes) / (2 * 40 * 600 * 8) < 8
+def test_equals_marginals(name, cells):
+    c = cells(3, 5, 20, 2)
+    p = projection(KERNELS[name], c, c["X"], c["jitter"])
+    expected = marginals(p, c["mean"], c["m"], c["L"])
+    found = predict(KERNELS[name], c, c["m"], c["L"], c["jitter"], c["X"])
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)

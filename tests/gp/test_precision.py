@@ -1,28 +1,19 @@
-"""Sums of float32 rows in float64, and that float64 rows are summed as torch does."""
+"""Types of rows and sums over them, in pieces too; products in strips."""
 
 import pytest
 import torch
 
+from dlmexp.gp import products
 from dlmexp.gp.cholesky import FIRST_JITTER, factorise
 from dlmexp.gp.kernels import rbf
-from dlmexp.gp.precision import as_rows, hyper_as_rows, row_gram, row_mean, row_sum, symmetrised
+from dlmexp.gp.precision import row_gram, row_mean, row_sum, sum_over_rows
+from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
 
 
 @pytest.fixture
 def rows():
     """[B, M, N] with sums that float32 loses digits of."""
     return 1 + torch.randn(2, 7, 3000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
-def test_float64_rows_are_left_as_they_are(rows):
-    """So that nothing here changes a bit of a run in float64."""
-    small = rows[..., :7]
-    assert as_rows(rows, small)[0] is small
-    assert hyper_as_rows(rows, {"Z": small})["Z"] is small
-    assert symmetrised(small) is small
-    assert torch.equal(row_gram(rows), rows @ rows.mT)
-    assert torch.equal(row_sum(rows), rows.sum(-1))
-    assert torch.equal(row_mean(rows), rows.mean(-1))
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 200, 3000])
@@ -35,11 +26,6 @@ def test_sums_of_float32_rows(rows, n):
     assert ((gram - exact).abs() <= 3e-7 * size[..., None] * size[..., None, :]).all()
     torch.testing.assert_close(row_sum(rows), rows.double().sum(-1), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(row_mean(rows), rows.double().mean(-1), rtol=1e-12, atol=1e-12)
-
-
-def test_many_inducing_inputs_make_longer_pieces():
-    A = torch.randn(1, 200, 730, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(row_gram(A), A.double() @ A.double().mT, rtol=0, atol=6e-7 * 730)
 
 
 def test_gradient_of_the_gram_matrix(rows):
@@ -56,3 +42,64 @@ def test_kuu_that_float32_can_not_factorise():
     K = rbf(Z, Z, {"lengthscale": one[:, None], "outputscale": one})
     assert factorise(K, FIRST_JITTER * one).ok
     assert not factorise(K.float(), FIRST_JITTER * one.float()).ok
+
+
+@pytest.mark.parametrize("rows_at_once", [None, 1, 3, 10, 11])
+def test_pieces_add_up(rows_at_once):
+    X = torch.randn(2, 10, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = X[..., 0].clone()
+    w = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
+
+    def f(X, y):
+        return ((X @ w).exp() * y).sum(-1), y.sum(-1)
+
+    total, plain = sum_over_rows(f, X, y, rows_at_once)
+    torch.testing.assert_close(total, ((X @ w).exp() * y).sum(-1), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(plain, y.sum(-1), rtol=1e-12, atol=1e-12)
+    (gradient,) = torch.autograd.grad(total.sum(), w)
+    expected = torch.einsum("bn,bn,bnd->d", (X @ w).exp(), y, X)
+    torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_backward_pass_keeps_nothing_of_a_piece_but_views_of_the_rows():
+    w = torch.ones(3, dtype=torch.float64, requires_grad=True)
+    X, y = torch.ones(1, 1000, 3, dtype=torch.float64), torch.ones(1, 1000, dtype=torch.float64)
+    rows = {t.untyped_storage().data_ptr() for t in (X, y)}
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        sum_over_rows(lambda X, y: (((X @ w).exp() * y).sum(-1),), X, y, 100)
+    # Some versions of torch's checkpoint save a tensor without elements beside the arguments.
+    kept = [t for t in kept if t.untyped_storage().nbytes() > 0]
+    assert kept
+    assert all(t.untyped_storage().data_ptr() in rows for t in kept)
+
+
+@pytest.mark.parametrize(("M", "strips"), [(44, 1), (91, 2), (206, 5), (1, 1)])
+@pytest.mark.parametrize("given", [True, False], ids=["into a given array", "into a new one"])
+def test_strips_leave_out_nothing_that_counts(M, strips, given, monkeypatch):
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    g = torch.Generator().manual_seed(M)
+    R, K = (torch.randn(2, M, n, generator=g, dtype=torch.float64) for n in (M, 30))
+    R, h = R.tril(), torch.randn(2, 1, 30, generator=g, dtype=torch.float64)
+    assert len(products._strips(K)) == strips
+    out = torch.full_like(K, torch.nan) if given else None
+    torch.testing.assert_close(triangular_product(R, K, out), R @ K, rtol=1e-12, atol=1e-12)
+    assert out is None or not out.isnan().any()
+    found = symmetric_product(K * h, K)
+    torch.testing.assert_close(found, (K * h) @ K.mT, rtol=1e-12, atol=1e-12)
+
+
+def test_a_symmetric_product_can_be_differentiated(monkeypatch):
+    monkeypatch.setattr(products, "LEAST_WORK", 1)
+    K = torch.ones(1, 91, 3, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(symmetric_product(K, K).sum(), K)
+    assert (found == 2 * 91).all()
+
+
+def test_a_workspace_gives_the_same_memory_again_if_it_fits():
+    memory, like = Workspace(), torch.zeros(1, dtype=torch.float64)
+    first = memory.array("K", like, (2, 3))
+    assert memory.array("K", like, (2, 3)) is first
+    assert memory.array("A", like, (2, 3)).data_ptr() != first.data_ptr()
+    assert memory.array("K", like, (3, 3)).shape == (3, 3)
+    assert memory.array("K", like.float(), (3, 3)).dtype == torch.float32

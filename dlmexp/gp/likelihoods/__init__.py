@@ -4,7 +4,6 @@ A new one is a file that registers it (`base` shows how), and its line among the
 
 from dlmexp.gp.likelihoods.base import (
     LIKELIHOODS,
-    Bounds,
     Likelihood,
     Metric,
     misclassified,
@@ -18,7 +17,6 @@ from dlmexp.gp.likelihoods.regression import Gaussian, StudentT
 
 __all__ = [
     "LIKELIHOODS",
-    "Bounds",
     "Gaussian",
     "Likelihood",
     "LogConcave",

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -38,16 +38,6 @@ NODES = 64  # of the generic quadrature, where a likelihood has nothing better
 
 Metric = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 """metric(likelihood, mu [B,N], v [B,N], y [B,N]) -> [B,N]: what its mean over rows measures, lower is better"""
-
-
-class Bounds(NamedTuple):
-    """Table 1 of the paper for phi(f) = p(y|f): phi <= B, b1 <= phi' <= B1, b2 <= phi'' <= B2. Shapes: [..., N]."""
-
-    B: Tensor
-    b1: Tensor
-    B1: Tensor
-    b2: Tensor
-    B2: Tensor
 
 
 @dataclass(frozen=True)
@@ -128,10 +118,6 @@ class Likelihood(ABC):
     def peak(self, y: Float[Tensor, "*B N"]) -> Tensor:
         """The f at which p(y|f), unimodal in f, is largest; plus or minus infinity where that is only a supremum."""
         raise UserError(f"sampler=rejection needs the peak of the likelihood '{self.name}': write that method")
-
-    def bounds(self, y: Float[Tensor, "*B N"]) -> Bounds:
-        """Table 1: bounds of p(y|f) and its first two derivatives in f."""
-        raise NotImplementedError(f"Table 1 has no bounds for {self.name}")
 
     def own_tensors(self) -> dict[str, Tensor]:
         """Its own parameters by field name."""

@@ -1,6 +1,5 @@
 """Binary classification: p(y = 1|f) = Phi(f), or 1 / (1 + e^-f)."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, misclassified
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Likelihood, misclassified
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms, log_product_integral
 from dlmexp.gp.special import lambert_w_exp, log_ndtr
 
@@ -41,11 +40,6 @@ class Probit(Likelihood):
 
     def peak(self, y: Tensor) -> Tensor:
         return signs(y) * torch.inf
-
-    def bounds(self, y: Tensor) -> Bounds:
-        one = torch.ones_like(y)
-        slope, curve = one / math.sqrt(2 * math.pi), one / math.sqrt(2 * math.pi * math.e)
-        return Bounds(one, -slope, slope, -curve, curve)
 
 
 @LIKELIHOODS.register("logistic")
@@ -88,7 +82,3 @@ class Logistic(LogConcave):
 
     def peak(self, y: Tensor) -> Tensor:
         return signs(y) * torch.inf
-
-    def bounds(self, y: Tensor) -> Bounds:
-        one = torch.ones_like(y)
-        return Bounds(one, -one / 4, one / 4, -one / 4, one / 4)

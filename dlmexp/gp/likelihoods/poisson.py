@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, relative_error
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, relative_error
 from dlmexp.gp.likelihoods.calibration import Scores, count_cdf, count_interval, count_scores
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
 from dlmexp.gp.special import lambert_w_exp
@@ -83,9 +83,6 @@ class Poisson(Counts):
     def peak(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def bounds(self, y: Tensor) -> Bounds:
-        return Bounds(torch.ones_like(y), -y - 1, y, -y - 0.25, 2 * y.square() + 3 * y + 2)
-
 
 def softplus(f: Tensor) -> Tensor:
     """log(1 + e^f) to rounding everywhere (torch's own is f from 20 on, wrong in the ninth digit)."""
@@ -131,7 +128,3 @@ class PoissonSoftplus(Counts):
 
     def peak(self, y: Tensor) -> Tensor:
         return y + torch.log(-torch.expm1(-y))  # log(e^y - 1)
-
-    def bounds(self, y: Tensor) -> Bounds:
-        one = torch.ones_like(y)
-        return Bounds(one, -one, one, -2.25 * one, 2.25 * one)

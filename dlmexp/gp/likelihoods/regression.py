@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.gp.kernels import Hyper, Parameter
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, Bounds, Likelihood, squared_error
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, Likelihood, squared_error
 from dlmexp.gp.likelihoods.calibration import (
     Scores,
     half_width,
@@ -63,11 +63,6 @@ class Gaussian(Likelihood):
 
     def peak(self, y: Tensor) -> Tensor:
         return y
-
-    def bounds(self, y: Tensor) -> Bounds:
-        c = torch.exp(self.log_p_max(y))
-        slope = c / (math.e * self.noise).sqrt()
-        return Bounds(c, -slope, slope, -c / self.noise, 2 * c / (self.noise * math.exp(1.5)))
 
 
 NODES = 160
@@ -165,10 +160,3 @@ class StudentT(Likelihood):
 
     def peak(self, y: Tensor) -> Tensor:
         return y
-
-    def bounds(self, y: Tensor) -> Bounds:
-        nu, c = self.nu, self.log_p_max(y).exp()
-        ratio = (nu + 1) / nu
-        slope = c / self.scale * ratio * (nu / (nu + 2)).sqrt() * ((nu + 3) / (nu + 2)) ** (-(nu + 3) / 2)
-        curve = c / self.scale.square() * ratio
-        return Bounds(c, -slope, slope, -curve, 2 * curve * ((nu + 2) / (nu + 5)) ** ((nu + 5) / 2))
