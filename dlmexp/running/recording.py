@@ -170,6 +170,8 @@ class Recorder:
             {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
         )
         arrays |= finished.reliability
+        if finished.acceptance is not None:
+            arrays["acceptance"] = finished.block_acceptance.astype(np.float32)  # by 100 iterations: claim 16
         if cell.evaluate != "end":
             arrays |= finished.curve.arrays()
             arrays["epochs"] = arrays["evaluated_at"] / cell.iterations_per_epoch

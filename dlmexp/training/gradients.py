@@ -29,10 +29,10 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
     GPU has been given work and the results are not there yet."""
     pool = torch.cuda.graph_pool_handle() if program.beta.is_cuda else None
     for i in range(len(program.beta)):
-        one = program.keep([i])
-        gradient = _gradient(one, one.model.estimator, pool)
+        cell = program.keep([i])
+        gradient = _gradient(cell, cell.model.estimator, pool)
         g = torch.stack([gradient(draw) for draw in range(DRAWS)])
-        sampled, exact = _gradient(one, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION), _gradient(one, Exact())(0)
+        sampled, exact = _gradient(cell, BMC(TRUTH_SAMPLES))(TRUTH_ITERATION), _gradient(cell, Exact())(0)
         if g.is_cuda:
             yield None  # `gradient` is held: its graph may still be replayed
         result: dict[str, Any] = {"draws": DRAWS}
@@ -47,10 +47,11 @@ def gradient_statistics(program: Program) -> Iterator[Statistics | None]:
         yield result, arrays
 
 
-def _gradient(one: Program, estimator: Estimator, pool: Any = None) -> Callable[[int], Float[Tensor, "M"]]:
+def _gradient(cell: Program, estimator: Estimator, pool: Any = None) -> Callable[[int], Float[Tensor, "M"]]:
     """The objective's gradient in m for one cell, with the numbers of an iteration; with a `pool`, by a captured graph
     where that can be."""
-    program = one if estimator is one.model.estimator else replace(one, model=replace(one.model, estimator=estimator))
+    model = replace(cell.model, estimator=estimator)
+    program = cell if estimator is cell.model.estimator else replace(cell, model=model)
     values = {name: value.detach().requires_grad_() for name, value in program.initial().items()}
     jitter = torch.full_like(program.beta, FIRST_JITTER)
     iteration = torch.zeros((), dtype=torch.int64, device=jitter.device)
@@ -62,8 +63,8 @@ def _gradient(one: Program, estimator: Estimator, pool: Any = None) -> Callable[
     if pool is not None and program.capturable:
         gradient = captured(gradient, jitter.device, pool)
 
-    def of(draw: int) -> Tensor:
+    def with_draws(draw: int) -> Tensor:
         iteration.fill_(draw)
         return gradient().clone()
 
-    return of
+    return with_draws

@@ -69,11 +69,11 @@ def initial_q(hyper: Tensors, kernel: Kernel, whitened: bool) -> Tensors:
 
 
 class Value(NamedTuple):
-    """Per cell: the objective divided by n, whether Kuu factorised, and the share of accepted proposals (or 0)."""
+    """Per cell: the objective divided by n, whether Kuu factorised, and the share of accepted proposals, if any."""
 
     objective: Float[Tensor, "B"]
     ok: Bool[Tensor, "B"]
-    acceptance: Float[Tensor, "B"]
+    acceptance: Float[Tensor, "B"] | None = None
 
 
 class Posterior(NamedTuple):
@@ -84,11 +84,11 @@ class Posterior(NamedTuple):
     L: Float[Tensor, "B M M"]
     jitter: Float[Tensor, "B"]
 
-    def of(self, i: int) -> "Posterior":
-        """That of one cell, as a batch of one."""
-        one = slice(i, i + 1)
-        hyper = {name: value[one] for name, value in self.hyper.items()}
-        return Posterior(hyper, self.m[one], self.L[one], self.jitter[one])
+    def cell(self, i: int) -> "Posterior":
+        """The posterior of cell i, as a batch of one."""
+        cell = slice(i, i + 1)
+        hyper = {name: value[cell] for name, value in self.hyper.items()}
+        return Posterior(hyper, self.m[cell], self.L[cell], self.jitter[cell])
 
     def cpu(self) -> "Posterior":
         hyper = {name: value.cpu() for name, value in self.hyper.items()}
@@ -214,4 +214,4 @@ class Program(ABC):
         objective, likelihood = self.model.objective, self.model.likelihood.from_hyper(hyper_as_rows(mu, hyper))
         loss, acceptance = objective.losses(likelihood, self.model.estimator, mu, v, y, self.draws(iteration))
         total = row_mean(loss) + self.beta * objective.penalty(*q) / self.n
-        return Value(total, ok, torch.zeros_like(self.beta) if acceptance is None else acceptance)
+        return Value(total, ok, acceptance)

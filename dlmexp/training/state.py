@@ -47,6 +47,8 @@ class Settings:
 
 ROWS = torch.contiguous_format  # a Cholesky factor may lie in memory by columns; the update of a step goes by rows
 
+BLOCK = 100  # iterations over which acceptance is averaged
+
 RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
 STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
 FAILED = {
@@ -69,6 +71,7 @@ class State:
     window: Float[Tensor, "B I"]  # the last objectives, a ring
     history: Float[Tensor, "B T"]  # the objective of every iteration
     acceptance: Float[Tensor, "B"]  # summed over iterations
+    block_acceptance: Float[Tensor, "B K"]  # the same by blocks of BLOCK iterations
     iteration: Int[Tensor, ""]
 
     @property
@@ -92,6 +95,7 @@ class State:
             window=torch.full((B, settings.window or 1), float("nan"), **like),
             history=torch.full((B, settings.iterations), float("nan"), **like),
             acceptance=torch.zeros(B, **like),
+            block_acceptance=torch.zeros(B, -(-settings.iterations // BLOCK), **like),
             iteration=torch.zeros((), **whole),
         )
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from dlmexp.gp.cholesky import LAST_JITTER
 from dlmexp.gp.fused import fused
 from dlmexp.training.program import Program, Tensors, Value
-from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
+from dlmexp.training.state import BLOCK, CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
 
 BETA1, BETA2 = 0.9, 0.999
 
@@ -26,11 +26,15 @@ def step(program: Program, state: State, settings: Settings) -> None:
         found = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
     grads = {name: grad.detach() for name, grad in zip(leaves, found, strict=True)}
+    acceptance = torch.zeros_like(state.acceptance)
+    if value.acceptance is not None:
+        acceptance.copy_(torch.where(state.live, value.acceptance, 0.0))
+        state.block_acceptance.index_add_(1, (state.iteration // BLOCK).view(1), acceptance[:, None])
     if fused(value.objective):
         from dlmexp.training.fused_update import update as chosen
     else:
         chosen = update
-    chosen(state, value._replace(objective=value.objective.detach()), grads, program.n, settings)
+    chosen(state, Value(value.objective.detach(), value.ok, acceptance), grads, program.n, settings)
 
 
 def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
@@ -46,7 +50,8 @@ def update(state: State, value: Value, grads: Tensors, n: int, settings: Setting
     column = state.iteration.view(1)
     state.history.index_copy_(1, column, torch.where(live, seen, torch.nan)[:, None])
     state.window.index_copy_(1, column % state.window.shape[1], seen[:, None])
-    state.acceptance.add_(torch.where(live, acceptance, 0.0))
+    if acceptance is not None:
+        state.acceptance.add_(torch.where(live, acceptance, 0.0))
     state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
     state.iteration.add_(1)
 

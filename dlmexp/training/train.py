@@ -6,12 +6,12 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.program import Posterior, Program
-from dlmexp.training.state import FAILED, REPORTED, RUNNING, STOPPED, Settings, State
+from dlmexp.training.state import BLOCK, FAILED, REPORTED, RUNNING, STOPPED, Settings, State
 from dlmexp.training.stepper import stepper
 
 # Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
@@ -54,6 +54,7 @@ class Finished:
     curve: Curve
     state: dict[str, np.ndarray]  # of a failed cell: its last good parameters
     posterior: Posterior  # of this cell alone, on the CPU
+    block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))  # acceptance by blocks of iterations
 
 
 @dataclass
@@ -200,7 +201,7 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished | None]
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
     outcomes, stopped_at, accepted = (t.tolist() for t in (state.outcome, state.stopped_at, state.acceptance))
-    history = state.history[:, : max(stopped_at)].cpu().numpy()
+    history, blocks = state.history[:, : max(stopped_at)].cpu().numpy(), state.block_acceptance.cpu().numpy()
     for i, index in enumerate(indices):
         code, iterations = outcomes[i], stopped_at[i]
         failed = code in FAILED
@@ -218,5 +219,12 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished | None]
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
             curve=training.curves[index],
             state={name: value[i] for name, value in values.items()} if failed else {},
-            posterior=posterior.of(i),
+            posterior=posterior.cell(i),
+            block_acceptance=_by_block(blocks[i], iterations),
         )
+
+
+def _by_block(sums: Float[np.ndarray, "K"], iterations: int) -> Float[np.ndarray, "k"]:
+    """Mean acceptance of each block of iterations, the last of which may be short."""
+    starts = np.arange(0, iterations, BLOCK)
+    return sums[: len(starts)] / np.minimum(BLOCK, iterations - starts)

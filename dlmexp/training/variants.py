@@ -123,7 +123,7 @@ class Collapsed(Program):
 
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
         closed = self._closed(self.hyperparameters(values), jitter)
-        return Value(closed.loss / self.n, closed.ok, torch.zeros_like(self.beta))
+        return Value(closed.loss / self.n, closed.ok)
 
     @torch.no_grad()
     def posterior(self, values: Tensors, jitter: Float[Tensor, "B"]) -> Posterior:
@@ -164,7 +164,7 @@ def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Ite
             hyperparameters={name: value[i] for name, value in hyper.items()},
             curve=Curve(),
             state={},
-            posterior=posterior.of(i),
+            posterior=posterior.cell(i),
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.estimators import BMC, Exact
+from dlmexp.estimators import BMC, UPS, Exact
 from dlmexp.training import train
 from dlmexp.training.rows import Minibatches, shuffled
 from dlmexp.training.state import Settings, State
@@ -231,3 +231,14 @@ def test_a_batch_is_its_cells_one_by_one(kernel, kind, whitened):
         for name, value in alone.hyperparameters.items():
             np.testing.assert_allclose(together[i].hyperparameters[name], value, rtol=1e-6, atol=1e-8, err_msg=name)
         assert together[i].metrics["test"] == pytest.approx(alone.metrics["test"], rel=1e-6)
+
+
+def test_acceptance_is_kept_by_blocks_of_a_hundred_iterations():
+    made = program(likelihood="poisson", estimator=UPS(2, "rejection"))
+    for finished in trained(made, Settings(lr=0.05, iterations=230, window=None)).values():
+        blocks = finished.block_acceptance
+        assert blocks.shape == (3,)
+        assert ((blocks > 0) & (blocks < 1)).all()
+        assert finished.acceptance == pytest.approx(np.average(blocks, weights=[100, 100, 30]), rel=1e-12)
+    for finished in trained(program(), Settings(lr=0.05, iterations=3, window=None)).values():
+        assert finished.acceptance is None
