@@ -1,4 +1,5 @@
-"""Likelihoods p(y|f) by name.
+"""Likelihoods p(y|f) by name: `regression`, `binary`, `poisson`; `log_concave`: integrals over q without a closed form;
+`calibration`: scores of the whole predictive distribution.
 
 A new one is a file that registers it (`base` shows how), and its line among the imports here."""
 
