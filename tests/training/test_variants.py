@@ -286,6 +286,7 @@ def test_only_the_rejection_sampler_can_not_be_captured():
 def test_acceptance_is_reported_where_it_is_known():
     made = program(likelihood="poisson", estimator=UPS(4, "rejection"))
     value = made.objective(made.initial(), torch.full_like(made.beta, 1e-6), torch.tensor(0))
+    assert value.acceptance is not None
     assert ((value.acceptance > 0) & (value.acceptance <= 1)).all()
 
 
