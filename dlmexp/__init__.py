@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dlmexp.api import Results, TrainedModel, plot, results, run
+    from dlmexp.errors import UserError
     from dlmexp.sklearn import DLMClassifier, DLMCountRegressor, DLMRegressor
 
     def claims(folder: str = "results", protocol: str | None = None) -> pd.DataFrame:
@@ -29,19 +30,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "DLMClassifier", "DLMCountRegressor", "DLMRegressor", "Results", "TrainedModel", "claims", "plot", "results", "run",
+    "DLMClassifier", "DLMCountRegressor", "DLMRegressor", "Results", "TrainedModel", "UserError", "claims", "plot",
+    "results", "run",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dlmexp' has no attribute '{name}'")
     if name == "claims":
         return import_module("dlmexp.claims")  # a package, and a function as well
-    if name.startswith("DLM") and name in __all__:
-        return getattr(import_module("dlmexp.sklearn"), name)
-    if name in __all__:
-        return getattr(import_module("dlmexp.api"), name)
-    raise AttributeError(f"module 'dlmexp' has no attribute '{name}'")
+    module = "dlmexp.sklearn" if name.startswith("DLM") else "dlmexp.errors" if name == "UserError" else "dlmexp.api"
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return ["__version__", *__all__]

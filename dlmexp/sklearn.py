@@ -3,26 +3,258 @@ loss minimisation, or by the ELBO, with beta selected on a share of the training
 
     from dlmexp import DLMRegressor
 
-    model = DLMRegressor(n_inducing=100).fit(X, y)
+    model = DLMRegressor().fit(X, y)
     mean, std = model.predict(X_new, return_std=True)
 """
 
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 try:
-    from sklearn.base import ClassifierMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import d2_tweedie_score
+    from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError("these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'") from error
 
-from dlmexp.api.estimator import SparseGP
+from dlmexp.catalogue import entries
+from dlmexp.data.schema import Schema
+from dlmexp.data.splits import Prepared, normalisation
+from dlmexp.errors import UserError
+from dlmexp.gp.kernels import kernel_named
+from dlmexp.models.file import TrainedModel
+from dlmexp.models.predictor import Predictor
+from dlmexp.objectives import OBJECTIVES
+from dlmexp.plan.cell import Cell
+from dlmexp.running.device import select_target
+from dlmexp.running.fit import NothingFitted, best_fit
+
+DEVICES = ("auto", "cpu", "cuda")
+KERNELS = {"matern": "matern52"}  # other names of kernels
+DECAY = 100  # the learning rate ends at its DECAY-th part
+
+
+class InvalidParameter(ValueError, TypeError):
+    """A parameter of an estimator that it can't have; the message names it and says what to give."""
+
+
+class SparseGP(BaseEstimator):
+    """What the three estimators share.
+
+    Beta, the weight of the KL term, is selected on a share of the rows; all betas train as one batch. The estimators
+    follow the conventions of scikit-learn (`get_params`, `clone`, pipelines, cross-validation) and pass its checks.
+
+    Args:
+        objective: "log_dlm" (the log loss of predictions), "elbo", or, for `DLMRegressor`, "sq_dlm" (the square loss;
+            then there is no standard deviation).
+        betas: A weight, or several to choose from; None: 100, 10, 1, 0.1. With a single one, no rows are set aside.
+        n_inducing: Number of inducing inputs, at most the number of rows trained on; None: a tenth of them, 20 to 200.
+        validation_fraction: Share of the rows that beta is selected on; the model is not trained on them.
+        kernel: "rbf", "matern" or the path of a GPyTorch kernel class.
+        ard: One lengthscale per feature.
+        learning_rate: Of Adam at the start; it decays to a hundredth.
+        max_iter: The number of iterations of Adam.
+        tol: `ConvergenceWarning` says when the objective per row changed by more than this over the last `window`
+            iterations.
+        window: See `tol`.
+        batch_size: Rows of a step; None: all.
+        random_state: Of the validation rows and of minibatches.
+        device: "auto", "cpu" or "cuda".
+
+    Attributes:
+        beta_: The selected beta.
+        validation_scores_: NLL (MSE for square loss) on the validation rows by beta, on normalised targets.
+        n_iter_: Iterations until training stopped.
+        model_: The trained model with its posterior, hyperparameters and normalisation.
+    """
+
+    task: ClassVar[str]
+    likelihood_name: ClassVar[str]
+    prior_mean: ClassVar[str] = "constant"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """`help` of an estimator has the parameters too."""
+        super().__init_subclass__(**options)
+        if cls.__doc__:
+            cls.__doc__ = f"{cls.__doc__}\n{(SparseGP.__doc__ or '').partition(chr(10))[2]}"
+
+    def __init__(
+        self,
+        objective: str = "log_dlm",
+        betas: float | Sequence[float] | None = None,
+        n_inducing: int | None = None,
+        validation_fraction: float = 0.1,
+        kernel: str = "rbf",
+        ard: bool = False,
+        learning_rate: float = 0.1,
+        max_iter: int = 300,
+        tol: float = 1e-3,
+        window: int = 20,
+        batch_size: int | None = None,
+        random_state: Any = None,
+        device: str = "auto",
+    ):
+        self.objective = objective
+        self.betas = betas
+        self.n_inducing = n_inducing
+        self.validation_fraction = validation_fraction
+        self.kernel = kernel
+        self.ard = ard
+        self.learning_rate = learning_rate
+        self.max_iter = max_iter
+        self.tol = tol
+        self.window = window
+        self.batch_size = batch_size
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train, and select beta.
+
+        Args:
+            X: Rows [n, features], numbers.
+            y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers or texts).
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            ValueError: A parameter or the data can't be used, or training failed at every beta.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=self.task != "binary")
+        y = self._targets(np.asarray(y))
+        betas = self._checked_betas(len(y))
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(2**31 - 1))
+        train, validation = self._divided(y, random)
+        if len(betas) == 1:
+            train, validation = np.arange(len(y)), validation[:0]
+        cells = [self._cell(beta, len(train), seed) for beta in betas]
+        schema, target = Schema.plain(X.shape[1], self.task), select_target(self.device, "float64")
+        try:
+            fit = best_fit(cells, self._prepared(X, y, train, validation), schema, target)
+        except NothingFitted as error:
+            raise ValueError(f"training failed at every beta: {error}") from None
+        if not fit.converged:
+            more = f"max_iter={self.max_iter}: the objective still changes by more than tol={self.tol:g}; give more"
+            warnings.warn(more, ConvergenceWarning, stacklevel=2)
+        self.model_: TrainedModel = fit.model
+        self.beta_ = fit.model.cell.beta
+        self.validation_scores_ = fit.scores if len(betas) > 1 else {}
+        self.n_iter_ = max(1, fit.iterations)
+        return self
+
+    def _checked_betas(self, rows: int) -> list[float]:
+        """The betas, largest first; `InvalidParameter` names a parameter that can't be."""
+        if rows < 2:
+            raise ValueError(f"n_samples={rows}: a model needs at least 2 rows, one of them for validation")
+        values = entries("protocol")["own"]["beta"]["values"] if self.betas is None else self.betas
+        betas = list(values) if np.iterable(values) else [values]
+        known = [name for name in OBJECTIVES.names() if self._takes(name)]
+
+        def whole(value: Any) -> bool:
+            return isinstance(value, Integral) and int(value) > 0
+
+        def real(value: Any) -> bool:
+            return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < np.inf
+
+        for name, fits, what in (
+            ("objective", self.objective in known, f"one of {', '.join(known)}"),
+            ("betas", len(betas) > 0 and all(map(real, betas)), "a number >= 0, or a list of them"),
+            ("n_inducing", self.n_inducing is None or whole(self.n_inducing), "a whole number > 0"),
+            ("max_iter", whole(self.max_iter), "a whole number > 0"),
+            ("window", whole(self.window), "a whole number > 0"),
+            ("batch_size", self.batch_size is None or whole(self.batch_size), "a whole number > 0, or None"),
+            ("validation_fraction", real(self.validation_fraction) and 0 < self.validation_fraction < 1, "a share"),
+            ("learning_rate", real(self.learning_rate) and self.learning_rate > 0, "a number > 0"),
+            ("tol", real(self.tol), "a number >= 0"),
+            ("device", str(self.device).partition(":")[0] in DEVICES, f"one of {', '.join(DEVICES)}"),
+        ):
+            if not fits:
+                raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {what}")
+        try:
+            kernel_named(KERNELS.get(str(self.kernel), str(self.kernel)), typed=True)
+        except UserError as error:
+            raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
+        return sorted({float(beta) for beta in betas}, reverse=True)
+
+    def _takes(self, objective: str) -> bool:
+        facts = OBJECTIVES[objective]
+        return facts.has_beta and (not facts.needs_gaussian or self.likelihood_name == "gaussian")
+
+    def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+        """Rows to train on and rows to validate on, at least one of each."""
+        order = random.permutation(len(y))
+        count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
+        return order[count:], order[:count]
+
+    def _prepared(self, X: np.ndarray, y: np.ndarray, train: np.ndarray, validation: np.ndarray) -> Prepared:
+        features = normalisation(X[train])
+        scaled = normalisation(y[train][:, None]) if self.task == "regression" else None
+
+        def part(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            target = y[rows] if scaled is None else scaled.apply(y[rows][:, None])[:, 0]
+            return features.apply(X[rows]), target
+
+        mean, std = (0.0, 1.0) if scaled is None else (float(scaled.mean[0]), float(scaled.std[0]))
+        return Prepared(*part(train), *part(validation), *part(train[:0]), mean, std, features)
+
+    def _cell(self, beta: float, n: int, seed: int) -> Cell:
+        facts = OBJECTIVES[self.objective]
+        collapsed = facts.collapsed is not None and self.likelihood_name == "gaussian"
+        minibatch = self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
+        window = min(self.window, self.max_iter)
+        decay = self.max_iter - window or None
+        return Cell(
+            kind="fit", dataset="sklearn", data="", split="", task=self.task, likelihood=self.likelihood_name,
+            kernel=KERNELS.get(self.kernel, self.kernel), ard=self.ard, mean=self.prior_mean,
+            M=min(self.n_inducing or min(max(n // 10, 20), 200), n), n=n, objective=self.objective, variant="joint",
+            form="collapsed" if collapsed else "explicit", parameterisation="whitened", estimator="exact", options={},
+            lr=self.learning_rate, final_lr=self.learning_rate / DECAY if decay else None, decay=decay,
+            minibatch=minibatch, window=window, tolerance=self.tol, max_iterations=self.max_iter, epochs=None,
+            evaluate="end", dtype="float64", seed=seed, beta=beta,
+        )  # fmt: skip
+
+    def _targets(self, y: np.ndarray) -> np.ndarray:
+        """Checked targets as numbers, or as 0 and 1."""
+        return y.astype(np.float64)
+
+    def _columns(self, X: Any, *names: str) -> list[np.ndarray]:
+        """Columns of the predictions on rows."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        found = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        for name in names:
+            if name not in found:
+                raise ValueError(f"square loss predicts a mean only: there is no {name}")
+        return [found[name] for name in names]
 
 
 class WithIntervals(RegressorMixin, SparseGP):
     """What the two regressors share."""
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict in the units of the training targets.
+
+        Args:
+            X: Rows [n, features].
+            return_std: Whether to return standard deviations as well.
+
+        Returns:
+            The means [n]; with `return_std` a pair, the means and the standard deviations of a new observation.
+
+        Raises:
+            ValueError: Standard deviations of square loss were asked for, which has none.
+        """
+        mean, *std = self._columns(X, "mean", *(["std"] if return_std else []))
+        return (mean, *std) if return_std else mean
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at every row; counts
@@ -54,22 +286,6 @@ class DLMRegressor(WithIntervals):
     likelihood_name = "gaussian"
     prior_mean = "zero"  # of normalised targets
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict in the units of the training targets.
-
-        Args:
-            X: Rows [n, features].
-            return_std: Whether to return standard deviations as well.
-
-        Returns:
-            The means [n]; with `return_std` a pair, the means and the standard deviations of a new observation.
-
-        Raises:
-            ValueError: Standard deviations of square loss were asked for, which has none.
-        """
-        mean, *std = self._columns(X, "mean", *(["std"] if return_std else []))
-        return (mean, *std) if return_std else mean
-
 
 class DLMCountRegressor(WithIntervals):
     """Counts: y ~ Poisson(exp(f)) with a sparse Gaussian process f.
@@ -85,14 +301,6 @@ class DLMCountRegressor(WithIntervals):
 
     task = "count"
     likelihood_name = "poisson"
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The mean count [n] at every row.
-
-        Args:
-            X: Rows [n, features].
-        """
-        return self._columns(X, "mean")[0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1).

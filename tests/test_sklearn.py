@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 sklearn = pytest.importorskip("sklearn", minversion="1.6")
 from sklearn.base import clone  # noqa: E402
+from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
@@ -18,6 +20,7 @@ from dlmexp.models.predictor import Predictor  # noqa: E402
 from dlmexp.running.device import select_target  # noqa: E402
 from dlmexp.running.fit import best_fit  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations
 QUICK = {"betas": [1.0, 0.1], "n_inducing": 8, "max_iter": 25, "device": "cpu", "random_state": 0}
 
 
@@ -76,10 +79,26 @@ def test_one_beta_needs_no_validation_rows():
     assert model.validation_scores_ == {}
 
 
-def test_the_papers_grid_is_the_default():
+def test_defaults_and_short_forms():
     X, f, _ = data(64)
-    model = DLMRegressor(**{**QUICK, "betas": None, "max_iter": 3, "validation_fraction": 0.5}).fit(X, f)
-    assert list(model.validation_scores_) == [32 / 2**k for k in range(12)]
+    few = {"max_iter": 3, "random_state": 0, "device": "cpu"}
+    model = DLMRegressor(**few).fit(X, f)
+    assert list(model.validation_scores_) == [100.0, 10.0, 1.0, 0.1]
+    assert model.model_.cell.M == 20
+    assert DLMRegressor(betas=0.5, **few).fit(X, f).beta_ == 0.5
+    short, whole = (DLMRegressor(kernel=name, **few).fit(X, f).predict(X) for name in ("matern", "matern52"))
+    np.testing.assert_array_equal(short, whole)
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_has_not_converged_is_warned_of():
+    X, f, rng = data()
+    y = f + 0.1 * rng.normal(size=len(f))
+    with pytest.warns(ConvergenceWarning, match="max_iter=5"):
+        DLMRegressor(**{**QUICK, "max_iter": 5, "window": 5}).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DLMRegressor(**{**QUICK, "betas": 1.0, "max_iter": 200}).fit(X, y)
 
 
 @pytest.mark.parametrize("objective", ["log_dlm", "elbo", "sq_dlm"])
@@ -97,7 +116,7 @@ def test_objectives(objective):
 def test_classes_have_their_own_labels():
     X, f, _ = data()
     y = np.where(f > 0, "yes", "no")
-    model = DLMClassifier(**{**QUICK, "max_iter": 60}).fit(X, y)
+    model = DLMClassifier(**{**QUICK, "max_iter": 100}).fit(X, y)
     assert list(model.classes_) == ["no", "yes"]
     assert model.score(X, y) > 0.9
     p = model.predict_proba(X)
@@ -121,13 +140,16 @@ def test_counts():
     assert model.score(X, y) > 0.4
     lower, upper = model.predict_interval(X)
     assert ((lower <= y) & (y <= upper)).mean() > 0.85
+    mean, std = model.predict(X, return_std=True)
+    assert (std**2 > mean).all(), "a mixture of Poisson distributions has a larger variance than one"
+    assert 0.7 < ((y - mean) / std).std() < 1.3
     with pytest.raises(ValueError, match="negative"):
         DLMCountRegressor(**QUICK).fit(X, -y - 1)
 
 
 WRONG = {
-    "objective": ["fitc", None], "betas": [[-1.0], [], 0.5, ["a"], [float("nan")]], "validation_fraction": [1.0, "a"],
-    "n_inducing": [0, 2.5, None], "max_iter": [0, 10.5], "window": [0], "learning_rate": [-0.1, "x"], "tol": [-1.0],
+    "objective": ["fitc", None], "betas": [[-1.0], [], -0.5, "a", [float("nan")]], "validation_fraction": [1.0, "a"],
+    "n_inducing": [0, 2.5, "a"], "max_iter": [0, 10.5], "window": [0], "learning_rate": [-0.1, "x"], "tol": [-1.0],
     "batch_size": [0, -5, 2.5], "kernel": ["rbff", None], "device": ["tpu"],
 }  # fmt: skip
 
@@ -135,13 +157,14 @@ WRONG = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_parameters_that_cant_be(name, value):
     X, f, _ = data(20)
-    with pytest.raises(ValueError, match=f"^{name}="):
+    with pytest.raises(ValueError, match=f"^{name}=") as raised:
         DLMRegressor(**{**QUICK, name: value}).fit(X, f)
+    assert isinstance(raised.value, TypeError)
 
 
 def test_square_loss_is_for_regression():
     X, f, _ = data(20)
-    with pytest.raises(ValueError, match="objective='sq_dlm': choose one of"):
+    with pytest.raises(ValueError, match="objective='sq_dlm': give one of"):
         DLMClassifier(**{**QUICK, "objective": "sq_dlm"}).fit(X, f > 0)
 
 

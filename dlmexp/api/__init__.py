@@ -164,9 +164,9 @@ def plot(
         return draw(found, name, Request(parse_by(given))).canvas
     from dlmexp.figures import style
     from dlmexp.figures.predictions import render
-    from dlmexp.models.choose import chosen
+    from dlmexp.models.choose import choose_models
     from dlmexp.models.diagnosis import diagnose
 
-    (row,) = chosen(found, given, option="plot:").itertuples()
+    (row,) = choose_models(found, given, option="plot:").itertuples()
     with style.use():
         return render(diagnose(found, row, data_root))

@@ -14,11 +14,10 @@ from dlmexp.console import harmless_output
 from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
-COMMANDS = (
-    "run", "predict", "export", "status", "logs", "cancel", "collect", "plot", "claims", "report", "data", "clean",
-)  # fmt: skip
-
-
+COMMANDS = {  # and the modules that they are in
+    "run": "run", "predict": "models", "export": "models", "status": "status", "logs": "logs", "cancel": "cancel",
+    "collect": "collect", "plot": "plot", "claims": "claims", "report": "report", "data": "data", "clean": "clean",
+}  # fmt: skip
 COMPLETION = ("-sc", "--shell-completion")
 
 
@@ -53,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _shared_options(top)
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name in dict.fromkeys(COMMANDS.values()):
         import_module(f"dlmexp.cli.{name}").add_parser(commands)
     return top
 

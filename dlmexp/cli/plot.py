@@ -146,19 +146,19 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     from dlmexp.figures.plot import encode, write
     from dlmexp.figures.predictions import check_width, numbers, render, text
     from dlmexp.figures.registry import PREDICTIONS
-    from dlmexp.models.choose import chosen, described, load_model
+    from dlmexp.models.choose import choose_models, describe_choice, load_model
     from dlmexp.models.diagnosis import diagnose
 
     check_width(args.width)
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
-    (row,) = chosen(results, terms, option="--where" if args.where else "--by").itertuples()
+    (row,) = choose_models(results, terms, option="--where" if args.where else "--by").itertuples()
     found = diagnose(results, row, args.data_root)
     with style.use(args.style):
         canvas = render(found, args.width)
         contents = {format: encode(canvas, format) for format in formats}
     name = f"{PREDICTIONS}-{row.dataset}"
-    model = f"Model {described(results, row, load_model(results, row))}."
+    model = f"Model {describe_choice(results, row, load_model(results, row))}."
     paths = write(out, name, contents, numbers(found), text(found, model))
     print(f"{name}: {out / name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
     print(f"  {model}")

@@ -97,7 +97,7 @@ def _measured(
     words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
-    stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper")))
+    stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
     return Drawn(figure, stem, measured, several[0], request, beside)
 
 

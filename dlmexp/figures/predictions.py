@@ -62,7 +62,14 @@ def numbers(found: Diagnosis) -> pd.DataFrame:
 
 def text(found: Diagnosis, model: str) -> str:
     """The caption file, in Markdown."""
-    return f"# {found.title}\n\n{CAPTION}\n\n- {model}\n- Test rows: {len(found.targets)}.\n"
+    errors = f" {_errors(found)}." if found.errors else ""
+    return f"# {found.title}\n\n{CAPTION}\n\n- {model}\n- Test rows: {len(found.targets)}.{errors}\n"
+
+
+def _errors(found: Diagnosis) -> str:
+    """RMSE and the like in the units of the target, as text."""
+    labels = {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "coverage_95": "in 95 % interval"}
+    return ", ".join(f"{labels[name]} {value:.4g}" for name, value in found.errors.items())
 
 
 def _against_true(ax: Axes, found: Diagnosis) -> None:
@@ -85,7 +92,8 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
     both = np.concatenate([mean, y])
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9, label="_equal")
     shown = "" if len(some) == len(y) else f" ({len(some)} of {len(y)})"
-    ax.set(title=f"test rows{shown}", xlabel=f"predicted {found.target}", ylabel=f"true {found.target}")
+    ax.set_title(f"test rows{shown}\n{_errors(found)}", fontsize=6)
+    ax.set(xlabel=f"predicted {found.target}", ylabel=f"true {found.target}")
     for axis in (ax.xaxis, ax.yaxis) if np.abs(both).max() >= 1e4 else ():
         axis.set_major_formatter(EngFormatter(sep=""))
 

@@ -20,7 +20,9 @@ SHOWN = 8
 REFIT = "give the command of that run again with refit=true (keep=all for models at every beta)"
 
 
-def chosen(results: Results, where: Sequence[str], every_seed: bool = False, option: str = "--where") -> pd.DataFrame:
+def choose_models(
+    results: Results, where: Sequence[str], every_seed: bool = False, option: str = "--where"
+) -> pd.DataFrame:
     """The row of `results.candidates` with the best validation NLL among those with a model that match all terms; with
     `every_seed`, the best one of every seed that was trained in the same way. `option` is how the user has given the
     terms."""
@@ -67,13 +69,11 @@ def load_model(results: Results, row: Any) -> TrainedModel:
     return model
 
 
-def described(results: Results, row: Any, model: TrainedModel) -> str:
-    """A model in words: its key, what was trained on what, and its validation NLL."""
+def describe_choice(results: Results, row: Any, model: TrainedModel) -> str:
+    """A model in words: its key, what was trained on what, and why it was chosen."""
     rows = results.candidates
     methods = "|".join(sorted(rows.loc[rows["key"] == row.key, "method"].unique()))
-    nll = getattr(row, "validation_nll", np.nan)
-    score = "" if pd.isna(nll) else f", validation NLL {nll:.4f}"
-    return f"{row.key} ({model.cell.describe()}, {methods}{score})"
+    return f"{row.key} ({model.cell.describe()}, {methods}; {row.why})"
 
 
 def _matching(rows: pd.DataFrame, wanted: Sequence[Term], option: str) -> pd.DataFrame:
@@ -91,17 +91,19 @@ def _matching(rows: pd.DataFrame, wanted: Sequence[Term], option: str) -> pd.Dat
 
 def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
     """By validation NLL in own units: on the normalised scale, sizes and seeds have units of their own. MSE where there
-    is no NLL (square loss); the only one where there are no validation rows."""
+    is no NLL (square loss); the only one where there are no validation rows. Its column `why` says so in words."""
     unit = rows["y_std"].fillna(1.0)
-    for metric, score in (("nll", lambda v: v + np.log(unit)), ("mse", lambda v: v * unit**2)):
+    for metric, in_own_units in (("nll", lambda v: v + np.log(unit)), ("mse", lambda v: v * unit**2)):
         name = f"validation_{metric}"
-        scores = score(rows[name]) if name in rows else pd.Series(np.nan, index=rows.index)
-        finite = scores[np.isfinite(scores)]
+        scores = in_own_units(rows[name]) if name in rows else pd.Series(np.nan, index=rows.index)
+        finite = pd.DataFrame({"score": scores, "key": rows["key"]})[np.isfinite(scores)].sort_values(["score", "key"])
         if len(finite):
-            ranked = pd.DataFrame({"score": finite, "key": rows["key"].loc[finite.index]}).sort_values(["score", "key"])
-            return rows.loc[ranked.index[:1]]
+            units = " in units of the target" if rows["y_std"].notna().any() and (unit != 1).any() else ""
+            of = f"the best of {len(finite)}" if len(finite) > 1 else "the only model"
+            why = f"{of}, validation {metric.upper()} {finite['score'].iloc[0]:.4f}{units}"
+            return rows.loc[finite.index[:1]].assign(why=why)
     if len(rows) == 1:
-        return rows
+        return rows.assign(why="the only model")
     keys = ", ".join(rows["key"][:SHOWN])
     raise UserError(
         f"none of {len(rows)} models has validation rows to choose by: name one with {option} key=KEY, of {keys}"

@@ -14,7 +14,7 @@ from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.splits import split, training_rows
 from dlmexp.errors import UserError
 from dlmexp.models.choose import load_model
-from dlmexp.models.predictor import Predictor
+from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
 from dlmexp.plan.overrides import spelled_out
@@ -37,6 +37,7 @@ class Diagnosis:
     labels: tuple[object, object] | None
     columns: dict[str, np.ndarray]
     targets: np.ndarray
+    errors: dict[str, float]  # rmse, mae, r2, coverage_95; none of binary data
     calibration: dict[str, np.ndarray] | None  # promised and observed shares, and of how many rows
     betas: dict[str, np.ndarray]  # beta, validation and test (the metric of `metric`), of all candidates
     metric: str
@@ -54,14 +55,16 @@ def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = N
     predictor = Predictor([model])
     metric = "nll" if predictor.has_distribution else "mse"
     objective = results.arrays(row.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0)
+    columns, targets = predictor.predict(X), np.exp(y) if model.schema.log else y
     return Diagnosis(
         row=row,
         title=cell.describe(),
         target=model.schema.target,
         features=model.schema.features,
         labels=model.schema.labels,
-        columns=predictor.predict(X),
-        targets=np.exp(y) if model.schema.log else y,
+        columns=columns,
+        targets=targets,
+        errors={} if predictor.task == "binary" else errors_in_own_units(columns, targets),
         calibration=_calibration(predictor, X, y),
         betas=_betas(results, row.key, metric),
         metric=metric,

@@ -19,6 +19,7 @@ from dlmexp.objectives import OBJECTIVES
 
 ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}  # of the [M, rows] arrays: what a CPU's cache holds
 BISECTIONS = 60  # of an interval in float64
+USUAL = 0.95  # share of new observations in the interval
 
 Columns = dict[str, np.ndarray]
 
@@ -101,9 +102,9 @@ class Predictor:
         return all(OBJECTIVES[member.model.cell.objective].predicts_variance for member in self.members)
 
     @torch.no_grad()
-    def predict(self, X: Float[np.ndarray, "N D"]) -> Columns:
-        """For every row: `mean`, `std` and the ends of the central 95 % interval (regression), `label` and a
-        probability for each label (binary), mean count and interval (counts)."""
+    def predict(self, X: Float[np.ndarray, "N D"], level: float = USUAL) -> Columns:
+        """For every row [N]: `mean`, `std` and the ends `lower_95` and `upper_95` of the central interval that holds
+        `level` of new observations (regression, counts); `label` and a probability for each label (binary)."""
         marginals = [member.marginals(X) for member in self.members]
         means = [member.likelihood.mean(*at) for member, at in zip(self.members, marginals, strict=True)]
         if self.task == "binary":
@@ -114,13 +115,13 @@ class Predictor:
         if self.has_distribution:
             # Of the mixture: the mean of the variances plus the variance of the means.
             squares = [std.square() + (own - mean).square() for own, std in moments if std is not None]
-            if len(squares) == len(moments) and self.task == "regression":
+            if len(squares) == len(moments):
                 found["std"] = torch.stack(squares).mean(0).sqrt()
-            ends = self._interval(marginals)
+            ends = self._interval(marginals, level)
             found |= {name: end.exp() if self.schema.log else end for name, end in ends.items()}
         columns = {name: value[0].cpu().numpy() for name, value in found.items()}
         if self.task == "count":
-            columns |= {name: columns[name].astype(np.int64) for name in ("lower_95", "upper_95") if name in columns}
+            columns |= {name: ends.astype(np.int64) for name, ends in columns.items() if name not in ("mean", "std")}
         return columns
 
     def _classes(self, p: Float[Tensor, "1 N"]) -> Columns:
@@ -143,14 +144,15 @@ class Predictor:
             return own.exp(), None
         return (own + std.square() / 2).exp(), (own + std.square() / 2).exp() * std.square().expm1().sqrt()
 
-    def _interval(self, marginals: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    def _interval(self, marginals: list[tuple[Tensor, Tensor]], level: float) -> dict[str, Tensor]:
         ends = [member.likelihood.interval(mu, v) for member, (mu, v) in zip(self.members, marginals, strict=True)]
-        known = [(member.own_units(a), member.own_units(b)) for member, (a, b) in _pairs(self.members, ends)]
-        if len(known) < len(self.members):
+        if any(pair is None for pair in ends):
             return {}
-        lower, upper = (torch.stack(side) for side in zip(*known, strict=True))
-        if len(known) == 1:
-            return {"lower_95": lower[0], "upper_95": upper[0]}
+        names = [f"{end}_{100 * level:g}" for end in ("lower", "upper")]
+        own = [map(member.own_units, pair) for member, pair in zip(self.members, ends, strict=True) if pair is not None]
+        lower, upper = (torch.stack(side) for side in zip(*own, strict=True))
+        if len(ends) == 1 and level == USUAL:
+            return dict(zip(names, (lower[0], upper[0]), strict=True))
 
         def cdf(y: Tensor) -> Tensor:
             total = torch.zeros_like(y)
@@ -158,16 +160,24 @@ class Predictor:
                 total += member.likelihood.cdf(mu, v, (y - member.model.y_mean) / member.model.y_std)
             return total / len(self.members)
 
-        # A quantile of a mixture lies between the least and the largest of its members' quantiles.
-        whole = self.task == "count"
-        return {
-            "lower_95": quantile(cdf, 0.025, lower.amin(0), lower.amax(0), whole),
-            "upper_95": quantile(cdf, 0.975, upper.amin(0), upper.amax(0), whole),
-        }
+        # A quantile of a mixture lies between those of its members; those of a wider interval lie further out.
+        whole, shares = self.task == "count", ((1 - level) / 2, (1 + level) / 2)
+        high, low = upper.amax(0), torch.zeros_like(upper[0]) if whole else lower.amin(0)
+        step = (high - low).clamp(min=1 if whole else 1e-9)
+        while level > USUAL and bool(((cdf(high) < shares[1]) | (cdf(low) >= shares[0]) & (not whole)).any()):
+            low, high, step = low if whole else low - step, high + step, 2 * step
+        return {n: quantile(cdf, p, low, high, whole) for n, p in zip(names, shares, strict=True)}
 
 
-def _pairs(members: list[Member], ends: list) -> list:
-    return [(member, pair) for member, pair in zip(members, ends, strict=True) if pair is not None]
+def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> dict[str, float]:
+    """RMSE, MAE, R2 (where targets differ) and the share of rows in their 95 % interval (where there is one), of
+    predictions (`Predictor.predict`) and targets in the same units."""
+    error, spread = targets - columns["mean"], float(targets.var())
+    found = {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.abs(error).mean())}
+    found |= {"r2": 1 - found["rmse"] ** 2 / spread} if spread > 0 else {}
+    if "lower_95" in columns:
+        found["coverage_95"] = float(np.mean((columns["lower_95"] <= targets) & (targets <= columns["upper_95"])))
+    return found
 
 
 def quantile(cdf: Callable[[Tensor], Tensor], share: float, low: Tensor, high: Tensor, whole: bool) -> Tensor:

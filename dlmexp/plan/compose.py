@@ -24,14 +24,17 @@ from dlmexp.plan.checks import check_together, check_values
 from dlmexp.plan.overrides import as_sentences, check_names, parsed, spelled_out
 from dlmexp.plugins import import_plugins
 
-DEFAULT = "experiment=default"
+DEFAULT, OWN = "experiment=default", "experiment=own"
 MOST_JOBS = 10_000  # of a multirun
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with the embedded default job where they select no data."""
-    selects = any(_key(override) in ("dataset", "experiment", "parts") for override in overrides)
-    return list(overrides) if selects else [DEFAULT, *overrides]
+    """The overrides, with the embedded default job where they select no data, and with the experiment for a user's own
+    table where they select that alone."""
+    typed = {_key(override): override.partition("=")[2].strip(" []") for override in overrides}
+    if "experiment" in typed or "parts" in typed or typed.get("dataset", USER_TABLE) != USER_TABLE:
+        return list(overrides)
+    return [OWN if "dataset" in typed else DEFAULT, *overrides]
 
 
 def compose(overrides: Sequence[str]) -> RunConfig:
@@ -110,8 +113,12 @@ def plugins_in(overrides: Sequence[str]) -> list[str]:
 
 def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:
     """An experiment's limit of iterations gives way to the protocol's where it leaves no room for the protocol's decay:
-    the stopping rule would never apply. What users or presets say about the limit holds."""
+    the stopping rule would never apply. What users or presets say about the limit holds. Without a stopping rule the
+    decay ends with the limit that users type."""
     for kind, training in cfg.training.items():
+        limited = f"training.{kind}.max_iterations" in typed and f"training.{kind}.decay" not in typed
+        if training.decay and training.window is None and limited:
+            training.decay = training.max_iterations
         if not training.has_room and not cfg.preset and f"training.{kind}.max_iterations" not in typed:
             training.max_iterations = protocol_config(cfg.protocol, None).training[kind].max_iterations
 

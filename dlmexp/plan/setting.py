@@ -90,6 +90,9 @@ def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: Data
     if cell.parameterisation not in protocol.parameterisation:
         pairs.append(("parameterisation", cell.parameterisation))
     ignored = {"training.parameterisation", *cfg.factors}
+    training = cfg.training[dataset.kind]
+    if training.window is None and training.decay == training.max_iterations:  # it follows the limit that users type
+        ignored.add("training.decay")
     return Setting(_label(cfg), {name: value for name, value in pairs if name not in ignored}, cfg.selection)
 
 

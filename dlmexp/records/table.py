@@ -27,6 +27,7 @@ IDENTITY = [
 ]  # fmt: skip
 SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
+OWN_UNITS = [f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")]  # of users' own tables, beside TEST
 GROUP = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment",
          "stands_for", "candidates"]  # fmt: skip
 
@@ -183,7 +184,7 @@ def _edges(selected: pd.DataFrame, asked: Sequence[Asked]) -> list[str]:
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns in the order in which people look for them."""
-    first = [name for name in (*IDENTITY, *SELECTION, *TEST) if name in frame]
+    first = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
     return frame[[*first, *(name for name in frame.columns if name not in first)]].reset_index(drop=True)
 
 

@@ -20,10 +20,12 @@ from dlmexp.training.train import Finished, Training, train
 
 
 class Fit(NamedTuple):
-    """The best model, its number of iterations, and the validation metric of every beta (NaN where training failed)."""
+    """The best model, its number of iterations, whether it stopped by its rule, and the validation metric of every beta
+    (NaN where training failed)."""
 
     model: TrainedModel
     iterations: int
+    converged: bool
     scores: dict[float, float]
 
 
@@ -52,4 +54,4 @@ def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Tar
     cell, done = fits[int(best.index[0])]
     by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
     model = trained_model(cell, schema, split, done.posterior)
-    return Fit(model, done.iterations, dict(sorted(by_beta.items(), reverse=True)))
+    return Fit(model, done.iterations, done.stopped != "limit", dict(sorted(by_beta.items(), reverse=True)))

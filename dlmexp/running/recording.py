@@ -13,6 +13,7 @@ import numpy as np
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation, Prepared
 from dlmexp.models.file import TrainedModel, encoded
+from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import CALIBRATION, Record, Result, provenance
@@ -98,6 +99,7 @@ class Recorder:
     finished: Callable[[Record], None]
     device: str
     schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
+    own: Mapping[str, Schema] = field(default_factory=dict)  # tables of users: errors are recorded in their units too
     again: frozenset[str] = frozenset()  # cells that are trained though they have a record
     written: dict[str, bool] = field(default_factory=dict)  # by key: done?
     base_fits: int = 0  # of these: fits that fixed variants start from
@@ -152,7 +154,7 @@ class Recorder:
         all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
         result = Result(
             validation=finished.metrics.get("validation", {}),
-            test=finished.metrics.get("test", {}),
+            test=self._own_units(cell, finished.posterior) | finished.metrics.get("test", {}),
             trivial=split.trivial,
             iterations=finished.iterations,
             converged=finished.stopped != "limit" or all_iterations,
@@ -179,6 +181,16 @@ class Recorder:
             arrays |= finished.hyperparameters
             self._bases[cell.key] = finished.hyperparameters
         self._write(cell, "done", result, arrays, finished.posterior)
+
+    def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
+        """Test errors of a model of a user's own table, in the units of its target."""
+        split = self.prepared(cell)
+        if cell.dataset not in self.own or cell.task == "binary" or not len(split.y_test):
+            return {}
+        model = trained_model(cell, self.own[cell.dataset], split, posterior)
+        predictions = Predictor([model]).predict(split.X_test * split.features.std + split.features.mean)
+        targets = split.y_test * split.y_std + split.y_mean
+        return errors_in_own_units(predictions, np.exp(targets) if model.schema.log else targets)
 
     def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write what was measured of an estimator's gradient."""

@@ -229,6 +229,7 @@ class Job:
         gpus = visible_gpus() if device.type == "cuda" else []
         self._extra = ExtraProcesses(self.workers - 1, self.arguments, self.store.root, gpus)
         schemas = {data.name: data.schema for _, data in self.sweep.datasets.values()}
+        own = {data.name: data.schema for spec, data in self.sweep.datasets.values() if spec.loader == "table"}
         recorder = Recorder(
             store=self.store,
             writer=Writer(beside=device.type == "cuda"),
@@ -236,6 +237,7 @@ class Job:
             finished=progress.finished,
             device=str(device),
             schemas=None if cfg.keep == "none" else schemas,
+            own=own,
             again=self.again,
         )
         try:

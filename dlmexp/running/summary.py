@@ -13,10 +13,13 @@ from dlmexp.plan.cell import SHARED
 from dlmexp.plan.setting import Candidates
 from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
-from dlmexp.records.table import TEST, Frames, rows_for
+from dlmexp.records.table import OWN_UNITS, TEST, Frames, rows_for
 
 MOST_LINES = 60  # of the closing table
 UNITS = {  # of the metrics
+    "rmse": "rmse, mae: errors in the units of the target",
+    "r2": "r2: share of the variance that is explained",
+    "coverage_95": "coverage_95: share of test rows in their 95 % interval",
     "nll": "nll: nats per test row",
     "mse": "mse: mean squared error",
     "error": "error: share of wrong labels",
@@ -64,8 +67,10 @@ def _lines(chosen: pd.DataFrame) -> Table:
         return Table()
     shown = _metrics(chosen)
     differing = _differing(chosen)
-    names = ("dataset", "n", "M", "method", "estimator", "q", "seeds", *differing, "beta")
-    names += tuple(f"test {metric}" for metric in shown)
+    usual = (chosen["estimator"] == "exact").all() and "test_rmse" in chosen  # of no interest in a user's own table
+    how = () if usual else ("estimator", "q")
+    names = ("dataset", "n", "M", "method", *how, "seeds", *differing, "beta")
+    names += tuple(metric if usual else f"test {metric}" for metric in shown)
     lines = Table(*names, box=SIMPLE, pad_edge=False)
     by = ["dataset", "n", "M", "method", "estimator", "samples", "sampler", "parameterisation", *differing]
     for _, rows in chosen.groupby(by, dropna=False):
@@ -75,8 +80,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
             str(first["n"]),
             str(first["M"]),
             str(first["method"]),
-            _estimator(first),
-            str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed",  # it has no coordinates
+            *(() if usual else (_estimator(first), _coordinates(first))),
             str(len(rows)),
             *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
             _betas(rows),
@@ -101,11 +105,17 @@ def _estimator(row: pd.Series) -> str:
     return f"{row['estimator']}-{row['samples']:g}" + ("" if usual else f" {row['sampler']}")
 
 
+def _coordinates(row: pd.Series) -> str:
+    """Those that q is trained in; in closed form it has none."""
+    return str(row["parameterisation"]) if row["form"] == "explicit" else "collapsed"
+
+
 def _mean(values: pd.Series) -> str:
-    """Mean and standard deviation as text: `0.6000±0.0012`."""
+    """Mean and standard deviation as text: `0.6000±0.0012`, `31240±320`."""
     if values.isna().all():
         return ""
-    return f"{values.mean():.4f}" + (f"±{values.std():.4f}" if len(values) > 1 else "")
+    digits = max(0, 4 - len(f"{abs(values.mean()):.0f}")) if abs(values.mean()) >= 10 else 4
+    return f"{values.mean():.{digits}f}" + (f"±{values.std():.{digits}f}" if len(values) > 1 else "")
 
 
 def _betas(rows: pd.DataFrame) -> str:
@@ -115,17 +125,23 @@ def _betas(rows: pd.DataFrame) -> str:
 
 
 def _metrics(chosen: pd.DataFrame) -> list[str]:
-    """The test metrics that some row has."""
-    return [name.removeprefix("test_") for name in TEST if chosen[name].notna().any()]
+    """The test metrics that some row has: errors in own units where all are of users' tables, as MSE of scaled targets
+    says less."""
+    own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()
+    names = [*OWN_UNITS, "test_nll"] if own else TEST
+    return [name.removeprefix("test_") for name in names if name in chosen and chosen[name].notna().any()]
 
 
 def _units(chosen: pd.DataFrame, collect: str) -> list[str]:
     """What the numbers of the table are, and of which data they are on a normalised scale. `collect`: the command that
     writes them with their scale."""
-    what = "; ".join(UNITS[metric] for metric in _metrics(chosen))
+    what = "; ".join(UNITS[metric] for metric in _metrics(chosen) if metric in UNITS)
     by = " or ".join(f"validation {name}" for name in dict.fromkeys(chosen["selected_by"]))
     said = [f"mean±standard deviation over seeds; beta: selected by {by}, of each seed where they differ; {what}"]
-    scaled = sorted(chosen.loc[chosen["task"] == "regression", "dataset"].unique())
+    regression = chosen["task"] == "regression"
+    if "rmse" in _metrics(chosen):
+        return [said[0] + (" of targets scaled to variance 1" if regression.any() else "")]
+    scaled = sorted(chosen.loc[regression, "dataset"].unique())
     return said + ([NORMALISED.format(datasets=", ".join(scaled), collect=collect)] if scaled else [])
 
 

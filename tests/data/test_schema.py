@@ -55,7 +55,7 @@ def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"
 
 def streamed(path, schema: Schema) -> np.ndarray:
     first, found = 1, []
-    for piece in open_rows(path, schema)[1]:
+    for piece in open_rows(path, schema):
         found.append(schema.encode(piece, first, path.name))
         first += piece.num_rows
     return np.concatenate(found)

@@ -3,7 +3,7 @@
 import pytest
 
 from dlmexp.errors import UserError
-from dlmexp.models.choose import chosen
+from dlmexp.models.choose import choose_models
 from dlmexp.models.file import encoded
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.results import load
@@ -26,6 +26,6 @@ def test_mistakes_name_the_option_that_was_used(tmp_path, option):
     with pytest.raises(
         UserError, match=f"name one with {option} key=KEY, of {min(cell.key for cell in cells)}|{cells[1].key}"
     ):
-        chosen(results, [], option=option)
+        choose_models(results, [], option=option)
     with pytest.raises(UserError, match=f"^{option} seed=0: the models of all seeds are meant"):
-        chosen(results, ["seed=0"], every_seed=True, option=option)
+        choose_models(results, ["seed=0"], every_seed=True, option=option)

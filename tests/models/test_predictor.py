@@ -11,7 +11,7 @@ import torch
 from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
-from dlmexp.models.choose import chosen, load_model
+from dlmexp.models.choose import choose_models, load_model
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
@@ -107,7 +107,7 @@ def test_own_units_follow_shifted_and_scaled_data(here, capsys):
     for data in (frame, moved):
         trained(data, "regression", "method=[elbo]", "seeds=[0]", f"results={len(found)}")
         results = load(str(len(found)))
-        (row,) = chosen(results, []).itertuples()
+        (row,) = choose_models(results, []).itertuples()
         X, _ = raw_test_rows(data, "regression", 0)
         found.append(pd.DataFrame(Predictor([load_model(results, row)]).predict(X)))
     first, second = found

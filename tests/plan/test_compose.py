@@ -13,7 +13,7 @@ from dlmexp.plan.overrides import spelled_out
 from dlmexp.plugins import extended
 from tests.conftest import REPOSITORY
 
-EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml"))
+EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml") if path.stem != "own")
 
 
 @pytest.mark.slow

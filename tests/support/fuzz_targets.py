@@ -197,7 +197,7 @@ def _table(path: Path, chance: random.Random) -> None:
         parse(spec, loader_of(spec), {path.name: path})
     if path.suffix != ".npz":  # in pieces too, as rows to predict on are read
         with contextlib.suppress(UserError):
-            for piece in open_rows(path, TWO_COLUMNS)[1]:
+            for piece in open_rows(path, TWO_COLUMNS, only=True):
                 TWO_COLUMNS.encode(piece, 1, path.name)
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dlmexp.gp.likelihoods.base import LIKELIHOODS, relative_error
+from dlmexp.gp.likelihoods.base import LIKELIHOODS, NODES, relative_error
 from dlmexp.gp.likelihoods.calibration import Scores, count_cdf, count_interval, count_scores
 from dlmexp.gp.likelihoods.log_concave import LogConcave, Mode, Terms
-from dlmexp.gp.special import lambert_w_exp
+from dlmexp.gp.special import expectation, lambert_w_exp
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class Counts(LogConcave):
 
     def log_constant(self, y: Tensor) -> Tensor:
         return -torch.lgamma(y + 1)
+
+    def std(self, mu: Tensor, v: Tensor) -> Tensor:
+        mean = self.mean(mu, v)
+        rates = expectation(lambda f: (self.conditional_mean(f) - mean.unsqueeze(-2)).square(), mu, v, NODES)
+        return (mean + rates).sqrt()
 
     def interval(self, mu: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return count_interval(self.log_prob, self.conditional_mean, self.peak, mu, v)

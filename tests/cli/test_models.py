@@ -1,16 +1,21 @@
-"""`dlmexp predict` from file to file: columns in any order, pieces, mixtures, and one sentence for every mistake."""
+"""`dlmexp predict` and `dlmexp export`: which model, from file to file, and one sentence for every mistake."""
 
 import io
 import math
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
+import torch
 from msgspec.structs import replace
 
 from dlmexp.cli import main
-from dlmexp.data.schema import Schema
+from dlmexp.data.schema import MISSING_LEVEL, Column, Schema
 from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading import tables
@@ -51,11 +56,14 @@ def test_predictions_of_the_best_model(here, capsys):
     NEW.to_csv("new.csv", index=False)
     found, notes = predicted(capsys, "new.csv")
     expected = Predictor([models[0, 1.0]]).predict(FEATURES)
-    assert list(found) == ["mean", "std", "lower_95", "upper_95"]
+    assert list(found) == [*NEW, "mean", "std", "lower_95", "upper_95"]
+    pd.testing.assert_frame_equal(found[list(NEW)], NEW)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
     assert models[0, 1.0].cell.key in notes
     assert "joint_log_dlm" in notes
+    own_units = 0.1 + math.log(models[0, 1.0].y_std)  # what it was chosen by
+    assert f"the best of 4, validation NLL {own_units:.4f}" in notes
     assert "4 rows predicted" in notes
 
 
@@ -69,13 +77,6 @@ def test_the_model_that_is_asked_for(here, capsys, where):
         found["mean"], Predictor([models[1, 0.1]]).predict(FEATURES)["mean"], rtol=1e-12, atol=1e-12
     )
     assert key in notes
-
-
-def test_terms_may_be_given_one_by_one(here, capsys):
-    models = fill(seeds=(0, 1), betas=(1.0, 0.1))
-    NEW.to_csv("new.csv", index=False)
-    notes = predicted(capsys, "new.csv", "--where", "seed=1", "--where", "beta=0.1")[1]
-    assert models[1, 0.1].cell.key in notes
 
 
 def test_own_units_decide_which_model_is_best(here, capsys):
@@ -103,29 +104,39 @@ def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_columns_in_any_order_and_others_beside_them(here, capsys, suffix):
+def test_columns_in_any_order_beside_others_which_stay(here, capsys, suffix):
     fill()
     NEW.to_csv("new.csv", index=False)
-    straight, _ = predicted(capsys, "new.csv")
-    other = NEW[["age", "sort", "rooms"]].assign(colour="red", price=3.0)
-    path = Path(f"other{suffix}")
-    other.to_csv(path, index=False) if suffix == ".csv" else other.to_parquet(path)
-    found, notes = predicted(capsys, str(path))
-    pd.testing.assert_frame_equal(found, straight)
-    assert "ignored: 1 column that the model does not use (colour)" in notes
+    straight, _ = predicted(capsys, "new.csv", "--only")
+    assert list(straight) == ["mean", "std", "lower_95", "upper_95"]
+    other = NEW[["age", "sort", "rooms"]].assign(id=["007", "x,y", "", "-"])
+    other.to_csv("other.csv", index=False) if suffix == ".csv" else other.to_parquet("other.parquet")
+    out = f"out{suffix}"
+    assert main(["predict", f"other{suffix}", "--out", out]) == 0
+    assert capsys.readouterr().out == ""
+    found = pd.read_csv(out, dtype={"id": str}) if suffix == ".csv" else pd.read_parquet(out)
+    pd.testing.assert_frame_equal(found[list(straight)], straight)
+    assert list(found)[:4] == ["age", "sort", "rooms", "id"]
+    assert list(found["id"])[:2] == ["007", "x,y"]
+    assert sorted(path.name for path in here.iterdir()) == ["new.csv", f"other{suffix}", out, "results"]
 
 
-@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
-def test_into_a_file(here, capsys, out):
-    fill()
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.999])
+def test_an_interval_of_any_level(here, capsys, level):
+    fill(seeds=(0, 1))
     NEW.to_csv("new.csv", index=False)
-    straight, _ = predicted(capsys, "new.csv")
-    assert main(["predict", "new.csv", "--out", out]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    found = pd.read_csv(out) if out.endswith("csv") else pd.read_parquet(out)
-    pd.testing.assert_frame_equal(found, straight)
-    assert sorted(path.name for path in here.iterdir()) == ["new.csv", out, "results"]
+    found, _ = predicted(capsys, "new.csv", "--interval", str(level))
+    ends = found[[f"lower_{100 * level:g}", f"upper_{100 * level:g}"]].to_numpy().T
+    np.testing.assert_allclose(ends, scipy.stats.norm.interval(level, found["mean"], found["std"]), rtol=1e-8)
+
+
+def test_filled_gaps_are_counted(here, capsys):
+    level = Column("sort", "category", ("a", "b", "c", MISSING_LEVEL))
+    fill(schema=Schema("price", (MIXED.columns[0], level, MIXED.columns[2]), fill=True))
+    Path("new.csv").write_text("rooms,sort,age\n1,a,10\n,,20\n,b,30\n")
+    _, notes = predicted(capsys, "new.csv")
+    assert "2 missing values filled with the mean of the training rows: rooms 2" in notes
+    assert "1 missing value taken as a level of their own: sort 1" in notes
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -147,7 +158,7 @@ def test_labels_are_the_users_own(here, capsys):
     NEW.to_csv("new.csv", index=False)
     found, _ = predicted(capsys, "new.csv")
     p = Predictor([models[0, 1.0]]).predict(FEATURES)["probability_yes"]
-    assert list(found) == ["label", "probability_no", "probability_yes"]
+    assert list(found)[3:] == ["label", "probability_no", "probability_yes"]
     np.testing.assert_allclose(found["probability_yes"], p, rtol=1e-12, atol=1e-12)
     assert list(found["label"]) == ["yes" if value > 0.5 else "no" for value in p]
 
@@ -155,17 +166,18 @@ def test_labels_are_the_users_own(here, capsys):
 def test_counts_have_whole_ends(here, capsys):
     fill(likelihood="poisson")
     NEW.to_csv("new.csv", index=False)
-    assert main(["predict", "new.csv"]) == 0
+    assert main(["predict", "new.csv", "--only"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "mean,lower_95,upper_95"
-    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[1:])
+    assert lines[0] == "mean,std,lower_95,upper_95"
+    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[2:])
 
 
 def test_true_and_false_are_numbers_as_in_training(here, capsys):
     fill()
     NEW.assign(age=["true", "False", "1", "0"]).to_csv("words.csv", index=False)
     NEW.assign(age=[1, 0, 1, 0]).to_csv("numbers.csv", index=False)
-    pd.testing.assert_frame_equal(predicted(capsys, "words.csv")[0], predicted(capsys, "numbers.csv")[0])
+    words, numbers = (predicted(capsys, f"{name}.csv", "--only")[0] for name in ("words", "numbers"))
+    pd.testing.assert_frame_equal(words, numbers)
 
 
 def _csv(text):
@@ -179,20 +191,15 @@ ROWS = {
     "a column is there twice": (_csv("rooms,sort,age,age\n1,a,10,10\n"), ["several columns are called age"]),
     "an unknown category": (_csv(GOOD + "3,d,30\n"), ["row 3, column 'sort'", "'d'", "a, b, c"]),
     "a number is missing": (_csv(GOOD + "3,a,\n"), ["row 3, column 'age'", "missing"]),
-    "a category is missing": (_csv(GOOD + "3,,30\n"), ["row 3, column 'sort'", "missing"]),
     "NaN": (_csv(GOOD + "nan,a,30\n"), ["row 3, column 'rooms'", "missing"]),
-    "NA": (_csv(GOOD + "1,a,NA\n"), ["row 3, column 'age'", "missing"]),
     "infinity": (_csv(GOOD + "inf,a,30\n"), ["row 3, column 'rooms'", "infinite"]),
     "text": (_csv(GOOD + "3,a,old\n"), ["row 3, column 'age'", "'old' is not a number"]),
-    "too few columns in a row": (_csv(GOOD + "3,a\n"), ["new.csv", "Expected 3 columns, got 2"]),
+    "a column of that name": (_csv("rooms,sort,age,mean\n1,a,10,3\n"), ["'mean'", "--only"]),
     "an empty file": (_csv(""), ["not a csv file"]),
     "only a header": (_csv("rooms,sort,age\n"), ["no rows"]),
     "not UTF-8": (lambda: Path("new.csv").write_bytes(GOOD.encode() + b"3,\xe9,30\n"), ["new.csv"]),
     "NaN in Parquet": (
         lambda: NEW.assign(age=[1, math.nan, 3, 4]).to_parquet("new.parquet"), ["row 2, column 'age'", "missing"],
-    ),
-    "infinity in Parquet": (
-        lambda: NEW.assign(age=[1, 2, 3, math.inf]).to_parquet("new.parquet"), ["row 4, column 'age'", "infinite"],
     ),
     "dates in Parquet": (
         lambda: NEW.assign(age=pd.Timestamp("2020-01-01")).to_parquet("new.parquet"),
@@ -200,18 +207,17 @@ ROWS = {
     ),
     "no Parquet": (lambda: Path("new.parquet").write_text("hello"), ["is not a parquet file"]),
     "no such file": (lambda: None, ["new.csv: there is no such file"]),
-    "a folder": (lambda: Path("new.csv").mkdir(), ["there is no such file"]),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("out", ["-", "out.csv", "out.parquet"])
 @pytest.mark.parametrize("mistake", ROWS)
-def test_rows_that_cant_be_predicted_on(mistake, out, here, capsys):
+def test_rows_that_cant_be_predicted_on(mistake, here, capsys):
     fill()
     make, expected = ROWS[mistake]
     make()
     before = sorted(here.rglob("*"))
     new = "new.parquet" if Path("new.parquet").exists() else "new.csv"
+    out = "out.parquet" if new.endswith("parquet") else "out.csv"
     _refused(capsys, ["predict", new, "--out", out], expected)
     assert sorted(here.rglob("*")) == before
 
@@ -274,6 +280,7 @@ ASKED = {
     "a mixture of tables": (_renamed, ["--seeds", "all"], ["other names of columns", "make no mixture"]),
     "a damaged model": (_damaged, [], ["can't be used", "checksum", "refit=true"]),
     "that of another cell": (_another, [], ["can't be used", "another cell"]),
+    "no share": (fill, ["--interval", "95"], ["--interval 95"]),
     "an unknown kind of output": (fill, ["--out", "out.xls"], ["out.xls", ".parquet"]),
     "a folder that is not there": (fill, ["--out", "no/out.csv"], ["can't write"]),
     "onto itself": (fill, ["--out", "new.csv"], ["name another one"]),
@@ -294,8 +301,53 @@ def test_a_record_without_a_model_beside_one_with(here, capsys):
     fill()
     fill(seeds=(4,), keep=False)
     NEW.to_csv("new.csv", index=False)
-    _refused(
-        capsys,
-        ["predict", "new.csv", "--where", "seed=4"],
-        ["no model", "seed=4", "1 record without", "refit=true"],
-    )
+    expected = ["no model", "seed=4", "1 record without", "refit=true"]
+    _refused(capsys, ["predict", "new.csv", "--where", "seed=4"], expected)
+
+
+@pytest.mark.parametrize(
+    "words", [["KEY", "model.pt"], ["--where", "seed=1", "model.pt"], ["model.pt", "--where", "seed=1"]]
+)
+def test_the_exported_model_is_the_one_asked_for(here, capsys, words):
+    key = fill(seeds=(0, 1))[1, 1.0].cell.key
+    assert main(["export", *(word.replace("KEY", key[:10]) for word in words)]) == 0
+    assert key in capsys.readouterr().out
+    assert torch.load("model.pt", weights_only=True)["key"] == key
+
+
+@pytest.mark.parametrize("name", ["model.pt", "my-model v1.2.pt", "folder/model.pt"])
+def test_what_is_said_to_load_it_does(here, capsys, monkeypatch, name):
+    key = fill(seeds=(0, 1))[0, 1.0].cell.key
+    Path("folder").mkdir()
+    assert main(["export", name]) == 0
+    code = capsys.readouterr().out.splitlines()[-1].partition(".py: ")[2]
+    monkeypatch.syspath_prepend(str(here))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    assert found["saved"]["key"] == key
+
+
+EXPORTS = {
+    "no file": ([], ["name the file to write"]),
+    "too many words": (["a", "b", "c.pt"], ["name the file to write"]),
+    "another suffix": (["model.onnx"], ["model.onnx", ".pt"]),
+    "no such folder": (["no/model.pt"], ["can't write"]),
+    "an unknown key": (["xyz", "model.pt"], ["key=xyz"]),
+}
+
+
+@pytest.mark.parametrize("mistake", EXPORTS)
+def test_mistakes_of_export(mistake, here, capsys):
+    fill()
+    words, expected = EXPORTS[mistake]
+    before = sorted(here.rglob("*"))
+    _refused(capsys, ["export", *words], expected)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_a_folder_that_cant_be_written_to(here, capsys, monkeypatch):
+    fill()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    _refused(capsys, ["export", "model.pt"], ["'model.pt': can't write there"])

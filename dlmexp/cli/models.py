@@ -1,0 +1,159 @@
+"""`dlmexp predict` and `dlmexp export`: what trained models say on new rows, and the models as files to hand on."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+
+from dlmexp.cli.folder import add_results
+from dlmexp.console import counted
+from dlmexp.errors import UserError
+
+PREDICT = """
+Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
+has trained and kept. Writes the columns of that file (not with --only) and
+beside them, in the units and labels of the training data:
+  regression, counts   mean, std, lower_95, upper_95 (the ends of the central
+                       95 % interval of a new observation; see --interval)
+  binary data          label, and a probability for each of the two labels
+Square-loss methods predict a mean only.
+
+The columns may be in any order. A missing column, a text that training has
+not seen and a value that is infinite end the command with exit code 2, naming
+row and column (rows are counted from 1 after the header), and no file is
+written; so does a missing value, unless the model was trained with
+csv.missing=mean or level. Rows are read in pieces: files may be larger than
+memory.
+
+examples:
+  dlmexp predict new.csv --out predictions.csv
+  dlmexp predict new.csv --model houses.npz --interval 0.8
+  dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
+  dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
+"""
+EXPORT = """
+Writes a trained model as a file to hand on. FILE.npz is for 'dlmexp predict
+--model FILE.npz' in any environment. FILE.pt is a GPyTorch ApproximateGP with
+its likelihood, and beside it FILE.py, which loads it, encodes raw tables, and
+needs no dlmexp. Both hold what the columns of tables are.
+
+examples:
+  dlmexp export houses.npz                    the model with the best
+                                              validation NLL
+  dlmexp export 34682969d5fc model.pt         the model of one cell, by the
+                                              start of its key
+  dlmexp export --where dataset=houses method=elbo model.pt
+"""
+RAW = argparse.RawDescriptionHelpFormatter
+
+
+def add_parser(commands: argparse._SubParsersAction) -> None:
+    predict = commands.add_parser(
+        "predict", help="predict on new rows with a trained model", description=PREDICT, formatter_class=RAW
+    )
+    add = predict.add_argument
+    add("words", nargs="*", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
+    add_results(predict)
+    _add_where(predict)
+    add("--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output")
+    add("--model", metavar="FILE", help="a model file: .npz of 'dlmexp export', or of a results folder")
+    add("--seeds", choices=["all"], help="all: the equally weighted mixture of the models of all seeds")
+    add("--interval", type=float, default=0.95, metavar="SHARE", help="of new observations in it (default: 0.95)")
+    add("--only", action="store_true", help="predictions alone, without the columns of FILE")
+    predict.set_defaults(run=run_predict)
+    export = commands.add_parser(
+        "export", help="write a trained model as a file", description=EXPORT, formatter_class=RAW,
+        usage="dlmexp export [-h] [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz|FILE.pt",
+    )  # fmt: skip
+    export.add_argument("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
+    add_results(export)
+    _add_where(export)
+    export.set_defaults(run=run_export)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE",
+        help="which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, "
+        "the one with the best validation NLL)",
+    )  # fmt: skip
+
+
+def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Terms of --where, and all other words: those that follow its last term are not field=value."""
+    count = next((i for i, term in enumerate(args.where) if "=" not in term), len(args.where))
+    return args.where[:count], [*args.words, *args.where[count:]]
+
+
+def run_predict(args: argparse.Namespace) -> int:
+    from dlmexp.models.choose import choose_models, describe_choice, load_model
+    from dlmexp.models.file import load_file
+    from dlmexp.models.tables import check_output, describe_gaps, open_rows, predicted_tables, table_file
+    from dlmexp.records.results import load
+
+    where, words = _terms_and_words(args)
+    if len(words) != 1:
+        raise UserError("name one file to predict on: dlmexp predict FILE [--where FIELD=VALUE ...]")
+    file = Path(words[0])
+    check_output(args.out)
+    if args.out != "-" and Path(args.out).exists() and Path(args.out).resolve() == file.resolve():
+        raise UserError(f"--out {args.out} is the file to predict on: name another one")
+    if args.model and (where or args.seeds):
+        raise UserError("--model names the file of one model: leave --where and --seeds out")
+    if not 0 < args.interval < 1:
+        raise UserError(f"--interval {args.interval:g}: give a share between 0 and 1, such as 0.8")
+    if args.model:
+        models = [load_file(Path(args.model))]
+        said = [f"{args.model} ({models[0].cell.describe()})"]
+    else:
+        results = load(args.results)
+        rows = list(choose_models(results, where, args.seeds == "all").itertuples())
+        models = [load_model(results, row) for row in rows]
+        said = [describe_choice(results, row, model) for row, model in zip(rows, models, strict=True)]
+    open_rows(file, models[0].schema)  # mistakes first
+    for text in said:
+        print(f"model {text}", file=sys.stderr)
+
+    from dlmexp.models.predictor import Predictor
+
+    predictor, count, shown, gaps = Predictor(models), 0, monotonic(), Counter()
+    if not predictor.has_distribution:
+        print("square loss predicts a mean only: there is no interval", file=sys.stderr)
+    with table_file(args.out) as append:
+        for table in predicted_tables(predictor, file, args.interval, args.only, gaps):
+            append(table)
+            count += table.num_rows
+            if monotonic() - shown > 10:
+                shown = monotonic()
+                print(f"{count} rows", file=sys.stderr, flush=True)
+    for sentence in describe_gaps(gaps, predictor.schema):
+        print(sentence, file=sys.stderr)
+    print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
+    return 0
+
+
+def run_export(args: argparse.Namespace) -> int:
+    from dlmexp.models.choose import choose_models, describe_choice, load_model
+    from dlmexp.records.results import load
+
+    where, words = _terms_and_words(args)
+    if not 1 <= len(words) <= 2:
+        raise UserError("name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz")
+    *key, out = words
+    results = load(args.results)
+    (row,) = choose_models(results, [*where, *(f"key={start}" for start in key)]).itertuples()
+    model = load_model(results, row)
+
+    from dlmexp.models.export import export
+
+    script = export(model, Path(out))
+    print(f"model {describe_choice(results, row, model)}")
+    if script.suffix == ".npz":
+        print(f"{out}: dlmexp predict FILE --model {out}")
+        return 0
+    importable = script.stem.isidentifier() and script.parent == Path()
+    by_path = f"import runpy; load = runpy.run_path({str(script)!r})['load']"
+    load_it = f"from {script.stem} import load" if importable else by_path
+    print(f"{out} and {script}: {load_it}; model, likelihood, saved = load({out!r})")
+    return 0
