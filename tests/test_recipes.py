@@ -14,7 +14,7 @@ import pytest
 from tests.support.launcher import Launcher
 
 RECIPES = Path(__file__).parent.parent / "CONTRIBUTING.md"
-BLOCK = re.compile(r"^```(?:python|yaml)\n# (my_package/\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^`(my_package/\S+)`:\n\n```(?:python|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("loaders", "kernels", "likelihoods", "objectives", "estimators", "figures", "claims")
 pytestmark = pytest.mark.processes
 
