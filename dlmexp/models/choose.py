@@ -98,7 +98,7 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
         scores = in_own_units(rows[name]) if name in rows else pd.Series(np.nan, index=rows.index)
         finite = pd.DataFrame({"score": scores, "key": rows["key"]})[np.isfinite(scores)].sort_values(["score", "key"])
         if len(finite):
-            units = " in units of the target" if rows["y_std"].notna().any() and (unit != 1).any() else ""
+            units = " of targets before scaling" if rows["y_std"].notna().any() and (unit != 1).any() else ""
             of = f"the best of {len(finite)}" if len(finite) > 1 else "the only model"
             why = f"{of}, validation {metric.upper()} {finite['score'].iloc[0]:.4f}{units}"
             return rows.loc[finite.index[:1]].assign(why=why)

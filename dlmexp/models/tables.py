@@ -1,16 +1,16 @@
 """Predictions on the rows of a file, as another file: read, predicted and written in pieces of bounded memory."""
 
-import io
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv, parquet
+from pyarrow import parquet
 
 from dlmexp.atomic import replacing
 from dlmexp.console import counted, unchanged
@@ -70,39 +70,33 @@ def table_file(out: str) -> Iterator[Callable[[pa.Table], object]]:
     file appears under its name when all is written, and not at all after an error."""
     if out == "-":
         stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
-        yield _csv_rows(lambda content: stream.write(content.decode()))
+        yield _csv_rows(stream.write)
         return
-    with replacing(Path(out)) as temporary, open(temporary, "wb") as file:
+    with replacing(Path(out)) as temporary:
         if not out.endswith(".parquet"):
-            yield _csv_rows(file.write)
+            with open(temporary, "w", encoding="utf-8", newline="") as file:
+                yield _csv_rows(file.write)
             return
-        writers: list[parquet.ParquetWriter] = []
+        with open(temporary, "wb") as file, ExitStack() as writers:
+            append: list[Callable[[pa.Table], object]] = []
 
-        def append(table: pa.Table) -> None:
-            if not writers:
-                writers.append(parquet.ParquetWriter(file, table.schema))
-            writers[0].write_table(table)
+            def write(table: pa.Table) -> None:
+                if not append:
+                    append.append(writers.enter_context(parquet.ParquetWriter(file, table.schema)).write_table)
+                append[0](table)
 
-        yield append
-        for writer in writers:
-            writer.close()
+            yield write
 
 
-def _csv_rows(write: Callable[[bytes], object]) -> Callable[[pa.Table], None]:
-    """A function that writes rows, before the first ones a header. Only names that need quotes have them, where pyarrow
-    would quote all."""
-    first = True
+def _csv_rows(write: Callable[[str], object]) -> Callable[[pa.Table], None]:
+    """A function that writes rows, before the first ones a header; only what needs quotes has them."""
+    header = True
 
     def append(table: pa.Table) -> None:
-        nonlocal first
-        if first:
-            names = (
-                f'"{n.replace(chr(34), 2 * chr(34))}"' if set(n) & set(',"\r\n') else n for n in table.schema.names
-            )
-            write((",".join(names) + "\n").encode())
-        first, buffer = False, io.BytesIO()
-        csv.write_csv(table, buffer, csv.WriteOptions(include_header=False, quoting_style="needed"))
-        write(buffer.getvalue())
+        nonlocal header
+        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+        write(frame.to_csv(index=False, header=header, lineterminator="\n"))
+        header = False
 
     return append
 
