@@ -11,6 +11,7 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 LOG_WIDTH = 140
 # Control characters, with which escape sequences begin, and marks that reverse the order of letters.
@@ -65,6 +66,27 @@ def wide_console(stderr: bool = False) -> "Console":
 
     file = unchanged(sys.stderr if stderr else sys.stdout)
     return HarmlessConsole(file=file, width=None if file.isatty() else LOG_WIDTH, markup=False, emoji=False)
+
+
+def print_table(console: "Console", table: "Table") -> None:
+    """Print a table so that it fits the console: where that is narrow, columns with the same value in every row become
+    one line below it, and long words go on in the next line."""
+    from rich.measure import Measurement
+
+    said: list[str] = []
+    for column in list(table.columns)[::-1]:
+        width = Measurement.get(console, console.options.update(max_width=LOG_WIDTH), table).maximum
+        if width <= console.width:
+            break
+        values = {str(value) for value in column.cells}
+        if len(values) == 1:
+            table.columns = [other for other in table.columns if other is not column]
+            said.append(f"{column.header} {values.pop()}")
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)
+    if said:
+        console.print(f"in every row: {', '.join(reversed(said))}", highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

@@ -11,10 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rich.console import Console
 from rich.table import Table
 
 from dlmexp.cli import main
-from dlmexp.console import LOG_WIDTH, budget_seconds, counted, duration, harmless_output, speed, wide_console
+from dlmexp.console import (
+    LOG_WIDTH,
+    budget_seconds,
+    counted,
+    duration,
+    harmless_output,
+    print_table,
+    speed,
+    wide_console,
+)
 from dlmexp.errors import UserError
 from dlmexp.records.manifest import read_manifests, write_manifest
 from dlmexp.records.store import Store
@@ -139,3 +149,16 @@ def test_budgets(budget, expected):
 def test_budgets_that_are_none(budget):
     with pytest.raises(UserError, match="write it as 90s, 25min or 2h"):
         budget_seconds(budget)
+
+
+def test_a_table_fits_a_narrow_console():
+    """What is the same in every row goes below, from the last column on, until the rest fits."""
+    file = io.StringIO()
+    table = Table("name", "kind", "left", "right")
+    for name in ("one", "two"):
+        table.add_row(name, "the same kind", name * 2, "as before")
+    print_table(Console(file=file, width=44), table)
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 44
+    assert lines[-1] == "in every row: right as before"
+    assert "the same kind" in file.getvalue()

@@ -20,7 +20,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cli.asking import confirmed
+    from dlmexp.cli.folder import confirmed
     from dlmexp.cluster.jobs import cancellable
     from dlmexp.cluster.slurm import SchedulerUnavailable
     from dlmexp.console import counted

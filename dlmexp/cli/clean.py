@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _remove_experiment(root: Path, experiment: str, yes: bool) -> int:
-    from dlmexp.cli.asking import confirmed
+    from dlmexp.cli.folder import confirmed
     from dlmexp.console import counted
     from dlmexp.running.cleaning import removal
 

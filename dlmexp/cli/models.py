@@ -64,7 +64,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     predict.set_defaults(run=run_predict)
     export = commands.add_parser(
         "export", help="write a trained model as a file", description=EXPORT, formatter_class=RAW,
-        usage="dlmexp export [-h] [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz|FILE.pt",
+        usage="dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz",
     )  # fmt: skip
     export.add_argument("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
     add_results(export)

@@ -9,45 +9,38 @@ from collections.abc import Sequence
 
 from dlmexp.errors import UserError, nearest
 
-DESCRIPTION = """\
-Run a sweep: all combinations of dataset, size, seed, method, estimator and beta in the config, trained in batches.
-Cells that are done are skipped and interrupted ones resumed, so the same command can be given again at any time.
-"""
+HELP = """\
+Run a sweep: all combinations of dataset, size, seed, method, estimator and
+beta in the config, trained in batches. Cells that are done are skipped and
+interrupted ones resumed: the same command can be given again at any time.
 
-EXAMPLES = """\
 examples:
-  dlmexp run                                             ringnorm, drawn from its definition; about a minute
-  dlmexp run experiment=reg-log                          the cells of a figure (see conf/experiment)
-  dlmexp run dataset=[pol,cadata] method=[elbo,joint_log_dlm] seeds=[0,1] sizes=['5%']
-  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression csv.name=houses
-  dlmexp run experiment=class-log preset=quick           a small version, in minutes; preset=debug: in seconds
-  dlmexp run experiment=class-log plan=true              only show what would be run, and what is done
-  dlmexp run experiment=reg-log --cfg job                the composed config
-  dlmexp run experiment=paper budget=25min               the whole paper, on the datasets you have, in 25 minutes
-  dlmexp run -m dataset=pol,cadata experiment=reg-log    several jobs, one after another or through a launcher:
-     ... hydra/launcher=local_parallel | slurm | slurm_gpu      at the same time here, or on a cluster (docs/CLUSTER.md)
+  dlmexp run                              ringnorm, drawn from its definition
+  dlmexp run experiment=reg-log           the cells of a figure
+  dlmexp run dataset=csv csv.path=my.csv csv.target=price csv.task=regression
+                                          one good model of your own table
+  dlmexp run dataset=[pol,cadata] method=[elbo,fitc] seeds=2 sizes=['5%']
+  dlmexp run experiment=class-log preset=quick      a small version, in minutes
+  dlmexp run experiment=class-log plan=true         only show what would run
+  dlmexp run experiment=paper budget=25min          what 25 minutes allow
+  dlmexp run -m dataset=pol,cadata experiment=reg-log     several jobs; with
+    hydra/launcher=local_parallel|slurm|slurm_gpu    at once, or on a cluster
 
-common settings (all settings: --cfg job):
-  experiment=NAME          all cells of a figure
-  dataset=[A,B] method=[A,B] estimator=[A,B]   what to combine
-  protocol=paper | protocol=released | protocol=annealed       how cells are trained (conf/protocol)
-  beta=grid | beta=short | beta=[0.1,1,10] | beta=0.1
-  sizes=[100,500] or sizes=['5%'], seeds=[0,1,2], seeds=5 (five seeds), seeds=0-4
-  M=50 (inducing points), lengthscale=2 noise=0.5 (initial values), training.lr=0.01 (for all kinds of data)
-  parameterisation=[whitened,unwhitened]
-  csv.columns= csv.drop= csv.missing= csv.test= csv.split= ...   of your own table (data/README.md)
-  device=auto|cpu|cuda     data_root=DIR     results=DIR     retry_failed=true     plan=true
-  keep=selected|all|none   trained models to keep, for 'dlmexp predict' and 'dlmexp export': those at the betas that are
-                           selected (default), at every beta, or none
-  refit=true               train cells again that are done and have no model, but should by keep=
-  workers=4                number of processes: on a CPU they share its cores (default: as many as pay), on GPUs there
-                           is one for each GPU (default: one)
-  wait=false               exit once the jobs are in the cluster's queue
-  budget=25min             stop after this time, with everything saved and exit code 3
+settings (all of them: --cfg job):
+  experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own
+  dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
+  beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|0-4|[0,2]
+  M=50  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
+  csv.columns= drop= dates= missing= log= test= ... your table: data/README.md
+  device=auto|cpu|cuda  workers=4  budget=25min  plan=true
+  results=DIR  data_root=DIR  retry_failed=true
+  keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
+  refit=true               train done cells again whose model is missing
+  wait=false               leave once jobs are in the queue of the cluster
 
-Hydra's own flags work too: --multirun/-m, --cfg job, --config-dir DIR (your own conf folder), --info.
-Shell completion of all commands: eval "$(dlmexp -sc install=bash)", or zsh, fish
-exit code: 0 all done, 1 some cells failed, 2 an error in the command or config,
+Hydra's flags work too: -m, --cfg job, --config-dir DIR, --info.
+Shell completion of all commands: eval "$(dlmexp -sc install=bash)"; zsh, fish
+exit code: 0 all done, 1 some cells failed, 2 an error in command or config,
            3 budget used up, 130 interrupted (both with everything saved)
 """
 
@@ -56,8 +49,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     commands.add_parser(
         "run",
         help="run a sweep (configured by Hydra)",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
+        description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]",
     )

@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from dlmexp.config import DatasetConfig
-from dlmexp.console import counted, wide_console
+from dlmexp.console import counted, print_table, wide_console
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.splits import split
 from dlmexp.plan.batches import Plan
@@ -103,7 +103,7 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         counts = map(str, (seeds, betas, len(cells), done, failed, batches[group]))
         table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.estimator_label, q, *counts)
     console = wide_console()
-    console.print(table)
+    print_table(console, table)
     console.print(
         f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
         f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",

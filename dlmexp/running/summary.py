@@ -7,7 +7,7 @@ import pandas as pd
 from rich.box import SIMPLE
 from rich.table import Table
 
-from dlmexp.console import counted, wide_console
+from dlmexp.console import counted, print_table, wide_console
 from dlmexp.paths import in_folder
 from dlmexp.plan.cell import SHARED
 from dlmexp.plan.setting import Candidates
@@ -43,7 +43,7 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
     lines = _lines(chosen)
     if 0 < lines.row_count <= MOST_LINES:
-        console.print(lines)
+        print_table(console, lines)
         for line in _units(chosen, collect):
             say(line)
     elif lines.row_count:

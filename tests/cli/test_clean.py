@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmexp.cli import asking, main
+from dlmexp.cli import folder, main
 from dlmexp.records.manifest import check_same_data
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
@@ -128,7 +128,7 @@ def test_the_question(root, monkeypatch, capsys, answer, deleted):
         def readline(self):
             return answer
 
-    monkeypatch.setattr(asking.sys, "stdin", Terminal())
+    monkeypatch.setattr(folder.sys, "stdin", Terminal())
     assert main(["clean", "one", "--results", str(root)]) == 0
     assert "delete" in capsys.readouterr().out
     assert (root / "one").exists() != deleted
@@ -137,6 +137,6 @@ def test_the_question(root, monkeypatch, capsys, answer, deleted):
 def test_nothing_is_touched_before_the_answer(root, monkeypatch):
     (root / "checkpoints" / "damaged.npz").write_bytes(b"not a checkpoint")
     before = _files(root)
-    monkeypatch.setattr(asking, "confirmed", lambda *_: False)
+    monkeypatch.setattr(folder, "confirmed", lambda *_: False)
     assert main(["clean", "one", "--results", str(root)]) == 0
     assert _files(root) == before

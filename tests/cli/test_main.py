@@ -53,10 +53,14 @@ def test_every_subcommands_help_loads_nothing_heavy(tmp_path):
         "code = None\ndef _help(main, command):\n"
         "    try:\n        main([command, '--help'])\n    except SystemExit as stop:\n        assert not stop.code",
     )
-    done = subprocess.run([sys.executable, "-c", code, *COMMANDS], capture_output=True, text=True, cwd=tmp_path)
+    narrow = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *COMMANDS], capture_output=True, text=True, cwd=tmp_path, env=narrow
+    )
     assert done.returncode == 0, done.stderr
     assert "loaded [] exit 0" in done.stdout
     assert done.stdout.count("usage: dlmexp") == len(COMMANDS)
+    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
     assert list(tmp_path.iterdir()) == []
 
 
