@@ -44,10 +44,3 @@ def in_folder(command: str, results: str | os.PathLike[str]) -> str:
     if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] in WITHOUT_RESULTS:
         return command
     return f"{command} {shlex.join([f'results={folder}'] if 'run' in words else ['--results', folder])}"
-
-
-def user_cache() -> Path:
-    """The folder for what can be computed or measured again: `DLMEXP_CACHE`, else the user's cache folder."""
-    if configured := os.environ.get("DLMEXP_CACHE"):
-        return Path(configured)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dlmexp"

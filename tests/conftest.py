@@ -28,12 +28,6 @@ def data_root() -> Path:
     pytest.skip("no real data files: set DLMEXP_DATA to a folder that holds them")
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory):
-    """Parsed arrays go to a folder of this test session, never to the user's cache."""
-    os.environ["DLMEXP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-
-
 @pytest.fixture(autouse=True)
 def hints_are_checked_again() -> None:
     calls.clear()

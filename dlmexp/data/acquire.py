@@ -95,8 +95,7 @@ def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallb
 
 
 def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
-    """Copies a user's files to the data root; each is recognised by its name, checksum or content. Returns the
-    copies."""
+    """Copies a user's files to the data root; each is recognised by its name or checksum. Returns the copies."""
     if loader_of(spec).drawn:
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
     if absent := [path for path in given if not path.is_file()]:
@@ -125,7 +124,7 @@ def _is_valid(entry: FileSpec, path: Path) -> bool:
 
 
 def _recognise(spec: DatasetSpec, path: Path) -> str:
-    """The name in the spec of the file that `path` is: by its name, checksum, a pattern of names, or its content."""
+    """The name in the spec of the file that `path` is: by its name, its checksum, or a pattern of names."""
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
         if Path(entry.name).name == path.name:
@@ -135,29 +134,10 @@ def _recognise(spec: DatasetSpec, path: Path) -> str:
     for entry in entries:
         if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
             return entry.name
-    for entry in entries:
         if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
             return str(Path(entry.name).parent / path.name)
-    single = [group[0] for group in file_groups(spec) if len(group) == 1 and group[0] in entries]
-    if spec.options.get("checks"):  # which tell the data from any other
-        for entry in sorted(single, key=lambda entry: not path.suffix or not entry.name.endswith(path.suffix)):
-            name = entry.name.replace("*", path.stem, 1).replace("*", "")
-            if _is_valid(entry, path) and _holds_the_data(spec, name, path):
-                return name
     names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
-    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name, checksum and content: {names}")
-
-
-def _holds_the_data(spec: DatasetSpec, name: str, path: Path) -> bool:
-    """Whether `path`, read as the file `name` of the spec, passes all checks."""
-    with tempfile.TemporaryDirectory() as folder:
-        named = Path(folder) / Path(name).name  # formats are told by the ends of names
-        named.symlink_to(path.resolve())
-        try:
-            parse(spec, loader_of(spec), {name: named})
-        except UserError:
-            return False
-    return True
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
 
 
 def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:

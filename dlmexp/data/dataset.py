@@ -1,9 +1,8 @@
-"""A dataset in memory: `load` reads one from raw files or from the cache. Which datasets are available (`dlmexp data
-list`), and whether their files are sound (`dlmexp data check`)."""
+"""A dataset in memory, read from raw files. Which datasets are available (`dlmexp data list`), and whether their files
+are sound (`dlmexp data check`)."""
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,6 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from dlmexp.atomic import replacing
 from dlmexp.catalogue import stand_ins
 from dlmexp.console import counted
 from dlmexp.data.checks import check
@@ -22,13 +20,7 @@ from dlmexp.data.raw_files import Availability, data_command, find_files, how_to
 from dlmexp.data.schema import Schema
 from dlmexp.data.spec import TEST, DatasetSpec, Task, as_spec
 from dlmexp.data.splits import Arrangement
-from dlmexp.errors import Unreadable, UserError
-from dlmexp.paths import user_cache
-from dlmexp.reading.arrays import read_npz
-from dlmexp.reading.json_text import json_value
-
-log = logging.getLogger(__name__)
-MAX_PARSED_BYTES = 1 << 25  # of raw files that are parsed to list them; larger ones are not
+from dlmexp.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -53,23 +45,22 @@ class Dataset:
 
 
 def load(spec: Any, root: str | Path) -> Dataset:
-    """The dataset that `spec` describes (a DatasetSpec, a config node or a dict), from the data root `root`; parsed and
-    checked the first time, read from the cache afterwards. UserError if files are missing or fail a check."""
+    """The dataset that `spec` describes (a DatasetSpec, a config node or a dict), from the data root `root`, parsed
+    and checked. UserError if files are missing or fail a check."""
     spec, root = as_spec(spec), Path(root)
     loader = loader_of(spec)
     if loader.drawn:
         definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
-        return _dataset(spec, parse(spec, loader, {}), _json_checksum(definition))
-    files = present_files(spec, root)
-    cached = cache_path(spec, loader, files) if loader.cached else None
-    if cached and (data := read_cache(spec, cached)) is not None:
-        return data
-    verify_pinned(spec, files, root)
-    parsed = parse(spec, loader, files)
-    data = _dataset(spec, parsed, content_checksum(spec.task, parsed))
-    if cached:
-        _write_cache(data, cached)
-    return data
+        parsed = parse(spec, loader, {})
+        checksum = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+    else:
+        files = present_files(spec, root)
+        verify_pinned(spec, files, root)
+        parsed = parse(spec, loader, files)
+        checksum = content_checksum(spec.task, parsed)
+    for array in (parsed.X, parsed.y):
+        array.flags.writeable = False
+    return Dataset(spec.name, spec.task, parsed.X, parsed.y, checksum, dict(parsed.facts), parsed.arrangement)
 
 
 def parse(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path]) -> Parsed:
@@ -124,51 +115,6 @@ def content_checksum(task: str, parsed: Parsed) -> str:
     return digest.hexdigest()
 
 
-def _json_checksum(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def cache_path(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path]) -> Path:
-    """The file in the user's cache for what these files contain, named by a hash of all that affects the parsed arrays;
-    raw files by size and time of change."""
-    about = {path.resolve().as_posix(): path.stat() for path in files.values()}
-    identity = {
-        "loader": [spec.loader, loader.version],
-        "expected": [spec.task, spec.rows, spec.features],
-        "options": {key: value for key, value in spec.options.items() if key not in ("path", "by_task")},
-        "files": {name: [stat.st_size, stat.st_mtime_ns, stat.st_ino] for name, stat in about.items()},
-        "pinned": [[entry.name, entry.sha256, entry.git_blob] for entry in spec.files if entry.pinned],
-    }
-    return user_cache() / "data" / f"{Path(spec.name).name}-{_json_checksum(identity)[:16]}.npz"
-
-
-def read_cache(spec: DatasetSpec, path: Path) -> Dataset | None:
-    """The dataset that was kept in a file of the cache; None if there is none, or if it is damaged."""
-    try:
-        arrays = read_npz(path)
-        about = json_value(arrays["about"].tobytes())
-        return _dataset(spec, Parsed(arrays["X"], arrays["y"], about["facts"]), about["checksum"])
-    except (OSError, Unreadable, KeyError, TypeError):
-        return None
-
-
-def _write_cache(data: Dataset, path: Path) -> None:
-    """Keeps parsed arrays for the next time; where that can't be done, parsing is repeated."""
-    about = json.dumps({"checksum": data.checksum, "facts": dict(data.facts)}).encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, X=data.X, y=data.y, about=np.frombuffer(about, dtype=np.uint8))
-    except OSError as error:
-        log.warning("could not cache parsed arrays in %s (%s); parsing will be repeated", path.parent, error)
-
-
-def _dataset(spec: DatasetSpec, parsed: Parsed, checksum: str) -> Dataset:
-    for array in (parsed.X, parsed.y):
-        array.flags.writeable = False
-    return Dataset(spec.name, spec.task, parsed.X, parsed.y, checksum, dict(parsed.facts), parsed.arrangement)
-
-
 @dataclass(frozen=True)
 class DatasetStatus:
     """One row of the list. `folders`: where the files are expected. `detail`: notes, or what to do."""
@@ -184,36 +130,20 @@ class DatasetStatus:
 
 
 def dataset_status(spec: DatasetSpec, root: Path) -> DatasetStatus:
-    """Searches for a dataset's files, and parses them if they are small."""
-    rows, features, notes = spec.rows, spec.features, [spec.note]
-    loader, found = loader_of(spec), find_files(spec, root)
-    state: Availability = "drawn" if loader.drawn else found.state
-    if state == "ready":
-        try:
-            small = sum(path.stat().st_size for path in found.files.values()) <= MAX_PARSED_BYTES
-            data = load(spec, root) if small else read_cache(spec, cache_path(spec, loader, found.files))
-            rows, features = (rows, features) if data is None else data.X.shape
-            notes += ["not read yet"] if data is None else _notes(data.facts)
-        except UserError as error:
-            state, notes = "partial", [str(error)]
-    elif state != "drawn":
+    """Searches for a dataset's files."""
+    found, notes = find_files(spec, root), [spec.note]
+    state: Availability = "drawn" if loader_of(spec).drawn else found.state
+    if state in ("missing", "partial"):
         others = " and ".join(stand_ins(spec.name))
         notes = [how_to_get(spec, found, root), f"{others} may stand in" if others else None]
     places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
-    detail = "; ".join(filter(None, notes))
-    return DatasetStatus(spec.name, spec.task, rows, features, spec.M, state, tuple(dict.fromkeys(places)), detail)
-
-
-def _notes(facts: Mapping[str, Any]) -> list[str]:
-    parts = facts.get("parts", {})
-    said = [f"{counted(len(parts), 'part')}: " + ", ".join(f"{k} {v}" for k, v in parts.items())] if parts else []
-    said += [f"direction {facts['direction']}"] if "direction" in facts else []
-    return said + ([f"dirs: {', '.join(facts['dirs'])}"] if "dirs" in facts else [])
+    known, folders = (spec.name, spec.task, spec.rows, spec.features, spec.M), tuple(dict.fromkeys(places))
+    return DatasetStatus(*known, state, folders, "; ".join(filter(None, notes)))
 
 
 def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
-    """Hashes every raw file, parses the dataset with all checks, and compares what the cache has of it: whether all is
-    sound (None: there are no files to check), and what was seen."""
+    """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
+    check), and what was seen."""
     loader, found = loader_of(spec), find_files(spec, root)
     if not loader.drawn and not found.present:
         return None, "no files"
@@ -225,12 +155,4 @@ def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
     except UserError as error:
         return False, str(error)
     shape = f"{parsed.X.shape[0]} x {parsed.X.shape[1]}"
-    if loader.drawn:
-        return True, f"{shape} drawn, checks pass"
-    path = cache_path(spec, loader, found.files)
-    kept = read_cache(spec, path)
-    expected = content_checksum(spec.task, parsed)
-    if path.exists() and (kept is None or content_checksum(spec.task, Parsed(kept.X, kept.y)) != expected):
-        path.unlink()
-        return False, f"cached arrays were wrong and have been removed: {path} differs from what the raw files contain"
-    return True, f"{verified}; {shape} parsed, checks pass"
+    return True, f"{shape} drawn, checks pass" if loader.drawn else f"{verified}; {shape} parsed, checks pass"

@@ -67,12 +67,6 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
         yield stream
 
 
-def gunzipped(content: bytes, limit: int, label: str) -> bytes:
-    """What gzipped bytes, of a member of an archive say, decompress to."""
-    with reading(label):
-        return bounded(gzip.GzipFile(fileobj=io.BytesIO(content)), limit, label).read()
-
-
 def _member(infos: Iterable[tuple[str, T]], member: str, path: Path) -> T:
     """The first entry with file name `member`; `Unreadable` if an entry is a link, a device or points outside."""
     found: dict[str, T] = {}

@@ -27,5 +27,5 @@ def sandbox() -> dict[str, str]:
     return env | {
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *filter(None, [env.get("PYTHONPATH")])]),
         "DLMEXP_SLURM_CPUS": "1", "DLMEXP_SLURM_MINUTES": "10", "DLMEXP_SLURM_SETUP": setup,
-        "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "DLMEXP_CACHE": str(Path(base) / "cache"),
+        "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE",
     }  # fmt: skip

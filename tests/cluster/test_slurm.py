@@ -228,7 +228,7 @@ def left_alone(folder: Folder, reference: Reference) -> None:
 
 def two_users(folder: Folder, reference: Reference) -> None:
     """Sweeps of two users that overlap, into one folder that belongs to their group; neither has a generous umask."""
-    env = {name: value for name, value in folder.env.items() if name != "DLMEXP_CACHE"} | {"HOME": "/nonexistent"}
+    env = folder.env | {"HOME": "/nonexistent"}
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), packages])
     top = Path(tempfile.mkdtemp(dir=os.environ["DLMEXP_SLURM_SANDBOX"]))

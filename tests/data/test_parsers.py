@@ -15,7 +15,6 @@ from scipy.io import savemat
 from dlmexp.data.dataset import load
 from dlmexp.data.parsers.drawn import SHIFT
 from dlmexp.data.parsers.flights import FEATURES
-from dlmexp.data.parsers.text import LIBSVM_ORDER
 from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 
@@ -95,7 +94,6 @@ def part(rows: int, **changed) -> bytes:
 
 def test_flights_reads_all_parts_by_name(tmp_path):
     data = loaded(tmp_path, "flights", {"b.npz": part(3), "a.npz": part(4)}, "binary")
-    assert data.facts["parts"] == {"a": 4, "b": 3}
     assert data.X[0].tolist() == list(range(8))
     assert data.y.tolist() == [0, 0, 1, 1, 0, 0, 1]
     for odd, word in ((part(4, y=np.ones(4)), "labels"), (part(4, Month=np.ones(3)), "lengths"),
@@ -124,19 +122,11 @@ def test_california_in_all_formats(tmp_path):
     rows = np.array([[-122.23, 37.88, 41, 880, 129, 322, 126, 8.3252, 452600],
                      [-122.22, 37.86, 21, 7099, 1106, 2401, 1138, 8.3, 1.5]])  # fmt: skip
     text = "\n".join(",".join(f"{v:f}" for v in row) for row in rows).encode()
-    order = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
-    libsvm = "\n".join(
-        f"{row[-1]} " + " ".join(f"{k}:{row[order.index(name)]}" for k, name in enumerate(LIBSVM_ORDER, 1))
-        for row in rows
-    )
-    forms = {"cal_housing.data": text, "cal_housing.tgz": tarred(text, "C/cal_housing.data"), "cadata": libsvm.encode()}
+    forms = {"cal_housing.data": text, "cal_housing.tgz": tarred(text, "C/cal_housing.data")}
     found = [loaded(tmp_path, "california", {name: content}) for name, content in forms.items()]
     for data in found:
         np.testing.assert_array_equal(data.X, rows[:, :-1])
         assert data.checksum == found[0].checksum
-    for odd in ("1 1:5 x:5\n", "1 9:5\n", "\xe9\n"):
-        with pytest.raises(UserError, match="cadata"):
-            loaded(tmp_path, "california", {"cadata": odd.encode("latin-1")})
 
 
 ROWS = [(0.1, -2.5, 0), (1.25, 3.0, 1), (-4.0, 0.5, 1), (2.0, 2.0, 0), (7.5, -1.0, 1)]
@@ -157,14 +147,12 @@ FORMATS = {
     "keel.dat": KEEL + text(", "),
     "swapped.csv": text(",", "1", "0"),
     "pmlb.tsv.gz": gzip.compress(("A1\tA2\ttarget\n" + text("\t")).encode()),
-    "delve.tar.gz": tarred(gzip.compress(text(" ").encode()), "r/Dataset.data.gz"),
+    "delve.data.gz": gzip.compress(text(" ").encode()),
 }
 BROKEN = {
     "a.arff": "@data\n1,2,0\n1,x,1\n",
     "b.arff": "@data\n1,2,0\n1,1\n",
     "c.arff": "@relation nothing\n",
-    "d.tar.gz": tarred(b"no gzip", "Dataset.data.gz"),
-    "e.tar.gz": tarred(b"", "other"),
     "f.tsv.gz": b"no gzip",
 }
 
@@ -239,13 +227,12 @@ def test_matlab_files(tmp_path):
 def test_peds1_reads_the_direction_of_options_cell(tmp_path):
     features = np.random.default_rng(0).normal(size=(3, 30, 50))
     counts = [np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9)]
-    content = mat(dirs=cells("right", "left", "all"), fv=cells(*features), cnt=cells(*counts))
+    content = mat(fv=cells(*features), cnt=cells(*counts))
     zip_file = zipped(content, "ucsdpeds_feats/features/Peds1_feats.mat")
     for files, cell in (({"Peds1_feats.mat": content}, 1), ({"ucsdpeds_feats.zip": zip_file}, 3)):
         data = loaded(tmp_path, "peds1", files, "count", cell=cell)
         np.testing.assert_array_equal(data.X, features[cell - 1].T)
-        assert data.facts == {"direction": ["right", "left", "all"][cell - 1], "dirs": ["right", "left", "all"]}
-    with pytest.raises(UserError, match=r"options\.cell=4.*3 dirs"):
+    with pytest.raises(UserError, match=r"fv\.4"):
         loaded(tmp_path, "peds1", {"Peds1_feats.mat": content}, "count", cell=4)
 
 

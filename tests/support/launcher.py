@@ -53,8 +53,8 @@ for line in sys.stdin:
 class Launcher:
     """The server, and what it is asked for."""
 
-    def __init__(self, cache: Path):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "DLMEXP_CACHE": str(cache), "PYTHONUNBUFFERED": "1"}
+    def __init__(self):
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self._server = subprocess.Popen(
             [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )

@@ -24,8 +24,8 @@ def tiny() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
-    started = Launcher(tmp_path_factory.mktemp("launched-cache"))
+def launcher() -> Iterator[Launcher]:
+    started = Launcher()
     yield started
     started.close()
 

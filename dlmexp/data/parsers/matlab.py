@@ -37,21 +37,17 @@ def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
     (path,) = files.values()
     X, y = _numbers(path, "data.xt", "data.yt")
-    return Parsed(X, y.ravel(), {"direction": "left (ucsdpeds1l)"})
+    return Parsed(X, y.ravel())
 
 
 @parser("peds1")
 def peds1(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `dirs` (names), `fv` (features x frames) and
-    `cnt` (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
+    """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `fv` (features x frames) and `cnt`
+    (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
     (path,) = files.values()
-    found = read_variables(path, "dirs", "fv", "cnt", member="Peds1_feats.mat" if path.suffix == ".zip" else None)
-    dirs = [str(value.ravel()[0]) if value.size else "" for name, value in found.items() if name.startswith("dirs.")]
-    cell = int(spec.options["cell"])
-    if not 1 <= cell <= len(dirs):
-        raise UserError(f"{path}: options.cell={cell}, but the file has {len(dirs)} dirs")
-    X, y = _checked(found, path, f"fv.{cell}", f"cnt.{cell}")
-    return Parsed(X.T, y.ravel(), {"direction": dirs[cell - 1], "dirs": dirs})
+    found = read_variables(path, "fv", "cnt", member="Peds1_feats.mat" if path.suffix == ".zip" else None)
+    X, y = _checked(found, path, f"fv.{spec.options['cell']}", f"cnt.{spec.options['cell']}")
+    return Parsed(X.T, y.ravel())
 
 
 def _numbers(path: Path, *names: str) -> list[np.ndarray]:

@@ -28,25 +28,22 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Loader:
-    """A function that returns the arrays of a dataset. Increase `version` when they change. `drawn`: needs no files.
-    `cached`: parsed arrays are kept on disk."""
+    """A function that returns the arrays of a dataset. `drawn`: it needs no files; `version` is part of the checksum of
+    what it draws."""
 
     read: Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
-    version: int
     drawn: bool = False
-    cached: bool = True
+    version: int = 1
 
 
 LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
 
 
-def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[T], T]:
+def parser(name: str) -> Callable[[T], T]:
     """Register a function that parses raw files, as a decorator: (spec, paths by the `name` in the spec) -> `Parsed`.
 
     Args:
         name: The `loader` in the YAML file of a dataset.
-        version: To be increased when the function gives other arrays than before.
-        cached: Whether parsed arrays are kept on disk.
 
     Example:
         ```python
@@ -58,17 +55,18 @@ def parser(name: str, version: int = 1, cached: bool = True) -> Callable[[T], T]
     """
 
     def register(read: T) -> T:
-        LOADERS.add(name, Loader(read, version, cached=cached))
+        LOADERS.add(name, Loader(read))
         return read
 
     return register
 
 
 def generator(name: str, version: int = 1) -> Callable[[T], T]:
-    """Registers a function that draws a dataset from the `options` of its spec."""
+    """Registers a function that draws a dataset from the `options` of its spec. Increase `version` when it draws other
+    values than before."""
 
     def register(draw: T) -> T:
-        LOADERS.add(name, Loader(lambda spec, _: draw(spec), version, drawn=True, cached=False))
+        LOADERS.add(name, Loader(lambda spec, _: draw(spec), True, version))
         return draw
 
     return register

@@ -23,7 +23,7 @@ UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index 
 Columns = dict[str, np.ndarray]
 
 
-@parser("table", version=2, cached=False)
+@parser("table")
 def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Column `options.target` is y, the others are features. The facts say what was read, and what was left out."""
     options = table_options(spec.options)

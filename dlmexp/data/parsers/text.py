@@ -1,5 +1,5 @@
 """Text files of numbers as collections publish them: plain with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's
-.dat, PMLB's .tsv.gz, LIBSVM's, DELVE's Dataset.data in a tar file."""
+.dat, PMLB's .tsv.gz."""
 
 import re
 from collections.abc import Mapping
@@ -10,26 +10,22 @@ import numpy as np
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.archives import gunzipped, open_raw
+from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import parse_numbers
 from dlmexp.reading.files import GIB
 from dlmexp.reading.tables import csv_chunks
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
-LIBSVM_ORDER = ("income", "age", "rooms", "bedrooms", "population", "households", "latitude", "longitude")
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
-DELVE = "Dataset.data.gz"
 MAX_BYTES = GIB // 4
 
 
-def rows_of(path: Path, member: str | None = None, blanks: str = ",'\"") -> list[str]:
+def rows_of(path: Path, member: str | None = None) -> list[str]:
     """The rows of a file, or of a member of an archive, as numbers or words between blanks; without the header of ARFF
     and KEEL, comments and empty lines."""
     with open_raw(path, member, MAX_BYTES) as stream:
         content = stream.read()
-    if member == DELVE:
-        content = gunzipped(content, MAX_BYTES, f"{path}: {DELVE}")
-    text = content.decode("utf-8", errors="replace").translate(str.maketrans(dict.fromkeys(blanks, " ")))
+    text = content.decode("utf-8", errors="replace").translate(str.maketrans(",'\"", "   "))
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("%")]
     begins = next((k for k, line in enumerate(lines, start=1) if line.lower().startswith("@data")), 0)
     return [line for line in lines[begins:] if not line.startswith("@")]
@@ -40,7 +36,7 @@ def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
     path = _single(spec, files)
-    rows = rows_of(path, DELVE if path.name.endswith((".tar.gz", ".tgz")) else None)
+    rows = rows_of(path)
     named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
     table = parse_numbers(rows[named:], path, (spec.features or 0) + 1)
     label = table[:, -1]
@@ -67,17 +63,10 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 @parser("california")
 def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last. LIBSVM's `cadata`, `target 1:value
-    2:value ...`, has income first and the position last; columns get StatLib's order."""
+    """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
     path = _single(spec, files)
-    facts = {"features": list(CALIFORNIA)}
-    if path.name != "cadata":
-        table = parse_numbers(rows_of(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
-        return Parsed(table[:, :-1], table[:, -1], facts)
-    table = parse_numbers(rows_of(path, blanks=":"), path, 17)  # target, 1, value, 2, value, ...
-    if not (table[:, 1::2] == np.arange(1, 9)).all():
-        raise UserError(f"{path} is not in LIBSVM's format with features 1 to 8")
-    return Parsed(table[:, 2::2][:, [LIBSVM_ORDER.index(name) for name in CALIFORNIA]], table[:, 0], facts)
+    table = parse_numbers(rows_of(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
+    return Parsed(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
 
 
 @parser("song")
