@@ -33,7 +33,7 @@ def data(n=150, seed=0):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # checks feed estimators what they should warn of
-@pytest.mark.parametrize(("kind", "max_iter"), [(DLMRegressor, 25), (DLMClassifier, 25), (DLMCountRegressor, 40)])
+@pytest.mark.parametrize(("kind", "max_iter"), [(DLMRegressor, 80), (DLMClassifier, 80), (DLMCountRegressor, 80)])
 def test_scikit_learns_own_checks(kind, max_iter):
     found = check_estimator(kind(**{**QUICK, "max_iter": max_iter}), on_fail=None, on_skip=None)
     assert len(found) > 40
