@@ -10,6 +10,10 @@ METHODS = {
     "fixed_sq_dlm": "fixed sq-DLM",
     "ppgpr": "PPGPR",
     "power_ep": "power EP",
+    "exact": "exact GP",
+    "elbo_q": "ELBO's hyperparameters, q by ELBO",
+    "dlm_elbo_q": "DLM's hyperparameters, q by ELBO",
+    "dlm_q": "DLM's hyperparameters, q by DLM",
 }
 ESTIMATORS = {"bmc": "bMC", "ups": "uPS", "smooth_bmc": "smooth-bMC"}
 METRICS = {

@@ -24,6 +24,7 @@ EXACT, BMC, UPS = ("exact", (None,)), ("bmc", (1, 10, 100)), ("ups", (1, 10))
 EFFECTS = effects.lines("whole", "beta", "objective", "coordinates", "noise", "fitc")
 SEVEN = dict.fromkeys(("pol", "cadata", "sarcos_test"), "reg") | dict.fromkeys(("banana", "ringnorm"), "class")
 SEVEN |= dict.fromkeys(("abalone", "peds1_left"), "count")  # the datasets of anatomy and of inducing, with their kinds
+NINE = {**SEVEN, **dict.fromkeys(("thyroid", "twonorm"), "class")}  # the datasets of rivals
 DRAWN = ("ringnorm_drawn", "twonorm_drawn")
 BELOW = "with the difference to the ELBO of the same repetition below"
 EPOCHS = "A stand-in takes as many steps as airline's 20 epochs."
@@ -190,6 +191,24 @@ for metric, kinds in (("nll", ("reg", "class", "count")), ("mse", ("reg",)), ("c
 validation. In regression also against the time to predict 10 000 rows, where it was measured."""
     name, columns = ("inducing", 4) if metric == "nll" else (f"inducing-{metric}", 3)
     add(name, f"How many inducing inputs, {metric.upper()}", columns, panels, caption)
+
+corners = methods("elbo", "elbo_q", "fixed_log_dlm", "dlm_elbo_q", "dlm_q", "ppgpr", role="gain")
+panels = [Panel("sizes", name, "nll", tuple(line for line in corners if kind != "reg" or line.method != "dlm_elbo_q"),
+                f"gain-{kind}") for name, kind in SEVEN.items()]  # fmt: skip
+caption = f"""Test NLL with hyperparameters and q learned by ELBO or by DLM: hyperparameters at β = 1, the β of q
+selected, {BELOW}. In regression q by ELBO with DLM's hyperparameters is far above (2 to 10) and not drawn."""
+add("gain", "Where the gain comes from", 4, panels, caption)
+
+both = [line for version in ("", "recalibrated", "train") for line in methods("elbo", role="rivals", version=version)]
+both += methods("beta_elbo", "joint_log_dlm", role="rivals")
+fitc = [line for version in ("", "train") for line in methods("fitc", role="rivals", version=version)]
+panels = [
+    Panel("sizes", name, "nll", (*both, *fitc, *methods("exact", role="rivals")) if kind == "reg" else tuple(both),
+          f"rivals-{kind}") for name, kind in NINE.items()
+]  # fmt: skip
+caption = f"""Test NLL of methods that use the same validation rows: to select β, to recalibrate by one number, or to
+train on, {BELOW}."""
+add("rivals", "Fair rivals", 3, panels, caption)
 
 panels = against_n("excess_nll", BINARY_LOG, "class-log", *DRAWN)
 panels += [Panel("betas", name, "excess_nll", BINARY_LOG[1:], "class-log", n="500", log=True) for name in DRAWN]

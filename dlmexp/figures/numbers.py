@@ -97,6 +97,7 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
     for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
         rows = sources(results)[_every_beta(panel, line)]
         used = (f"test_{metric}", f"validation_{metric}")
+        recalibrated = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
         rows = rows[[name for name in rows if name in used or not str(name).startswith(("test_", "validation_"))]]
         methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
         fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
@@ -104,6 +105,12 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
         if panel.kind != "effects":
             fits &= rows["estimator"] == line.estimator
             fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
+        if line.role == "rivals":
+            use = line.version if line.version in ("train", "tenth") else ""
+            fits &= rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use
+            rows = rows.assign(split=rows["split"].str.replace(f"-{use}-", "-"))  # what the line shows is no setting
+        if line.version == "recalibrated":
+            rows = rows.assign(**recalibrated, group=-1 - rows["group"])  # beside the same group as it is
         if line.beta is not None:
             fits &= np.isclose(rows["beta"].astype(float), line.beta)
         for name in {*by} - {"dataset", "method", "beta"}:
@@ -201,14 +208,19 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
 
 def _add_differences(about: Measured) -> None:
     """Where there is an ELBO: each line minus the ELBO of the same repetitions, with its 95 % interval."""
-    elbo = [one.values for one in about.filled if one.line.method == "elbo" and one.values is not None]
+    elbo = [one.values for one in about.filled if _plain_elbo(one.line) and one.values is not None]
     for one in about.filled if elbo else ():
-        if one.line.method != "elbo" and one.values is not None:
+        if not _plain_elbo(one.line) and one.values is not None:
             table = (one.values - elbo[0]).unstack(0).reindex(columns=one.values.index.unique(0))
             difference = statistics(one.points["x"], table.to_numpy(), 0)
             mean, half = difference["mean"], half_width(difference, "ci95")
             more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
             one.points = one.points.assign(**more)
+
+
+def _plain_elbo(line: Line) -> bool:
+    """Whether the other lines are compared with this one."""
+    return line.method == "elbo" and not line.version
 
 
 def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from dlmexp import labels
 from dlmexp.figures import style
-from dlmexp.figures.style import Look
+from dlmexp.figures.style import Dashes, Look
 
 Kind = Literal["sizes", "betas", "curve", "histogram", "reliability", "effects"]
 STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²/|G|²", "error": "|g − G|²/|G|²"}
@@ -18,6 +18,12 @@ METRICS: dict[str, tuple[str, ...]] = {
     "histogram": tuple(STATISTICS),
     "reliability": ("reliability",),
     "effects": LOSSES,
+}
+# How a method uses the validation rows: words, dashes and marker.
+VERSIONS: dict[str, tuple[str, Dashes, str]] = {
+    "recalibrated": ("recalibrated on validation", "--", "x"),
+    "train": ("trained on validation too", ":", "+"),
+    "tenth": ("validation of n / 10", "-.", "1"),
 }
 
 
@@ -33,9 +39,14 @@ class Line:
     effect: str = ""  # the effect that is shown, in a panel of effects
     role: str = ""  # of the rows; '': the role that panels of this kind are drawn from
     optional: bool = False  # nobody misses it where it was not run
+    version: str = ""  # how the validation rows are used, a key of VERSIONS; '': to select beta
 
     @property
     def look(self) -> Look:
+        if self.version:
+            words, dashes, marker = VERSIONS[self.version]
+            look = style.method_look(self.method)
+            return replace(look, label=f"{look.label}, {words}", dashes=dashes, marker=marker)
         if self.names == "effect":
             return style.EFFECTS[self.effect]
         if self.names == "estimator":
@@ -103,9 +114,11 @@ class Figure:
     needs_all: bool = False  # drawn unasked only where each of its datasets has results
 
 
-def methods(*names: str, estimator: str = "exact", samples: int | None = None, role: str = "") -> tuple[Line, ...]:
+def methods(
+    *names: str, estimator: str = "exact", samples: int | None = None, role: str = "", version: str = ""
+) -> tuple[Line, ...]:
     """One line per method."""
-    return tuple(Line(name, estimator, samples, role=role) for name in names)
+    return tuple(Line(name, estimator, samples, role=role, version=version) for name in names)
 
 
 def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int | None]]) -> tuple[Line, ...]:

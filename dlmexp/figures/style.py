@@ -46,6 +46,10 @@ METHODS = {
         ("fixed_sq_dlm", "#56B4E9", "X"),
         ("ppgpr", "#8B1A1A", "*"),
         ("power_ep", "#6A51A3", "d"),
+        ("exact", "#777777", "h"),
+        ("elbo_q", "#56B4E9", "<"),
+        ("dlm_elbo_q", "#009E73", ">"),
+        ("dlm_q", "#CC79A7", "p"),
     )
 }
 # Three shades per estimator: few, some, many samples.
