@@ -81,7 +81,8 @@ class Drawn:
                 line, panel = series.line, one.panel
                 about = {
                     "dataset": panel.dataset, "metric": panel.metric, "against": panel.against, "n": one.n,
-                    "method": line.method, "estimator": line.estimator, "samples": line.samples, "beta": line.beta,
+                    "method": f"{line.method} {line.version}".strip(), "estimator": line.estimator,
+                    "samples": line.samples, "beta": line.beta,
                     "parameterisation": one.parameterisation, "setting": setting, "folder": series.folder or None,
                 }  # fmt: skip
                 points = series.points.assign(**about).astype(dict.fromkeys(about, object))

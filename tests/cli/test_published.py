@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from dlmexp.cli import main
 from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.records.packed import packs
 from dlmexp.records.results import load
+from scripts import answer
 from tests.conftest import REPOSITORY
 from tests.support.generated import NUMBER, PART, READMES, Known, paragraphs, unknown, with_generated_parts
 from tests.support.protocol_table import betas as grid
@@ -23,6 +25,7 @@ from tests.support.values import differences, same_text
 pytestmark = pytest.mark.published
 
 PAPER = REPOSITORY / "results" / "paper"
+MORE = REPOSITORY / "results" / "more"
 PUBLISHED = 155_060
 read = cache(load)
 
@@ -98,7 +101,7 @@ def test_a_groupby_on_the_table_is_not_wrong_by_mixing_roles() -> None:
     assert means.loc[("pol", "100%"), "mean"] == pytest.approx(-0.123, abs=5e-4)
 
 
-@pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
+@pytest.mark.parametrize("readme", READMES, ids=["README", "DETAILS"])
 def test_generated_parts_of_readmes(readme: Path) -> None:
     """`python -m tests.support.generated` writes them."""
     text = readme.read_text(encoding="utf-8")
@@ -106,7 +109,7 @@ def test_generated_parts_of_readmes(readme: Path) -> None:
     assert same_text(with_generated_parts(text), text)
 
 
-@pytest.mark.parametrize("readme", READMES, ids=["README", "results"])
+@pytest.mark.parametrize("readme", READMES, ids=["README", "DETAILS"])
 def test_every_number_of_readmes_is_in_a_table(readme: Path) -> None:
     """In table.parquet, claims.json, or, where it was measured elsewhere, in measured.csv with its source."""
     assert unknown(readme.read_text(encoding="utf-8"), Known(PAPER)) == []
@@ -137,3 +140,49 @@ def test_a_wrong_number_would_be_found() -> None:
     decimals = [number for paragraph in paragraphs(text) for number in NUMBER.findall(paragraph) if "." in number]
     wrong = [number for number, _ in unknown(text, known, shift=4) if "." in number]
     assert len(wrong) > len(decimals) / 2
+
+
+def _answers() -> pd.DataFrame:
+    return pd.read_csv(MORE / "answer.csv")
+
+
+def test_the_numbers_of_the_answer_are_made_from_the_records(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("sys.argv", ["answer", str(MORE), str(PAPER)])
+    answer.main()
+    made = pd.read_csv(StringIO(capsys.readouterr().out))
+    pd.testing.assert_frame_equal(made, _answers(), rtol=1e-4, atol=1e-6)
+
+
+def test_every_number_of_the_answer_is_in_its_table() -> None:
+    """And what it counts: points at which a rival of joint DLM is ahead or behind, by intervals without 0."""
+    page = (PAPER / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"\S*\w\S*", page)) <= 900
+    known = {f"{abs(value):.3f}" for value in _answers().select_dtypes("number").to_numpy().ravel()}
+    said = re.findall(r"\d\.\d{3}", page)
+    assert len(said) > 50
+    assert [number for number in said if number not in known] == []
+
+    rivals = _answers().query("role == 'rivals'").assign(ahead=lambda t: t["high"] < 0, behind=lambda t: t["low"] > 0)
+    regression = rivals["dataset"].isin(["pol", "cadata", "sarcos_test"])
+    fitc = rivals[regression & (rivals["method"] == "fitc") & (rivals["use"] == "train")]
+    assert (len(fitc), fitc["ahead"].sum(), fitc["behind"].sum()) == (6, 5, 1)
+    elbo = rivals[~regression & (rivals["method"] == "elbo")]
+    trained = elbo[elbo["use"] == "train"].groupby("n")["ahead"].agg(["sum", "size"])
+    assert trained.to_numpy().tolist() == [[5, 6], [4, 6]]
+    again = elbo[elbo["use"] == "recalibrate"]
+    assert (len(again), again["ahead"].sum(), again["behind"].sum()) == (12, 8, 1)
+    corner = _answers().query("role == 'gain' and method == 'dlm_elbo_q' and test_crps.notna() and test_nll > 0")
+    assert corner[corner["dataset"].isin(["pol", "cadata", "sarcos_test"])]["test_nll"].min() > 1.9
+    further = _answers().query("role == 'calibration'").set_index("dataset")
+    signs = ((further["low"] > 0).astype(int) - (further["high"] < 0).astype(int)).groupby(level=0).sum()
+    assert signs.to_dict() == {"cadata": 6, "sarcos_test": 5, "pol": -4}
+
+
+def test_verdicts_of_the_answer_are_those_of_the_details() -> None:
+    page, details = ((PAPER / name).read_text(encoding="utf-8") for name in ("README.md", "DETAILS.md"))
+    rows = {line[1]: line for line in (re.split(r" ?\| ?", text) for text in details.splitlines()) if len(line) > 7}
+    short = [re.split(r" ?\| ?", text) for text in page.splitlines() if re.match(r"\| \d+ \|", text)]
+    assert len(short) == 22
+    for _, number, _, verdict, *_ in short:
+        paper, released, annealed = rows[number][3:6]
+        assert verdict == paper + (" †" if (released, annealed) != (paper, paper) else ""), number

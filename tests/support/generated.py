@@ -21,7 +21,7 @@ from dlmexp.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "results" / "paper"
-READMES = (ROOT / "README.md", PAPER / "README.md")
+READMES = (ROOT / "README.md", PAPER / "DETAILS.md")
 PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 MEASURED = re.compile(r"<!-- measured: dlmexp [^\n]*? -->\n.*?<!-- end -->", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
