@@ -3,11 +3,11 @@
     python -m scripts.answer results/more results/paper > results/more/answer.csv
 
 A row per experiment (`role`), dataset, size, M and method. `use` is what the validation rows are for: select (beta),
-recalibrate, train (they are training rows too), tenth (as many as n / 10 select beta). `over_joint` is the test NLL minus
-joint DLM's, with a 95 % interval of the mean (Student's t over repetitions, paired). `decay`: the mean and the largest
-absolute change of test NLLs under the protocol `annealed` with twice the decay, and the share of repetitions that keep
-their beta. `calibration`: `further_off` is how much further from 0.95 the coverage of joint DLM's 95 % intervals is than
-that of ELBO's, in the published regression fits.
+recalibrate, train (they are training rows too), tenth (as many as n / 10 select beta). `over_joint` is the test NLL
+minus joint DLM's, with a 95 % interval of the mean (Student's t over repetitions, paired). `decay`: the mean and the
+largest absolute change of test NLLs under the protocol `annealed` with twice the decay, and the share of repetitions
+that keep their beta. `calibration`: `further_off` is how much further from 0.95 the coverage of joint DLM's 95 %
+intervals is than that of ELBO's, in the published regression fits.
 """
 
 import sys
