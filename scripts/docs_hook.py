@@ -12,8 +12,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 TOP = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", "results/paper/README.md")
-FOLDERS = ("docs", "results/paper/figures")
+RESULTS = ("results/paper/README.md", "results/paper/DETAILS.md", "results/more/README.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "data/README.md", *RESULTS)
+FOLDERS = ("docs", "results/paper/figures", "results/more/figures")
 LINKED = ("CITATION.cff", "scripts/example_mlls.py", "dlmexp/reading/__init__.py")
 SUFFIXES = (".md", ".png", ".css")
 CODE = re.compile(r"`[^`\n]+`")

@@ -34,8 +34,8 @@ def test_the_site(tmp_path: Path):
     science = (tmp_path / "site" / "docs" / "SPEC.html").read_text()
     assert "<td><code>p(y|f)</code>, or <code>p</code></td>" in science
     index = (tmp_path / "site" / "index.html").read_text()
-    assert 'src="results/paper/figures/selection.png"' in index
-    assert (tmp_path / "site" / "results" / "paper" / "figures" / "selection.png").is_file()
+    assert 'src="results/more/figures/inducing.png"' in index
+    assert (tmp_path / "site" / "results" / "more" / "figures" / "inducing.png").is_file()
 
 
 def test_a_broken_link_fails(tmp_path: Path):

@@ -32,9 +32,9 @@ class _WithGradient(torch.autograd.Function):
 @dataclass(frozen=True)
 class UPS(Estimator):
     """Value: the log loss, exact, or for counts by a quadrature good to 1e-7 where v <= 2.
-    Gradient: -1/L sum_l grad log q(f_l) with f_l ~ q~, unbiased at any L.
+    Gradient: -1/S sum_j grad log q(f_j) with f_j ~ q~, unbiased at any S.
 
-    In the likelihood's own parameters the gradient is -1/L sum_l grad log p(y|f_l).
+    In the likelihood's own parameters the gradient is -1/S sum_j grad log p(y|f_j).
     """
 
     samples: int

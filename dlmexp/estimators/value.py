@@ -52,7 +52,7 @@ def log_mean_prob(
     y: Float[Tensor, "*B N"],
     e: Float[Tensor, "*B L N"],
 ) -> Float[Tensor, "*B N"]:
-    """log 1/L sum_l p(y|f_l) with f_l = mu + sqrt(v) e_l."""
+    """log 1/S sum_j p(y|f_j) with f_j = mu + sqrt(v) e_j."""
     f = torch.addcmul(mu.unsqueeze(-2), v.sqrt().unsqueeze(-2), e)
     log_p = likelihood.over_samples().log_prob(f, y.unsqueeze(-2))
     return torch.logsumexp(log_p, -2) - math.log(e.shape[-2])
@@ -61,7 +61,7 @@ def log_mean_prob(
 @ESTIMATORS.register("bmc")
 @dataclass(frozen=True)
 class BMC(Estimator):
-    """-log 1/L sum_l p(y|mu + sqrt(v) e_l); value and gradient are biased, both by O(1/L)."""
+    """-log 1/S sum_j p(y|mu + sqrt(v) e_j); value and gradient are biased, both by O(1/S)."""
 
     samples: int
 
@@ -72,7 +72,7 @@ class BMC(Estimator):
 @ESTIMATORS.register("smooth_bmc")
 @dataclass(frozen=True)
 class SmoothBMC(Estimator):
-    """-log(1/L sum_l p(y|f_l) + nu). The paper writes the sum once and the mean once; this is the mean."""
+    """-log(1/S sum_j p(y|f_j) + nu). The paper writes the sum once and the mean once; this is the mean."""
 
     samples: int
     nu: float = 1e-4

@@ -44,7 +44,7 @@ def power_ep(
 
     and its q. alpha, in [0, 1], is given where others have `beta` [B]; at 0 the sum has its limit,
     sum_i r_i / (2 noise), and it is the ELBO.
-    With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(v) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
+    With `A = Luu^-1 Kuf` and `H = A D^-1 A^T`: `|Qff + D| = |D| |I + H|`, and q(w) = N((I+H)^-1 A D^-1 y, (I+H)^-1)."""
     Kuu = factorise(kernel(hyper["Z"], hyper["Z"], hyper), jitter)
     of_rows, (inverse,) = hyper_as_rows(X, hyper), as_rows(X, Kuu.inverse)
     constant = kernel.diagonal(X[..., :1, :], of_rows) if kernel.stationary else None

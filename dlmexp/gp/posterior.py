@@ -1,4 +1,4 @@
-"""The sparse posterior in whitened coordinates: u = Luu v, q(v) = N(m, L L^T) (docs/SPEC.md, section 1).
+"""The sparse posterior in whitened coordinates: u = Luu w, q(w) = N(m, L L^T) (docs/SPEC.md, section 1).
 
 With `A = Luu^-1 Kuf` the marginals are `mu = mean + A^T m` and `v = kff - |A_i|^2 + |L^T A_i|^2`.
 """

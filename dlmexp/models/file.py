@@ -25,7 +25,7 @@ PLAIN = ("m", "L", "jitter", "X_mean", "X_std", "X_constant")
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """What predictions of one cell need. q(v) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1), on
+    """What predictions of one cell need. q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1), on
     features that `normalisation` was applied to; targets are `y_mean + y_std * y` of what it predicts."""
 
     cell: Cell

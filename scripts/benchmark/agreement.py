@@ -18,7 +18,7 @@ MIN_SHARE = 95.0  # per cent
 CLOSE, CLOSE_DTYPES = 1e-4, 1e-2  # nats; between float32 and float64
 FEW = 3  # cells in a small batch
 STANDARD = ({"dataset": ["banana", "ringnorm", "abalone"], "sizes": [100]}, {"dataset": ["cadata"], "sizes": ["5%"]})
-WITH_ALL = {"protocol": "annealed", "seeds": [0, 1]}  # what docs/SPEC.md, section 6, states the share for
+WITH_ALL = {"protocol": "annealed", "seeds": [0, 1]}  # what results/paper/DETAILS.md states the share for
 SAME = ("dataset", "n", "seed", "M", "method", "objective", "variant", "estimator", "samples", "sampler", "kernel",
         "parameterisation", "beta", "lr", "max_iterations", "minibatch")  # fmt: skip
 WAYS = {
