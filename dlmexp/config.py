@@ -153,7 +153,6 @@ class CsvConfig:
     columns: list[str] = field(default_factory=list)  # the features; empty: all columns but the target ...
     drop: list[str] = field(default_factory=list)  # ... and these
     categories: list[str] = field(default_factory=list)  # numbers that are names of categories
-    dates: list[str] = field(default_factory=list)  # columns that must be dates, which become days since 1970
     date_format: str | None = None  # how dates are written if not as 2020-12-31, such as "%d/%m/%Y"
     sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
     na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
@@ -163,7 +162,6 @@ class CsvConfig:
     test: str | None = None  # a file of test rows
     split: str = "random"  # random | time (the latest rows are for testing) | group (none in two parts)
     by: str | None = None  # the column with times or groups
-    arrays: dict[str, str] = field(default_factory=dict)  # of an npz file: which are X, y, X_test, y_test
 
 
 @dataclass

@@ -17,20 +17,18 @@ HINTS = {
     "split": "random, time or group",
     "log": "true or false",
     "levels": "a number of levels, 2 or more",
-    "arrays": "{X: NAME, y: NAME}, or X_test and y_test as well",
 }  # what values of these options may be; others are text or lists of text
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 
 
 class TableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lists name columns. `arrays` says which arrays of an npz file are X, y, X_test and y_test; `levels` is how many
-    distinct values a category may have (None: a tenth of the rows, at most 100)."""
+    """Lists name columns. `levels` is how many distinct values a category may have (None: a tenth of the rows, at most
+    100)."""
 
     target: str | None = None
     columns: list[str] = []
     drop: list[str] = []
     categories: list[str] = []
-    dates: list[str] = []
     date_format: str | None = None
     sep: str | None = None
     na: list[str] = []
@@ -40,7 +38,6 @@ class TableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     test: str | None = None
     split: Literal["random", "time", "group"] = "random"
     by: str | None = None
-    arrays: dict[Literal["X", "y", "X_test", "y_test"], str] = {}
 
 
 def table_options(given: Mapping[str, Any]) -> TableOptions:
@@ -66,8 +63,6 @@ def table_options(given: Mapping[str, Any]) -> TableOptions:
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
     if options.columns and options.drop:
         raise UserError("csv.columns and csv.drop: give the columns to take or those to leave out, not both")
-    if options.arrays.keys() not in (set(), {"X", "y"}, {"X", "y", "X_test", "y_test"}):
-        raise UserError(f"csv.arrays={options.arrays}: give {HINTS['arrays']}")
     separator(options.sep)
     return options
 

@@ -174,11 +174,8 @@ def _check_table(composed: DictConfig) -> None:
         if composed.csv.task not in get_args(Task):
             given = "is not set" if composed.csv.task is None else f"={composed.csv.task}"
             raise UserError(f"csv.task{' ' * (given[0] != '=')}{given}: give one of {', '.join(get_args(Task))}")
-        arrays = str(composed.csv.path).endswith(".npz")  # a file of arrays, which name the target
-        target = "'csv.arrays={X: NAME, y: NAME}'" if arrays else "csv.target=COLUMN"
-        named = composed.csv.target or composed.csv.arrays
-        if missing := "csv.path" if not composed.csv.path else "" if named else target.partition("=")[0].lstrip("'"):
-            raise UserError(f"dataset=csv needs {missing}: csv.path=FILE {target} csv.task=TASK")
+        if missing := [f"csv.{name}" for name in ("path", "target") if not composed.csv[name]]:
+            raise UserError(f"dataset=csv needs {missing[0]}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
 
 
 def launcher(overrides: Sequence[str]) -> dict[str, Any]:

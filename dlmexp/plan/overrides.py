@@ -84,8 +84,6 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             value = os.path.expanduser(value)  # as shells do for words that begin with it
         if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
             general += _for_all_kinds(key.removeprefix("training."), value)
-        elif key == "csv.arrays" or key.startswith("csv.arrays."):
-            others.append(f"++{key}={value}")  # names that the schema does not know
         elif key == "beta" and NUMBERS.fullmatch(value):
             others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
         elif key == "seeds":
@@ -213,7 +211,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
         if re.match(r"[\w.]+=\{[^}]*$", typed):  # a shell took the spaces within for those between words
-            return f"can't read '{typed}': put all of it in quotes, as in 'csv.arrays={{X: NAME, y: NAME}}'"
+            return f"can't read '{typed}': put all of it in quotes, as in 'csv.drop=[a, b]'"
         return f"can't read '{typed}': write it as key=value, lists as key=[a,b]"
     if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
         group, name = match.groups()

@@ -1,4 +1,4 @@
-"""Tables: CSV, Parquet and Feather files through pyarrow, whole or in pieces, with limits on columns and bytes."""
+"""Tables: CSV and Parquet files through pyarrow, whole or in pieces, with limits on columns and bytes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import csv
 
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather")
-BINARY = (".parquet", ".feather")
+SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
+PARQUET = ".parquet"
 MAX_COLUMNS = 20_000
 MAX_BYTES = 8 * GIB  # of a table in memory
 MAX_RATIO = 300  # of bytes in memory to bytes of the file; below SMALL it does not matter
@@ -38,7 +38,7 @@ def read_table(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.T
     from pyarrow import csv
 
     limit = min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
-    if table_suffix(path) not in BINARY:
+    if table_suffix(path) != PARQUET:
         _check_header(path, sep)
         parse, convert = csv.ParseOptions(delimiter=sep, newlines_in_values=True), _convert(missing)
         with open_raw(path, limit=limit) as stream, reading(path, "is not a CSV file with a header"):
@@ -62,8 +62,8 @@ def stream_table(
 
     suffix = table_suffix(path)
     problem = f"is not a {str(suffix)[1:]} file with named columns"
-    if suffix in BINARY:
-        return _arrow_pieces(path, suffix, problem, columns)
+    if suffix == PARQUET:
+        return _parquet_pieces(path, problem, columns)
     _check_header(path, sep)
     with _csv_reader(path, sep, problem, _convert()) as reader:
         names = _in_utf8(path, reader.schema.empty_table()).column_names
@@ -134,35 +134,24 @@ def _csv_reader(path: Path, sep: str, problem: str, convert: "csv.ConvertOptions
         yield reader
 
 
-def _arrow_pieces(
-    path: Path, suffix: str, problem: str, columns: Sequence[str] | None
+def _parquet_pieces(
+    path: Path, problem: str, columns: Sequence[str] | None
 ) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
-    import pyarrow as pa
     from pyarrow import parquet
 
     limit = min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
-
-    def opened() -> Any:
-        return parquet.ParquetFile(path) if suffix == ".parquet" else pa.ipc.open_file(pa.memory_map(str(path)))
-
     with reading(path, problem):
-        file = opened()
-        names = list((file.schema_arrow if suffix == ".parquet" else file.schema).names)
+        file = parquet.ParquetFile(path)
+        names = list(file.schema_arrow.names)
         "".join(names).encode()
         _check_width(path, len(names))
-        groups = range(file.metadata.num_row_groups) if suffix == ".parquet" else ()
-        if any(file.metadata.row_group(k).total_byte_size > limit for k in groups):
+        if any(file.metadata.row_group(k).total_byte_size > limit for k in range(file.metadata.num_row_groups)):
             raise Unreadable(f"{path} claims to unfold to more than {limit} bytes: refused")
     wanted = [name for name in names if names.count(name) == 1 and (columns is None or name in columns)]
 
     def pieces() -> "Iterator[pa.RecordBatch]":
         with reading(path, problem):
-            file = opened()
-            if suffix == ".parquet":
-                batches = file.iter_batches(batch_size=BLOCK_ROWS, columns=wanted)
-            else:
-                batches = (file.get_batch(k).select(wanted) for k in range(file.num_record_batches))
-            for piece in batches:
+            for piece in parquet.ParquetFile(path).iter_batches(batch_size=BLOCK_ROWS, columns=wanted):
                 piece.validate(full=True)
                 yield piece
 

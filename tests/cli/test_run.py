@@ -23,7 +23,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "plan=maybe": "maybe", "training.binary.lr=fast": "fast", "batch_cells=many": "many", "seeds=[a]": "seeds",
     "training.regression.by_method={}": "~training.regression.by_method.NAME", "csv.path=x.csv": "dataset=csv",
     "training.binary.estimator_lr.bmc=1": "+training.binary.estimator_lr.bmc", "method=[joint_sq_dlm]": "joint_log_dlm",
-    "++csv.arrays={X:": "quotes", "sizes=[-20]": "-20", "sizes=[1000000]": "1000000", "sizes=['150%']": "150%",
+    "++csv.drop={X:": "quotes", "sizes=[-20]": "-20", "sizes=[1000000]": "1000000", "sizes=['150%']": "150%",
     "beta=[]": "beta.values=[]", "seeds=[]": "seeds=[]", "seeds=[0,0]": "[0, 0]", "workers=1000": "workers=1000",
     "training.lr=1e10": "lr=10000000000", "results=": "results=", "-plan=true": "plan=true", "--seeds 5": "seeds=VALUE",
     "--mutlirun": "--multirun", "-x": "-x", "--cfg jobb": "jobb", "--cfg job dataset=bananna": "banana",
@@ -31,7 +31,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "-m sizes=[20],[-1]": "-1", "dataset=banana data_root=nowhere": "banana", "device=gpu": "cpu",
     "dataset=csv": "csv.task", "dataset=csv csv.task=regresion": "regresion", "dataset=csv csv.task=binary": "csv.path",
     "dataset=csv csv.task=binary csv.path=x.csv": "csv.target", "hydra/launcher=slurm": "-m",
-    "dataset=csv csv.task=binary csv.path=x.npz": "csv.arrays", "-sc nonsense": "nonsense",
+    "-sc nonsense": "nonsense",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=mall dataset.mall.M=5": "dataset.csv.M=",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=ringnorm": "ringnorm",
 }  # fmt: skip

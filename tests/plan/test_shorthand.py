@@ -37,7 +37,6 @@ TINY = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "me
         ("csv.path=a.csv", ["csv.path='a.csv'"]),
         ("beta=[]", ["beta=list", "beta.values=[]"]),
         ("training.initial.noise=2", [f"++training.{kind}.initial.noise=2" for kind in KINDS]),
-        ("csv.arrays={X: A, y: b}", ["++csv.arrays={X: A, y: b}"]),
         ("lengthscale=2", ["init.lengthscale=2"]),
         ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
         ("training.binary.lr=0.1", ["training.binary.lr=0.1"]),

@@ -1,4 +1,4 @@
-"""A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV, Parquet, Feather or npz."""
+"""A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV or Parquet."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ from dlmexp.data.schema import days, kind_of, missing, parse_dates, values_of
 from dlmexp.data.spec import TEST, DatasetSpec
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import Unreadable, UserError, nearest
-from dlmexp.reading.arrays import read_npz
-from dlmexp.reading.tables import BINARY, SUFFIXES, first_line, read_table, table_suffix
+from dlmexp.reading.tables import PARQUET, SUFFIXES, first_line, read_table, table_suffix
 
 UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index that was saved with a table
 Columns = dict[str, np.ndarray]
@@ -30,8 +29,8 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     path = next(path for name, path in files.items() if name != TEST)
     columns, left_out = _read(path, options, test=False)
     test_rows = 0
-    if TEST in files or "X_test" in options.arrays:
-        columns, test_rows = _with_test_rows(columns, path, files.get(TEST, path), options)
+    if TEST in files:
+        columns, test_rows = _with_test_rows(columns, path, files[TEST], options)
     target, features = _roles(columns, options, path)
     columns = {name: columns[name] for name in dict.fromkeys([target, *features, *filter(None, [options.by])])}
     if options.missing == "drop":
@@ -47,7 +46,7 @@ def table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         "features": list(schema.features), "schema": msgspec.to_builtins(schema),
         "kinds": {column.name: column.words for column in schema.columns}, "file": path.name, "target": target,
         "classes": [str(label) for label in schema.labels or ()],
-        "warnings": warnings + repeated_rows(X, y, test_rows > 0),
+        "warnings": warnings + repeated_rows(X, y),
         "left_out": left_out + [f"column '{name}'" for name in options.drop],
     }  # fmt: skip
     if TEST in files:
@@ -76,11 +75,9 @@ def _with_test_rows(columns: Columns, path: Path, test: Path, options: TableOpti
 
 def _read(path: Path, options: TableOptions, test: bool) -> tuple[Columns, list[str]]:
     """The columns of a file that are used, and what is left out."""
-    if path.name.lower().endswith(".npz"):
-        return _arrays(path, options, test), []
     found = _checked_table(path, options)
     names = list(map(str, found.column_names))
-    for what in ("drop", "columns", "categories", "dates"):
+    for what in ("drop", "columns", "categories"):
         for name in getattr(options, what) if not test else ():
             if name not in names:
                 raise UserError(f"csv.{what}: {path.name} has no column '{name}': {nearest(name, names)}")
@@ -105,12 +102,9 @@ def _checked_table(path: Path, options: TableOptions) -> Any:
     """The table in a file, with names of columns that tell them apart, and rows."""
     suffix = table_suffix(path)
     if suffix is None:
-        raise UserError(
-            f"csv.path={path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}, .npz; save the table as one of "
-            "these, or rename it to .csv if it is text already"
-        )
+        raise UserError(f"csv.path={path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such")
     sep = separator(options.sep, suffix)
-    header = "" if suffix in BINARY else first_line(path).decode("utf-8-sig", errors="replace").strip()
+    header = "" if suffix == PARQUET else first_line(path).decode("utf-8-sig", errors="replace").strip()
     likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
     other_sep = f"{path.name} has a single column '{header[:60]}': give its separator, csv.sep={[*likely, ''][0]}"
     try:
@@ -129,44 +123,13 @@ def _checked_table(path: Path, options: TableOptions) -> Any:
     return found
 
 
-def _arrays(path: Path, options: TableOptions, test: bool) -> Columns:
-    """The arrays of an npz file as columns; with `csv.arrays`, those that it names."""
-    found = read_npz(path)
-    if options.arrays:
-        keys = ("X_test", "y_test") if test and "X_test" in options.arrays else ("X", "y")
-        wanted = {name: options.arrays[key] for name, key in zip(("X", "y"), keys, strict=True)}
-        for array in wanted.values():
-            if array not in found:
-                raise UserError(f"csv.arrays: {path.name} has no array '{array}': {nearest(array, list(found))}")
-        found = {name: found[array] for name, array in wanted.items()}
-    columns: Columns = {}
-    for name, array in found.items():
-        if name in options.drop:
-            continue
-        if array.ndim not in (1, 2) or array.dtype.kind not in "biufUOM":
-            kind = f"{array.ndim} dimensions of {array.dtype}"
-            raise UserError(f"array '{name}' has {kind}: give 1 or 2 dimensions of numbers, text or dates")
-        kind = np.float64 if array.dtype.kind in "biuf" else object if array.dtype.kind == "U" else array.dtype
-        matrix = array.astype(kind)[:, None] if array.ndim == 1 else array.astype(kind)
-        width = matrix.shape[1]
-        columns |= {f"{name}[{k}]" if width > 1 else name: matrix[:, k] for k in range(width)}
-    if len({len(column) for column in columns.values()}) > 1:
-        lengths = ", ".join(f"{name} {len(array)}" for name, array in found.items())
-        raise UserError(
-            f"{path.name}: arrays of different lengths ({lengths}): 'csv.arrays={{X: NAME, y: NAME}}' chooses"
-        )
-    return columns
-
-
 def _roles(columns: Columns, options: TableOptions, path: Path) -> tuple[str, list[str]]:
     """The target, and the columns that become features. The one that rows are divided by is none of them unless it is
     named."""
-    target = options.target or ("y" if options.arrays else None)
+    target = options.target
     if target is None:
         names = ", ".join(list(columns)[:20]) + (f" and {len(columns) - 20} more" if len(columns) > 20 else "")
         raise UserError(f"csv.target is not set: name the column to predict, one of {names}")
-    if any(name.startswith(f"{target}[") for name in columns):
-        raise UserError(f"csv.target={target} has several columns: a target is one column")
     if target not in columns:
         raise UserError(f"csv.target={target}: {path.name} has no such column: {nearest(target, list(columns))}")
     if target in options.columns:
