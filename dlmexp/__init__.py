@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ...
 
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "DLMClassifier", "DLMCountRegressor", "DLMRegressor", "Results", "TrainedModel", "UserError", "claims", "plot",
     "results", "run",
