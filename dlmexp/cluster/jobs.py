@@ -115,8 +115,9 @@ class JobStatus(msgspec.Struct, frozen=True):
         `unknown: ...`."""
         if self.state is None:
             return f"unknown: {self.unknown}"
-        if why := self.state.never_starts:
-            return f"can't start ({self.state.reason}): {why}"
+        if self.state.never_starts:
+            advice = f"change it with hydra.launcher.NAME=, or see `scontrol show job {self.job.id}`"
+            return f"can't start ({self.state.reason}): {advice}"
         if self.state.active:
             pending = self.state.name == "PENDING" and self.state.reason
             return self.state.name.lower() + (f" ({self.state.reason})" if pending else "")

@@ -14,23 +14,14 @@ ENDED = "ENDED"  # our own name for the state of a job that SLURM has no informa
 DEFAULT_MAX_ARRAY_SIZE = 1001
 TIMEOUT_SECONDS = 30
 
-# Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES), and what to do. All
-# others pass: with time (Priority, Resources, JobArrayTaskLimit, ...), when a node or partition comes back, or when
-# users release the jobs that they hold (JobHeldUser).
-_SMALLER = "ask for less with hydra.launcher.cpus_per_task=, mem_gb=, gpus_per_node= or timeout_min="
-_ELSEWHERE = f"{_SMALLER}, or for other nodes with partition= or constraint="
-_RIGHTS = "choose another one with hydra.launcher.account=, qos= or partition="
-_HELD = "'scontrol release JOB' lets it go"
-NEVER_STARTS = {
-    **dict.fromkeys(("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints"), _ELSEWHERE),
-    **dict.fromkeys(("QOSTimeLimit", "AssociationTimeLimit"), _SMALLER),
-    **dict.fromkeys(("AccountNotAllowed", "QOSNotAllowed", "InvalidAccount", "InvalidQOS"), _RIGHTS),
-    **dict.fromkeys(("JobHoldMaxRequeue", "launch failed requeued held", "job requeued in held state"), _HELD),
-    "ReservationDeleted": "the reservation that it asks for is gone",
-    "DependencyNeverSatisfied": "the job that it depends on did not end as it must",
-    "JobHeldAdmin": "an administrator must release it",
-}
-_LIMIT_OF_ONE_JOB = re.compile(r"(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+")
+# Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES). All others pass:
+# with time (Priority, Resources, ...), when a node or partition comes back, or when users release the jobs that they
+# hold (JobHeldUser).
+NEVER_STARTS = re.compile(
+    r"Partition(Config|NodeLimit|TimeLimit)|BadConstraints|(QOS|Association)TimeLimit|(Account|QOS)NotAllowed"
+    r"|Invalid(Account|QOS)|JobHoldMaxRequeue|launch failed requeued held|job requeued in held state|JobHeldAdmin"
+    r"|ReservationDeleted|DependencyNeverSatisfied|(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+"
+)
 
 
 class SchedulerUnavailable(Exception):
@@ -51,14 +42,10 @@ class SlurmState:
         return self.name in ACTIVE_STATES
 
     @property
-    def never_starts(self) -> str:
-        """Why it will not start however long it waits, and what to do; '' if it may start, or has started."""
-        if self.name not in ("PENDING", "REQUEUE_HOLD"):
-            return ""
+    def never_starts(self) -> bool:
+        """Whether it will not start however long it waits."""
         reason = self.reason.strip("() ").partition(",")[0]
-        if _LIMIT_OF_ONE_JOB.fullmatch(reason):
-            return _SMALLER
-        return NEVER_STARTS.get(reason, "")
+        return self.name in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason) is not None
 
 
 def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
@@ -95,10 +82,10 @@ def cluster_info() -> tuple[str, int]:
     return name[1] if name else "", int(size[1]) if size else DEFAULT_MAX_ARRAY_SIZE
 
 
-def ask(*command: str, lines: str = "") -> list[str]:
-    """The lines a SLURM command prints; `lines` are what it reads."""
+def ask(*command: str) -> list[str]:
+    """The lines a SLURM command prints."""
     try:
-        process = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except FileNotFoundError:
         raise SchedulerUnavailable(f"there is no {command[0]} on this machine") from None
     except subprocess.TimeoutExpired:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -36,7 +35,6 @@ THREADS = (  # as many as cores were granted; srun needs a variable of its own
     "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
     "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
 )
-MOST_LETTERS = 100  # of a job's name
 PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
@@ -131,20 +129,15 @@ def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> No
         print(f"no new job for {others} of {counted(len(blocks), 'block')}")
     cluster, most = slurm.cluster_info()
     executor = _executor(settings(params, "+".join(dict.fromkeys(block.experiment for block in blocks))))
-    names = job_names(params["name"], blocks)
     for array in (selected[start : start + most] for start in range(0, len(selected), most)):
-        jobs = _submit_array(executor, [blocks[i].overrides for i in array], queued or array[0] != selected[0])
+        jobs = _submit_array(executor, [blocks[i].overrides for i in array])
         for i, job in zip(array, jobs, strict=True):
             write_submission(job.paths.folder, job.job_id, cluster, blocks[i].overrides, blocks[i].keys)
-        # The tasks of an array have a name in common, and keep it where SLURM does not allow another.
-        renamed = [f"update JobId={job.job_id} JobName={names[i]}\n" for i, job in zip(array, jobs, strict=True)]
-        with contextlib.suppress(slurm.SchedulerUnavailable):
-            slurm.ask("scontrol", lines="".join(renamed))
         number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
 
 
-def _submit_array(executor: Any, blocks: Sequence[Sequence[str]], some_queued: object) -> list[Any]:
+def _submit_array(executor: Any, blocks: Sequence[Sequence[str]]) -> list[Any]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:
@@ -152,25 +145,12 @@ def _submit_array(executor: Any, blocks: Sequence[Sequence[str]], some_queued: o
             return [executor.submit(BlockOnNode.of(overrides)) for overrides in blocks]
     except (FailedJobError, FailedSubmissionError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        rest = "; what is in the queue stays there, the same command submits the rest" if some_queued else ""
-        raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}{rest}") from None
+        raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}; what is queued stays there") from None
 
 
 def _statuses(root: Path) -> list[JobStatus]:
     done, failed = Store(root).keys()
     return unfinished_jobs(root, done | failed, active_processes(root))
-
-
-def job_names(prefix: str, blocks: Sequence[Block]) -> list[str]:
-    """`PREFIX-EXPERIMENT-BLOCK` for each block, named after the values in which it differs from the others."""
-    shared = set(blocks[0].overrides).intersection(*(block.overrides for block in blocks))
-    names = []
-    for block in blocks:
-        differing = (word.partition("=") for word in block.overrides if word not in shared)
-        values = [value for key, _, value in differing if key != "experiment"]
-        values = [re.sub(r"[^\w.+-]+", "+", value, flags=re.ASCII).strip("+") for value in values]
-        names.append("-".join([prefix, block.experiment, *filter(None, values)])[:MOST_LETTERS])
-    return names
 
 
 def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
