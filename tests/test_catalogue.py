@@ -1,20 +1,24 @@
 """What is looked up in `conf/` by name."""
 
+from pathlib import Path
+
+import pytest
+
 from dlmexp import catalogue as conf
+from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
 
+LAUGHS = "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 10)}]\n" for i in range(9))
 
-def test_methods_are_those_of_the_paper_and_ppgpr() -> None:
-    assert set(conf.methods()) == {
-        "elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm", "joint_sq_dlm", "fixed_sq_dlm", "ppgpr",
-        "power_ep",
-    }  # fmt: skip
-    assert conf.methods()["ppgpr"] == {**conf.methods()["joint_log_dlm"], "select": False}
-    assert conf.methods()["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
-    assert {name for name, method in conf.methods().items() if not method["select"]} == {"elbo", "fitc", "ppgpr"}
-    for name, method in conf.methods().items():
+
+def test_methods() -> None:
+    methods = conf.methods()
+    assert methods["ppgpr"] == {**methods["joint_log_dlm"], "select": False}
+    assert methods["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
+    assert {name for name, method in methods.items() if not method["select"]} == {"elbo", "fitc", "ppgpr", "exact"}
+    for method in methods.values():
         assert method["objective"] in OBJECTIVES
-        assert method["variant"] == ("fixed" if name.startswith("fixed") else "joint")
+        assert method["variant"] == "joint" or method.get("base", "elbo") in ("elbo", "ppgpr")
 
 
 def test_papers_datasets_are_configured_and_stand_for_nothing() -> None:
@@ -45,3 +49,10 @@ def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
     assert list(conf.methods())[-1] == "mine"
     monkeypatch.delenv("DLMEXP_CONFIG_DIRS")
     assert "mine" not in conf.methods()
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- a\n- b\n", LAUGHS], ids=["broken", "list", "anchors"])
+def test_a_settings_file_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"mine\.yaml"):
+        conf.read_settings(tmp_path / "mine.yaml")
