@@ -79,26 +79,15 @@ def selects(method: str) -> bool:
     return methods().get(method, {}).get("select", True)
 
 
-def experiments() -> dict[str, dict[str, Any]]:
-    """Every experiment: name -> its file."""
-    return entries("experiment")
-
-
-def protocols() -> list[str]:
-    """The names of all protocols, ours first."""
-    return names("protocol")
-
-
-def presets() -> list[str]:
-    """The names of all presets, ours first."""
-    return names("preset")
-
-
 def of_preset(protocol: str) -> tuple[str, str]:
     """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
     `released` for `released-quick`."""
     whole, _, preset = protocol.rpartition("-")
-    return (preset, whole or "paper") if preset in presets() and protocol not in protocols() else ("", protocol)
+    return (
+        (preset, whole or "paper")
+        if preset in names("preset") and protocol not in names("protocol")
+        else ("", protocol)
+    )
 
 
 def is_own(dataset: str) -> bool:
@@ -131,14 +120,5 @@ def labelled(dataset: str, stands_for: object) -> str:
 
 
 def run_command(experiment: str, dataset: str) -> str:
-    """The command that computes the cells of `experiment` on `dataset`, in as few words as `conf/` allows."""
-    alone = _selected_datasets(experiment) == [dataset]
-    return f"dlmexp run experiment={experiment}" + ("" if alone else f" dataset={dataset}")
-
-
-def _selected_datasets(experiment: str) -> list[str]:
-    """The datasets that an experiment selects, itself or through the experiment it extends."""
-    selected: list[str] = []
-    for item in experiments().get(experiment, {}).get("defaults", ()):
-        selected = _selected_datasets(item) if isinstance(item, str) else item.get("override /dataset", selected)
-    return selected
+    """The command that computes the cells of `experiment` on `dataset`."""
+    return f"dlmexp run experiment={experiment} dataset={dataset}"

@@ -122,24 +122,9 @@ class TrainingConfig:
     by_method: dict[str, MethodTrainingConfig] = field(default_factory=dict)
 
     @property
-    def longest_decay(self) -> int:
-        """After which the limit of iterations still leaves room for the window of the stopping rule."""
-        return self.max_iterations - (self.window or 0)
-
-    @property
     def has_room(self) -> bool:
-        """Whether the limit of iterations leaves room for the decay."""
-        return self.decay is None or bool(self.epochs) or self.decay <= self.longest_decay
-
-
-@dataclass
-class InitConfig:
-    """Initial values of hyperparameters, for all data and methods; null: the protocol's."""
-
-    lengthscale: float | None = positive()
-    outputscale: float | None = positive()
-    noise: float | None = positive()
-    mean: float | None = None
+        """Whether the limit of iterations leaves room for the decay, and for the window of the stopping rule after."""
+        return self.decay is None or bool(self.epochs) or self.decay + (self.window or 0) <= self.max_iterations
 
 
 @dataclass
@@ -183,7 +168,6 @@ class RunConfig:
     sizes: list[Any] | None = limited(None, filled=True)  # null: each dataset's own
     largest: int | None = positive()  # sizes beyond it are left out; where none is left, it is the size
     M: int | None = positive()  # inducing points; null: each dataset's own number
-    init: InitConfig = field(default_factory=InitConfig)
     training: dict[str, TrainingConfig] = limited(dict, keys=KINDS)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     # At the end of training, after every epoch, or iterations between evaluations on test.
@@ -208,7 +192,6 @@ class RunConfig:
     plan: bool = False
     retry_failed: bool = False
     keep: str = choice("selected", "all", "none")  # trained models: those that the methods select, all, or none
-    refit: bool = False  # train cells again that are done and should have a model by `keep`, but have none
 
 
 @cache

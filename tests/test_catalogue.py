@@ -35,13 +35,6 @@ def test_stand_ins() -> None:
     assert conf.stand_ins("pol") == []
 
 
-def test_run_command_is_the_shortest_that_serves() -> None:
-    assert conf.run_command("reg-log", "sarcos_test") == "dlmexp run experiment=reg-log dataset=sarcos_test"
-    assert conf.run_command("reg-log", "song") == "dlmexp run experiment=reg-log dataset=song"
-    assert conf.run_command("airline", "airline") == "dlmexp run experiment=airline"
-    assert conf.run_command("airline", "nycflights13") == "dlmexp run experiment=airline dataset=nycflights13"
-
-
 def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: joint\nselect: true\n")

@@ -16,7 +16,7 @@ from dlmexp.running.sweep import prepare_sweep
 
 DATASET = "records/ringnorm_drawn"
 FOLDERS = ("records", DATASET, "one", "one/cells", "running", "checkpoints", "data", "quarantine")
-COMMANDS = ("collect", "status", "clean --leftovers", "clean one --yes")
+COMMANDS = ("collect", "status", "clean one --yes")
 PICTURES = ("figures/predictions-ringnorm_drawn.csv", "figures/predictions-ringnorm_drawn.png")
 
 
@@ -27,7 +27,7 @@ def words(tiny):
 
 @pytest.fixture
 def root(tmp_path, words):
-    """A results folder with something of every kind in it, also what `clean --leftovers` deletes."""
+    """A results folder with something of every kind in it."""
     root = tmp_path / "results"
     assert main(["run", *words, "seeds=[0]", f"results={root}"]) == 0
     cells = tuple(prepare_sweep(compose([*words, "seeds=[1]"])).cells)

@@ -1,4 +1,4 @@
-"""`dlmexp clean`: removes an experiment from a results folder, or what killed processes left there."""
+"""`dlmexp clean`: removes an experiment from a results folder."""
 
 import argparse
 from pathlib import Path
@@ -9,42 +9,23 @@ from dlmexp.cli.folder import add_results, results_folder
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser(
         "clean",
-        help="remove an experiment, or what killed processes left behind",
-        description="With the name of an experiment: removes what only that experiment asked for (records, models, "
+        help="remove an experiment",
+        description="Removes what only that experiment asked for (records, models, "
         "checkpoints), after asking. Cells that another experiment of the folder asked for too stay, and so do packs "
-        "and figures. With --leftovers: removes the unfinished files and the leases of processes that were "
-        "killed or whose host is gone, and arrays that no record belongs to; records and checkpoints stay. A run "
-        "removes by itself what dead processes of its own machine left.",
+        "and figures. What killed processes left behind, a run removes by itself.",
     )
-    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
+    parser.add_argument("experiment", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
     add_results(parser)
-    parser.add_argument("--leftovers", action="store_true", help="remove what dead processes left, of any host")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.console import counted
-    from dlmexp.errors import UserError
-    from dlmexp.running.cleaning import remove_leftovers
-
-    root = results_folder(args)
-    if (args.experiment is None) == (not args.leftovers):
-        raise UserError("say what to remove: dlmexp clean EXPERIMENT, or dlmexp clean --leftovers")
-    if args.experiment is not None:
-        return _remove_experiment(root, args.experiment, args.yes)
-    removed = remove_leftovers(root, everywhere=True)
-    for path in removed:
-        print(f"removed {path}")
-    print(f"{counted(len(removed), 'file')} removed from {args.results}")
-    return 0
-
-
-def _remove_experiment(root: Path, experiment: str, yes: bool) -> int:
     from dlmexp.cli.folder import confirmed
     from dlmexp.console import counted
     from dlmexp.running.cleaning import removal
 
+    root, experiment = results_folder(args), args.experiment
     found = removal(root, experiment)
     _check_unused(root, found.keys)
     print(f"{experiment}: {counted(len(found.keys), 'cell')} that no other experiment asked for")
@@ -52,7 +33,7 @@ def _remove_experiment(root: Path, experiment: str, yes: bool) -> int:
         print(f"{counted(found.shared, 'cell')} that other experiments asked for too: they stay")
     if found.packed:
         print(f"{counted(found.packed, 'record')} in packs: they stay")
-    if not confirmed(f"delete {counted(len(found.files), 'file')} in {root}?", yes):
+    if not confirmed(f"delete {counted(len(found.files), 'file')} in {root}?", args.yes):
         print("nothing was deleted")
         return 0
     found.remove()

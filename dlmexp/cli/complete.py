@@ -67,7 +67,7 @@ def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[
 
         return [*FIGURES.names(), PREDICTIONS]
     if action.dest == "protocol":
-        return catalogue.protocols()
+        return catalogue.names("protocol")
     return catalogue.names("dataset") if node.prog.startswith("dlmexp data ") and action.dest == "names" else []
 
 

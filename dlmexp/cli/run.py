@@ -29,13 +29,12 @@ examples:
 settings (all of them: --cfg job):
   experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own
   dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
-  beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|0-4|[0,2]
+  beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
   M=50  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
   csv.columns= drop= dates= missing= log= test= ... your table: data/README.md
   device=auto|cpu|cuda  workers=4  budget=25min  plan=true
   results=DIR  data_root=DIR  retry_failed=true
   keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
-  refit=true               train done cells again whose model is missing
   wait=false               leave once jobs are in the queue of the cluster
 
 Hydra's flags work too: -m, --cfg job, --config-dir DIR, --info.

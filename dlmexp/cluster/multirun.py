@@ -29,7 +29,7 @@ from dlmexp.running.processes import cores_each, run_command
 from dlmexp.running.run import results_folder
 from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.summary import summary
-from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep, to_refit
+from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 
 BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
 DEVICE = re.compile(r"\+*device=")
@@ -128,7 +128,7 @@ def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: 
     blocks, (done, failed) = [], Store(root).keys()
     for sweep, overrides in zip(checked, jobs, strict=True):
         keys = frozenset(cell.key for cell in sweep.cells)
-        skipped = done - to_refit(sweep, Store(root)) | (set() if sweep.cfg.retry_failed else failed)
+        skipped = done | (set() if sweep.cfg.retry_failed else failed)
         blocks.append(Block(overrides, sweep.cfg.name, keys, keys - skipped))
     with StopRequest() as stop:
         try:

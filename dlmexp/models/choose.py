@@ -17,7 +17,7 @@ from dlmexp.records.table import Term, fitting_values, parse_terms
 ASKED_FOR = ("key", "method", "protocol", *(name for name in (*FIELDS, *FIRST_OPTIONS) if name != "options"))
 ALIKE = [name for name in SHARED if name != "options"]  # what models of one mixture share, with their options
 SHOWN = 8
-REFIT = "give the command of that run again with refit=true (keep=all for models at every beta)"
+TRAIN = "give the command of that run with results= a new folder (keep=all for models at every beta)"
 
 
 def choose_models(
@@ -29,12 +29,12 @@ def choose_models(
     folder, wanted = results.root, parse_terms(option, where, ASKED_FOR)
     rows = results.candidates
     if not _with_model(results, rows).any():
-        raise UserError(f"there are no models in '{folder}': {REFIT}")
+        raise UserError(f"there are no models in '{folder}': {TRAIN}")
     matching = _matching(rows, wanted, option).drop_duplicates("key")
     kept = matching[_with_model(results, matching)]
     if kept.empty:
         without = f"which {counted(len(matching), 'record')} without a model would"
-        raise UserError(f"no model in '{folder}' matches {' '.join(where)}, {without}: {REFIT}")
+        raise UserError(f"no model in '{folder}' matches {' '.join(where)}, {without}: {TRAIN}")
     datasets = sorted(kept["dataset"].unique())
     if len(datasets) > 1:
         raise UserError(f"'{folder}' has models of several datasets: choose with {option} dataset={'|'.join(datasets)}")
@@ -59,13 +59,13 @@ def load_model(results: Results, row: Any) -> TrainedModel:
     try:
         content = results.store.model(row.dataset, row.key, row.model)
         if content is None:
-            raise UserError(f"cell {row.key} has no model in '{results.root}': {REFIT}")
+            raise UserError(f"cell {row.key} has no model in '{results.root}': {TRAIN}")
         model = decoded(content)
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as why:
         path = results.store.model_path(row.dataset, row.key, row.model)
-        raise UserError(f"'{path}' can't be used: {why}; {REFIT}") from None
+        raise UserError(f"'{path}' can't be used: {why}; {TRAIN}") from None
     return model
 
 

@@ -78,11 +78,6 @@ def load_file(path: Path) -> TrainedModel:
         raise UserError(f"'{path}' can't be used as a model: {why}") from None
 
 
-def encoded_size(M: int, D: int) -> int:
-    """About how many bytes a model's file has."""
-    return 8 * (M * (M + 1) // 2 + M + M * D) + 60 * D + 4000
-
-
 def decoded(content: bytes) -> TrainedModel:
     """The model of a file's bytes; `Unreadable` says what is wrong with one that is not sound."""
     arrays = unpack_arrays(content)

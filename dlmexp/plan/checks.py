@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,6 @@ from dlmexp.data.spec import as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError, nearest
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
-WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 MOST_SAMPLES = 1_000_000  # of an estimator
 POSITIVE = ("lengthscale", "outputscale", "noise")  # hyperparameters
 
@@ -57,39 +56,29 @@ def check_limits(name: str, value: Any, limits: Any) -> None:
     (`config.limited`)."""
     if limits.get("filled") and value in ("", [], {}):
         raise UserError(f"{name}={'' if value == '' else '[]'}: it is empty; give at least one value")
-    if limits.get("distinct") and (twice := [item for item in value if value.count(item) > 1]):
-        raise UserError(f"{name}={_short(value)}: {twice[0]} stands there twice")
-    if isinstance(value, list):
-        for item in value:
-            _check_single(name, item, limits)
-    elif isinstance(value, dict):
-        for key in limits.get("keys", ()):
-            if key not in value:
-                raise UserError(f"{name}.{key} was deleted: {key} data is trained by it")
-        for key, item in value.items():
-            if key not in limits.get("keys", [key]):
-                raise UserError(f"{name}={_short(key)}: {nearest(str(key), [*limits['keys']])}")
-            _check_single(f"{name}.{key}", item, limits)
-    else:
-        _check_single(name, value, limits)
+    if limits.get("distinct") and len({*value}) < len(value):
+        raise UserError(f"{name}={_short(value)}: a value stands there twice")
+    if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
+        raise UserError(f"{name}.{_short(*odd)}: it has all of {', '.join(limits['keys'])}, and no others")
+    named = (
+        value.items() if isinstance(value, dict) else [("", v) for v in (value if isinstance(value, list) else [value])]
+    )
+    for key, item in named:
+        _check_single(f"{name}.{key}" if key else name, item, limits)
 
 
 def _check_single(name: str, value: Any, limits: Any) -> None:
     fits = value in limits.get("choices", [value]) and re.fullmatch(limits.get("pattern", ".*"), str(value), re.DOTALL)
     if not fits and value is not None:
-        raise UserError(f"{name}={_short(value)}: {_advice(value, limits)}")
+        advice = f"give {limits['words']}" if "words" in limits else nearest(str(value), [*limits["choices"]])
+        raise UserError(f"{name}={_short(value)}: {advice}")
     if isinstance(value, int | float):
-        above, least, most = limits.get("above"), limits.get("least"), limits.get("most")
-        if above is not None and not above < value < math.inf:
-            raise UserError(f"{name}={value}: give a number > {above}")
-        if least is not None and not least <= value < math.inf:
-            raise UserError(f"{name}={value}: give a number >= {least}")
+        above, least, most = (limits.get(name) for name in ("above", "least", "most"))
         if most is not None and value > most:
             raise UserError(f"{name}={value}: give {most} at most")
-
-
-def _advice(value: Any, limits: Any) -> str:
-    return f"give {limits['words']}" if "words" in limits else nearest(str(value), [*limits["choices"]])
+        low = above if above is not None else least
+        if low is not None and not (low < value < math.inf or (above is None and value == low)):
+            raise UserError(f"{name}={value}: give a number {'>' if above is not None else '>='} {low}")
 
 
 def _short(value: Any) -> str:
@@ -105,8 +94,6 @@ def check_device(device: str) -> None:
 def check_together(cfg: RunConfig) -> None:
     """Raise a UserError about the first settings that can't be used with one another, or with what is on the disk."""
     budget_seconds(cfg.budget)
-    if cfg.refit and cfg.keep == "none":
-        raise UserError("refit=true fits cells again to keep their models: give keep=selected or keep=all with it")
     if Path(cfg.results).exists() and not Path(cfg.results).is_dir():
         raise UserError(f"results={cfg.results}: that is a file; name a folder")
     for kind in {dataset.kind: None for dataset in cfg.dataset.values()}:
@@ -127,12 +114,10 @@ def check_together(cfg: RunConfig) -> None:
 def _check_training(name: str, training: TrainingConfig) -> None:
     if (training.final_lr is None) != (training.decay is None):
         raise UserError(f"{name}: final_lr and decay belong together; give both, or null for both")
-    if training.decay is not None and not training.has_room:
-        shorter = f", or {name}.decay={training.longest_decay} at most" if training.longest_decay > 0 else ""
+    if not training.has_room:
         raise UserError(
-            f"{name}.max_iterations={training.max_iterations}: it leaves no room for the decay of {training.decay} "
-            f"iterations and the stopping rule's window after it; give at least "
-            f"{training.decay + (training.window or 0)}{shorter}"
+            f"{name}.max_iterations={training.max_iterations}: give at least "
+            f"{(training.decay or 0) + (training.window or 0)}, for the decay and the stopping rule's window after it"
         )
     starts = {f"{name}.by_method.{method}.initial": own.initial for method, own in training.by_method.items()}
     for where, values in {f"{name}.initial": training.initial, **starts}.items():
@@ -187,10 +172,10 @@ def _check_options(name: str, given: dict[str, Any], known: dict[str, Any]) -> N
             raise UserError(f"{where}: give at least one value")
         kind = known[option].type
         for value in values if isinstance(values, list) else [values]:
-            if not isinstance(value, kind | int if float in (kind, *get_args(kind)) else kind) or isinstance(
-                value, bool
-            ) != (kind is bool):
-                raise UserError(f"{where}={_short(value)}: give {WORDS.get(kind, 'another value')}")
+            try:
+                msgspec.convert(value, kind)
+            except msgspec.ValidationError as error:
+                raise UserError(f"{where}={_short(value)}: {error}") from None
             _check_single(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
 
 

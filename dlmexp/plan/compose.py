@@ -172,8 +172,7 @@ def _check_table(composed: DictConfig) -> None:
     """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
     if USER_TABLE in composed.dataset:
         if composed.csv.task not in get_args(Task):
-            given = "is not set" if composed.csv.task is None else f"={composed.csv.task}"
-            raise UserError(f"csv.task{' ' * (given[0] != '=')}{given}: give one of {', '.join(get_args(Task))}")
+            raise UserError(f"csv.task={composed.csv.task or ''}: give one of {', '.join(get_args(Task))}")
         if missing := [f"csv.{name}" for name in ("path", "target") if not composed.csv[name]]:
             raise UserError(f"dataset=csv needs {missing[0]}: csv.path=FILE csv.target=COLUMN csv.task=TASK")
 
@@ -194,7 +193,7 @@ def _composed(overrides: Sequence[str], hydra_too: bool = False) -> DictConfig:
         for own in folder.glob("*/*.yaml"):
             if (ours / own.relative_to(folder)).exists():
                 raise UserError(f"{own}: we have a {own.parent.name} of that name, which is taken first; rename yours")
-            read_settings(own)  # before Hydra, which has no limits
+            read_settings(own)
     register()
     with as_sentences(overrides), initialize_config_dir(str(ours), version_base="1.3"):
         return hydra_compose("run", overrides=list(overrides), return_hydra_config=hydra_too)

@@ -20,6 +20,7 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import combinations
 from dlmexp.plan.compose import dataset_config, protocol_config
+from dlmexp.plan.overrides import INITIAL
 from dlmexp.plan.setting import Candidates, Setting, role_of, setting
 
 MOST_BETAS = 1000  # of a grid
@@ -28,7 +29,6 @@ UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
     "decay": None, "epsilon": 1e-8, "resolution": None,
 }  # fmt: skip
-PARAMETERS = ("lengthscale", "outputscale", "noise", "mean")  # that a protocol may start, in models that have them
 
 
 def betas(beta: BetaConfig, n: int) -> list[float]:
@@ -70,16 +70,7 @@ class Grid:
         """The training sizes in rows, without those beyond `cfg.largest`."""
         asked, largest = self.cfg.sizes or self.dataset.sizes, self.cfg.largest
         sizes = resolve_sizes(asked, self.pool)
-        if self._typed_sizes and all(not str(size).endswith("%") and int(size) > self.pool for size in asked):
-            many = ", ".join(map(str, asked))
-            raise UserError(f"sizes={many}: {self.dataset.name} has {self.pool} rows to train on; give at most so many")
         return sizes if largest is None else [n for n in sizes if n <= largest] or [min(largest, self.pool)]
-
-    @property
-    def _typed_sizes(self) -> bool:
-        """Whether the user names the sizes, not the experiment or the dataset."""
-        experiment = catalogue.experiments().get(self.cfg.name.removesuffix(f"-{self.cfg.preset}"), {})
-        return self.cfg.sizes is not None and self.cfg.sizes != experiment.get("sizes")
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -104,22 +95,15 @@ class Grid:
                 yield Candidates(method, cells, known[which], cfg.name, role, size, dataset.stands_for)
 
     def notes(self) -> Iterator[str]:
-        """Sentences about what is not done quite as it was typed: sizes beyond the data or `largest`, more inducing
-        inputs than rows, a noise where there is none."""
+        """Sentences about what is not done quite as it was typed: sizes beyond the data, more inducing inputs than
+        rows."""
         cfg, name, pool, sizes = self.cfg, self.dataset.name, self.pool, self.sizes
         asked = cfg.sizes or self.dataset.sizes
         beyond = [str(size) for size in asked if not str(size).endswith("%") and int(size) > pool]
         if beyond and pool in sizes:
             yield f"{name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
-        beyond = [str(n) for n in resolve_sizes(asked, pool) if cfg.largest is not None and n > cfg.largest]
-        if beyond and self._typed_sizes:  # of the experiment's own, a preset is known to take few
-            which = f"largest={cfg.largest}" + (f" of preset={cfg.preset}" if cfg.preset else "")
-            left, out = ", ".join(map(str, sizes)), ", ".join(beyond)
-            yield f"{name}: n = {left} without {out} because of {which}; largest=null takes all sizes"
         if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
             yield f"{name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {', '.join(fewer)}"
-        if cfg.init.noise is not None and "noise" not in self.likelihood.parameters:
-            yield f"{name}: its likelihood has no noise, so noise={cfg.init.noise:g} changes nothing"
 
     def _plain(self, n: int, seed: int) -> Cell:
         """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
@@ -170,9 +154,8 @@ class Grid:
         """The cell with the initial values for a method, as far as its model has such parameters and would start them
         elsewhere. UserError for a parameter that no model has, and a floor of the noise that is not below its start."""
         own = self.training.by_method.get(method, MethodTrainingConfig()).initial
-        typed = {name: value for name, value in vars(self.cfg.init).items() if value is not None}
-        given, usual = {**self.training.initial, **own, **typed}, self.parameters
-        for name in given.keys() - usual.keys() - set(PARAMETERS):
+        given, usual = {**self.training.initial, **own}, self.parameters
+        for name in given.keys() - usual.keys() - {*INITIAL}:
             raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}")
         initial = {
             name: float(value)

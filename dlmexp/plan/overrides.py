@@ -1,7 +1,7 @@
 """What people type after `dlmexp run`: short forms spelled out as Hydra takes them, names held against the schema, and
 what Hydra raises as one sentence with the nearest names.
 
-`beta=0.1`, `seeds=5`, `seeds=0-4`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
+`beta=0.1`, `seeds=5`, `sizes=1000`, `lengthscale=2`, `training.lr=0.01`, `method=elbo,fitc`, `csv.sep=;`,
 `hydra.launcher.partition=a,b`: an override with a single sensible meaning has that meaning.
 """
 
@@ -20,7 +20,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, InitConfig, RunConfig, TrainingConfig
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig
 from dlmexp.data.options import in_quotes
 from dlmexp.data.spec import USER_TABLE
 from dlmexp.errors import UserError, nearest
@@ -32,13 +32,11 @@ PATHS = ("csv.path", "csv.test", "results", "data_root")
 MOST_SEEDS = 1000
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 NUMBERS = re.compile(rf"\[?\s*{NUMBER}(\s*,\s*{NUMBER})*\s*\]?|\[\s*\]")
-SEED = re.compile(r"(\d{1,10})(?:\s*-\s*(\d{1,10}))?")
 OTHER_WORDS = {  # what people type for a setting that has another name
     "n": "sizes=", "rows": "sizes=", "iterations": "training.max_iterations=", "steps": "training.max_iterations=",
     "learning_rate": "training.lr=", "inducing": "M=", "num_inducing": "M=", "optimizer": "protocol=",
     "gpu": "device=cuda", "cpu": "device=cpu", "output": "results=", "out": "results=", "csv": "dataset=csv csv.path=",
 }  # fmt: skip
-KINDS_OF_VALUES = {"Float": "a number", "Integer": "a whole number", "bool": "true or false"}
 
 
 def groups() -> list[str]:
@@ -66,8 +64,9 @@ LISTS = {
     name
     for name, field in settings().items()
     if name != "parts" and list in (get_origin(kind) for kind in (field.type, *get_args(field.type)))
-}
-TOP, TRAINING, INIT = ({field.name for field in fields(node)} for node in (RunConfig, TrainingConfig, InitConfig))
+} | {"hydra.launcher.setup"}
+TOP, TRAINING = ({field.name for field in fields(node)} for node in (RunConfig, TrainingConfig))
+INITIAL = ("lengthscale", "outputscale", "noise", "mean")  # hyperparameters
 
 
 def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
@@ -84,14 +83,14 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
             value = os.path.expanduser(value)  # as shells do for words that begin with it
         if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
             general += _for_all_kinds(key.removeprefix("training."), value)
+        elif ".initial." in key:
+            others.append(f"++{key}={value}")  # names that the schema does not know
         elif key == "beta" and NUMBERS.fullmatch(value):
             others += ["beta=list", f"beta.values={_listed(value, multirun)}"]
         elif key == "seeds":
             others.append(f"seeds={_seeds(value, multirun)}")
         elif key in GROUPS and "," in value and not value.startswith("[") and not multirun:
             others.append(f"{key}=[{value}]")
-        elif key == "hydra.launcher.setup":
-            others.append(f"{key}={_lines(value)}")
         elif multirun and key.startswith("hydra.launcher.") and "," in value and re.match(r"[^'\"\[{(]+$", value):
             others.append(f"{key}='{value}'")  # a single launcher for all jobs: no values of jobs, but `partition=a,b`
         elif key in FREE_TEXT and not (multirun and "," in value):
@@ -103,8 +102,8 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
 
 
 def _renamed(key: str) -> str:
-    if key in INIT:
-        return f"init.{key}"
+    if key in INITIAL:
+        return f"training.initial.{key}"
     return f"training.{key}" if key in TRAINING - TOP else key
 
 
@@ -123,32 +122,12 @@ def _listed(value: str, multirun: bool) -> str:
 
 
 def _seeds(value: str, multirun: bool) -> str:
-    """`5`: five seeds; `0-4`: from 0 to 4; lists of seeds and such ranges."""
-    if multirun and "," in value and not value.startswith("["):
-        return ",".join(f"[{seed}]" if seed.isdigit() else _seeds(seed, False) for seed in value.split(","))
-    typed = value
-    if value.isascii() and value.isdigit():
-        value = f"0-{int(value[:10]) - 1}" if int(value[:10]) else "1-0"
-    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-    parts = [SEED.fullmatch(part.strip()) for part in inner.split(",")]
-    if not inner.strip() or not all(parts) or not any(part and part[2] for part in parts):
+    """`5`: five seeds, from 0 on; or a list of seeds."""
+    if not (value.isascii() and value.isdigit()):
         return _listed(value, multirun)
-    seeds: list[int] = []
-    for first, last in ((int(part[1]), int(part[2] or part[1])) for part in parts if part):
-        if last < first:
-            raise UserError(f"seeds={typed}: that is no seed; seeds=5 means five seeds, seeds=0-4 those from 0 to 4")
-        if last - first >= MOST_SEEDS:
-            raise UserError(f"seeds={typed[:40]}: those are more than {MOST_SEEDS} seeds; give fewer")
-        seeds += range(first, last + 1)
-    return f"[{','.join(map(str, seeds))}]"
-
-
-def _lines(value: str) -> str:
-    """Shell lines as a list of text: `[module load cuda]`, `module load cuda`, or already in quotes."""
-    inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-    if not inner or any(mark in inner for mark in ("'", '"', "${")):
-        return value
-    return "[" + ",".join(f"'{line.strip()}'" for line in inner.split(",")) + "]"
+    if not 0 < (count := int(value[:10])) <= MOST_SEEDS:
+        raise UserError(f"seeds={value[:40]}: seeds=5 means five seeds (at most {MOST_SEEDS}), seeds=[5] seed 5")
+    return f"[{','.join(map(str, range(count)))}]"
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -210,9 +189,7 @@ def _sentence(error: Exception) -> str:
     text, inner = str(error).strip(), error.__cause__ or error.__context__
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
-        if re.match(r"[\w.]+=\{[^}]*$", typed):  # a shell took the spaces within for those between words
-            return f"can't read '{typed}': put all of it in quotes, as in 'csv.drop=[a, b]'"
-        return f"can't read '{typed}': write it as key=value, lists as key=[a,b]"
+        return f"can't read '{typed}': write it as key=value, lists as key=[a,b], in quotes where it has spaces"
     if match := re.search(r"Could not (?:find|load) '((?:hydra/)?\w+)/([^']*)'", text):
         group, name = match.groups()
         if (group, name) == ("hydra/launcher", "submitit_slurm"):
@@ -221,7 +198,7 @@ def _sentence(error: Exception) -> str:
     if match := re.search(r"Could not override '([\w.]+)'", text):
         return _not_there(match[1])
     if match := re.search(r"Error merging override (.+)", text):
-        return f"can't use {_short(match[1])}: {_reason(inner, *match[1].split('=', 1))}"
+        return f"can't use {_short(match[1])}: {_reason(inner)}"
     if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
         known = not isinstance(inner, ConfigKeyError | ConfigAttributeError)
         reason = f"{inner.full_key}: {_reason(inner)}" if known else _unknown(str(inner.full_key))
@@ -229,14 +206,9 @@ def _sentence(error: Exception) -> str:
     return _one_line(error)
 
 
-def _reason(error: BaseException | None, key: str = "key", value: str = "a,b") -> str:
+def _reason(error: BaseException | None) -> str:
     """Why OmegaConf does not take a value."""
-    reason = str(error or "its type does not fit").partition("\n")[0]
-    if "is not a ListConfig" in reason:
-        return f"write it as a list, {key}=[{value}]"
-    if unfit := re.search(r"^Value '(.*?)' .*(?:could not be converted to|is not a valid) (\w+)", reason):
-        return f"'{unfit[1]}' is not {KINDS_OF_VALUES.get(unfit[2], unfit[2])}"
-    return _short(reason)
+    return _short(str(error or "its type does not fit").partition("\n")[0])
 
 
 def _not_there(key: str) -> str:

@@ -10,19 +10,9 @@ from dlmexp.catalogue import entries
 from dlmexp.config import BetaConfig, DatasetConfig, RunConfig
 from dlmexp.plan.cell import Cell
 
-MODEL = (
-    "likelihood",
-    "kernel",
-    "ard",
-    "mean",
-    "M",
-    "split",
-    "test_cap",
-    "validation",
-    "options",
-)  # of a dataset's file
+MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
 RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
-GENERAL = ("selection", "collapsed", "dtype", "init")  # of a run
+GENERAL = ("selection", "collapsed", "dtype")  # of a run
 
 
 class Setting(msgspec.Struct, frozen=True):

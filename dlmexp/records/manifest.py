@@ -108,31 +108,18 @@ def merged(manifests: Iterable[Manifest]) -> dict[str, list[Asked]]:
     return {name: list(asked.values()) for name, asked in together.items()}
 
 
-def check_same_data(root: Path, dataset: str, checksum: str, own: bool = False) -> None:
-    """Refuse to mix results of different contents under one dataset's name; `own`: it is a user's own table."""
+def check_same_data(root: Path, dataset: str, checksum: str) -> None:
+    """Refuse to mix results of different contents under one dataset's name."""
     path = root / "data" / f"{dataset}.json"
     if not path.exists():
         write_atomically(within(root, path), json.dumps({"dataset": dataset, "checksum": checksum}).encode())
         return
-    known = _known_checksum(path)
-    if known == checksum:
-        return
-    made = f"the results in {root} were made from data with checksum {known[:16]}, it is now {checksum[:16]}"
-    if own:
-        raise UserError(
-            f"there are results of another table, or of other rows or columns of it, under the name '{dataset}' "
-            f"({made}): name this one with csv.name=NAME"
-        )
-    raise UserError(
-        f"dataset '{dataset}' has changed: {made}; restore the file, or give another folder with results=DIR"
-    )
-
-
-def _known_checksum(path: Path) -> str:
     try:
-        return typed_json(content(path), dict[str, str])["checksum"]
+        known = typed_json(content(path), dict[str, str])["checksum"]
     except (Unreadable, KeyError):
+        known = "unknown (it is torn)"
+    if known != checksum:
         raise UserError(
-            f"'{path}' is torn, so nobody can tell whether dataset '{path.stem}' is still the one these results were "
-            "made from: delete that file if it is, or give another folder with results=DIR"
-        ) from None
+            f"dataset '{dataset}' has changed: the checksum in '{path}' is {known[:20]}, it is now {checksum[:16]}; "
+            "restore the data, give another folder with results=DIR, or name a table of your own with csv.name=NAME"
+        )

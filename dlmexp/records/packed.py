@@ -6,7 +6,6 @@ like one with the same records as JSON, and a run goes on from both. Trained mod
 """
 
 import base64
-import shlex
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.manifest import Asked
-from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result, check_format, portable
+from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result, check_format
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records
@@ -155,9 +154,6 @@ def write_packed(
     """Write cells (`Store.cells`) with their arrays by key and name, and what was asked for."""
     cells = cells.drop_columns([name for name in ("model", "arrays") if name in cells.column_names])
     cells = cells.sort_by([(name, "ascending") for name in ORDER])
-    commands = {text: _portable(text) for text in cells["command"].unique().to_pylist()}
-    texts = pa.array([commands[text] for text in cells["command"].to_pylist()], pa.string())
-    cells = cells.set_column(cells.column_names.index("command"), "command", texts)
     keys = cells["key"].to_pylist()
     groups: dict[str, list[int]] = {key: [] for key in keys}
     kept = [group for group in asked if any(key in groups for key in group.keys)]
@@ -180,11 +176,3 @@ def write_packed(
     sink = pa.BufferOutputStream()
     pq.write_table(cells, sink, compression="zstd", compression_level=19, write_page_checksum=True, **options)
     write_atomically(path, sink.getvalue().to_pybytes())
-
-
-def _portable(command: str | None) -> str | None:
-    """The command without what only concerns its machine; one that no shell would take stays as it is."""
-    try:
-        return portable(shlex.split(command)) if command else command
-    except ValueError:
-        return command

@@ -29,7 +29,6 @@ from dlmexp.reading.json_text import json_value, typed_json, typed_value
 
 FORMAT = 3  # raised when a record must be read differently
 MAX_RECORD = 16 << 20  # bytes
-MAX_NAME = 200  # bytes: the name of a dataset is that of a folder
 SEAL = b',"sha256":"%s"'
 COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
 MACHINE_ONLY = (
@@ -43,8 +42,6 @@ CALIBRATION = (
 )  # fmt: skip
 Key = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{20}$")]
 Checksum = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-DAY, HOUR = r"[12]\d{3}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", r"([01]\d|2[0-3])(:[0-5]\d){2}"
-Moment = Annotated[str, msgspec.Meta(pattern=rf"^{DAY}T{HOUR}(Z|[+-]\d\d:\d\d)$")]
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -85,7 +82,7 @@ class Made(msgspec.Struct, kw_only=True, omit_defaults=True):
     host: str | None = None
     command: str | None = None
     job: str | None = None  # of a cluster's scheduler
-    time: Moment | None = None
+    time: str | None = None  # UTC, as 2020-12-31T23:59:59Z
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -152,7 +149,6 @@ def decoded(text: bytes) -> Record:
         check_format(version)
         record = typed_value(values, Record)
     check_format(record.format)
-    _check(record)
     if record.sha256 is None or not is_sealed(text, record.sha256):
         raise Unreadable("its checksum does not fit")
     return record
@@ -164,15 +160,6 @@ def check_format(version: int) -> None:
         raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads {FORMAT}): upgrade dlmexp")
     if version < FORMAT:
         raise Unreadable(f"it has format {version}, and this dlmexp reads {FORMAT}")
-
-
-def _check(record: Record) -> None:
-    """What types alone do not say."""
-    if len(record.cell.dataset.encode()) > MAX_NAME:
-        raise Unreadable(f"the name of its dataset has more than {MAX_NAME} bytes")
-    samples = record.cell.options.get("samples", 0)
-    if not isinstance(samples, int) or abs(samples) > 2**53:
-        raise Unreadable(f"a number of samples is {samples!r}")
 
 
 def flat(record: Record) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 
 import io
 import logging
-import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.atomic import within, write_atomically
-from dlmexp.errors import Unreadable, UserError
+from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.packed import TABLE, write_packed
@@ -89,52 +88,29 @@ def load(folder: str | Path, label: str = "") -> Results:
 
 
 def load_several(folders: list[str]) -> list[Results]:
-    """Several folders to compare, each under the shortest end of its path that tells it from the others."""
-    parts = [Path(folder).resolve().parts for folder in folders]
-    if len(set(parts)) < len(parts):
+    """Several folders to compare, each under the path that was typed."""
+    if len({Path(folder).resolve() for folder in folders}) < len(folders):
         raise UserError(f"--compare: a folder is named twice among {', '.join(folders)}")
-    depth = 1
-    while len({path[-depth:] for path in parts}) < len(parts):
-        depth += 1
-    return [load(folder, "/".join(path[-depth:])) for folder, path in zip(folders, parts, strict=True)]
+    return [load(folder, folder) for folder in folders]
 
 
-def drop_unselected(store: Store, among: Collection[str] | None = None) -> int:
-    """Delete the models of `among` these cells (of all) that no run in the folder keeps; how many cells had one.
+def drop_unselected(store: Store) -> int:
+    """Delete the models that no run in the folder keeps; returns how many cells had one.
 
     Every fit writes its model, for nobody knows yet whether it will be selected. What is deleted follows from manifests
     and records alone, so any process may do it, at any time and more than once.
     """
     files = store.keys_with_models()
-    keys = files.keys() if among is None else files.keys() & set(among)
     unwanted, kept = set[str](), set[str]()
-    for manifest in read_manifests(store.root) if keys else ():
-        asked = [group for group in manifest.candidates if not keys.isdisjoint(group.keys)]
+    for manifest in read_manifests(store.root) if files else ():
+        asked = [group for group in manifest.candidates if not files.keys().isdisjoint(group.keys)]
         if manifest.keep != "none" and asked:
-            unwanted |= {key for group in asked for key in group.keys if key in keys}
+            unwanted |= {key for group in asked for key in group.keys if key in files}
             kept |= set(_keeping_models(store, asked, manifest.keep)["key"])
     for key in unwanted - kept:
         for path in files[key]:
             within(store.root, path).unlink(missing_ok=True)
     return len(unwanted - kept)
-
-
-def without_model(store: Store, asked: Sequence[Asked], keep: str) -> set[str]:
-    """Keys of the done fits that should have a model by `keep` and have no sound one. A damaged one is quarantined."""
-    missing = set()
-    rows = _keeping_models(store, asked, keep)
-    rows = rows[(rows["status"] == "done") & (rows["kind"] == "fit")]
-    models = rows["model"] if "model" in rows else [None] * len(rows)  # packed records have none
-    for key, dataset, checksum in zip(rows["key"], rows["dataset"], models, strict=True):
-        checksum = checksum if isinstance(checksum, str) else None
-        try:
-            if store.model(dataset, key, checksum) is None:
-                missing.add(key)
-        except Unreadable as why:
-            assert checksum is not None
-            store.quarantine(store.model_path(dataset, key, checksum), str(why))
-            missing.add(key)
-    return missing
 
 
 def _keeping_models(store: Store, asked: Sequence[Asked], keep: str) -> pd.DataFrame:
@@ -146,7 +122,7 @@ def _keeping_models(store: Store, asked: Sequence[Asked], keep: str) -> pd.DataF
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
     """Write the tidy table of a folder into it; returns the file and its number of rows."""
-    table = _read(results).table.drop(columns=["group", "model", "arrays"], errors="ignore")
+    table = load(results).table.drop(columns=["group", "model", "arrays"], errors="ignore")
     path, buffer = Path(results, TABLE), io.BytesIO()
     if csv:
         path = path.with_suffix(".csv")
@@ -157,15 +133,13 @@ def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
     return path, len(table)
 
 
-def collect_packed(results: str, path: str, new: bool = False, protocol: str | None = None) -> int:
-    """All records of a folder, packed ones included, as one Parquet file; returns their number. `new`: only those that
-    no pack in it has. `protocol`: only what was asked for under it, without changes of its values. Of reliability
-    diagrams, those that a selection may show are kept."""
-    if not path.endswith(".parquet") or Path(path).name == TABLE:
-        raise UserError(f"--pack '{path}': end the name in .parquet, and not in {TABLE}, as in records.parquet")
-    if Path(path).is_dir():
-        raise UserError(f"--pack '{path}' is a folder: name a file, such as {Path(path) / 'records.parquet'}")
-    read = _read(results)
+def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
+    """All records of a folder, packed ones included, as one Parquet file; returns their number. `protocol`: only what
+    was asked for under it, without changes of its values. Of reliability diagrams, those that a selection may show are
+    kept."""
+    if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
+        raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
+    read = load(results)
     asked = [
         group
         for group in read.asked
@@ -175,10 +149,7 @@ def collect_packed(results: str, path: str, new: bool = False, protocol: str | N
     if not asked:
         known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
-    keys = {key for group in asked for key in group.keys} - (read.store.packed if new else set())
-    cells = read.store.cells(keys)
-    if not len(cells):
-        raise UserError(f"--pack {path}: the packed records in {results} have all; there is nothing new")
+    cells = read.store.cells({key for group in asked for key in group.keys})
     shown, arrays = set(read._frames.selected_or_undecided["key"]), {}
     facts = (cells[name].to_pylist() for name in ("key", "dataset", "status"))
     checksums = cells["arrays"].to_pylist() if "arrays" in cells.column_names else [None] * len(cells)
@@ -192,11 +163,3 @@ def collect_packed(results: str, path: str, new: bool = False, protocol: str | N
             arrays[key] = kept
     write_packed(Path(path), cells, arrays, asked)
     return len(cells)
-
-
-def _read(results: str) -> Results:
-    read = Results(results)
-    if read.candidates.empty:
-        start = in_folder("dlmexp run", results)
-        raise UserError(f"--results {shlex.quote(results)}: there are no records; `{start}` makes some")
-    return read

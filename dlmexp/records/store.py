@@ -145,12 +145,8 @@ class Store:
             return {}
 
     def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
-        try:
-            written = content(self._arrays_path(dataset, key, checksum))
-        except ABSENT:
-            raise Unreadable("the arrays do not match the record: there are none") from None
-        if hashlib.sha256(written).hexdigest() != checksum:
-            raise Unreadable("the arrays do not match the record")
+        if (written := _written(self._arrays_path(dataset, key, checksum), checksum)) is None:
+            raise Unreadable("the arrays of the record are not there")
         return unpack_arrays(written, f"the arrays of {key}")
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
@@ -171,15 +167,7 @@ class Store:
 
     def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
         """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
-        if checksum is None:
-            return None
-        try:
-            written = self.model_path(dataset, key, checksum).read_bytes()
-        except ABSENT:
-            return None
-        if hashlib.sha256(written).hexdigest() != checksum:
-            raise Unreadable("its checksum does not fit")
-        return written
+        return None if checksum is None else _written(self.model_path(dataset, key, checksum), checksum)
 
     def keys_with_models(self) -> dict[str, list[Path]]:
         """The model files in the folder by the key of their cell."""
@@ -242,6 +230,18 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             os.replace(within(self.root, path), target)
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
+
+
+def _written(path: Path, checksum: str) -> bytes | None:
+    """The content of a file that lies beside a record; None if there is none, `Unreadable` if it is not what was
+    written."""
+    try:
+        written = content(path)
+    except ABSENT:
+        return None
+    if hashlib.sha256(written).hexdigest() != checksum:
+        raise Unreadable("its checksum does not match the record")
+    return written
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -123,7 +123,7 @@ def _records(cells: pa.Table) -> pd.DataFrame:
     names = [name for given in options.values() for name in given if name not in taken]
     for name in dict.fromkeys([*FIRST_OPTIONS, *names]):
         frame[name] = frame["options"].map({text: given.get(name) for text, given in options.items()})
-    frame["samples"] = pd.to_numeric(frame["samples"]).astype("float64")
+    frame["samples"] = pd.to_numeric(frame["samples"], errors="coerce").astype("float64")
     initial = {text: json_value(text.encode()) for text in frame["initial"].unique()}
     frame["initial"] = frame["initial"].map(
         {text: ", ".join(f"{name}={value:g}" for name, value in sorted(v.items())) for text, v in initial.items()}

@@ -1,13 +1,12 @@
-"""Checkpoints of batches in training: saved at intervals, resumed by the next run of the same cells, and read for the
-learning curves so far."""
+"""Checkpoints of batches in training: saved at intervals, resumed by the next run of the same cells."""
 
 import hashlib
 import io
 import json
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -20,12 +19,8 @@ from dlmexp.reading.json_text import json_value, typed_value
 from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Batch = tuple[Cell, ...]
 Place = Annotated[int, msgspec.Meta(ge=0)]
-CURVES = ("key", "dataset", "n", "seed", "variant", "objective", "estimator", "beta", "iteration", "objective_value")
 
 
 class Notes(msgspec.Struct, omit_defaults=True):
@@ -122,30 +117,3 @@ def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, B
             pending -= {cell.key for cell in saved.open}
     rest = (tuple(cell for cell in batch if cell.key in pending) for batch in batches)
     return begun + [(batch, batch) for batch in rest if batch]
-
-
-def running_curves(root: Path) -> "pd.DataFrame":
-    """One row per cell in training and iteration, up to the last checkpoint: the objective, and the test metrics at the
-    iterations where the cell is evaluated (`evaluate=`)."""
-    import pandas as pd
-
-    rows = [row for path, saved in find(Store(root, read_only=True)).items() for row in _curves(path, saved)]
-    return pd.DataFrame(rows, columns=list(dict.fromkeys([*CURVES, *(name for row in rows for name in row)])))
-
-
-def _curves(path: Path, saved: Checkpoint) -> Iterator[dict[str, Any]]:
-    try:
-        history = read_tensors(path).get("history", np.empty((0, 0)))
-    except (FileNotFoundError, Unreadable):
-        return  # its batch has ended since, or the file is damaged
-    notes = saved.notes
-    for index, curve, objectives in zip(notes.cells, notes.curves, history, strict=False):
-        if index not in notes.open:
-            continue
-        cell = saved.cells[index]
-        about = {name: getattr(cell, name) for name in CURVES[:-2]} | {"estimator": cell.estimator_label}
-        metrics = dict(zip(curve.get("iterations", ()), curve.get("metrics", ()), strict=False))
-        values = dict(enumerate(objectives[: notes.iteration or 0].tolist(), start=1))
-        for iteration in sorted(values.keys() | metrics.keys()):  # evaluated before the first one too
-            measured = {f"test_{name}": number for name, number in metrics.get(iteration, {}).items()}
-            yield {**about, "iteration": iteration, "objective_value": values.get(iteration), **measured}

@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from dlmexp.atomic import is_dead, within, writer_of
 from dlmexp.errors import UserError, nearest
 from dlmexp.records.manifest import merged, read_manifests
-from dlmexp.records.store import FAILED, Store
+from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.leases import disk_time, is_fresh, remove_stale
 
@@ -56,37 +55,17 @@ def removal(root: Path, experiment: str) -> Removal:
     return Removal(keys, len(own) - len(keys), packed, files, folders)
 
 
-def remove_leftovers(root: Path, everywhere: bool = False) -> list[Path]:
-    """Delete what dead processes of this machine left in a results folder: unfinished files under temporary names, and
-    their leases. With `everywhere`, also what those of other machines left, and arrays that no record belongs to.
-    Checkpoints stay: the next run goes on from them. Returns what is gone."""
-    removed = remove_stale(root, everywhere)
-    for path in leftovers(root, everywhere):
-        with contextlib.suppress(OSError):
-            within(root, path).unlink()
-            removed.append(path)
-    return sorted(removed)
-
-
-def leftovers(root: Path, everywhere: bool = False) -> list[Path]:
-    """The files that `remove_leftovers` deletes beside leases."""
-    now = disk_time(root) if everywhere else 0.0
-    return sorted([*_temporaries(root, everywhere, now), *(_arrays_alone(root, now) if everywhere else ())])
-
-
-def _temporaries(root: Path, everywhere: bool, now: float) -> Iterator[Path]:
+def remove_leftovers(root: Path) -> list[Path]:
+    """Delete what dead processes left in a results folder: unfinished files under temporary names, and leases. What
+    other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on from them.
+    Returns what is gone."""
+    removed, now = remove_stale(root), disk_time(root)
     for folder, _, names in os.walk(root):
-        for name in names:
-            if name.startswith(".") and (writer := writer_of(path := Path(folder, name))) is not None:
-                dead = is_dead(writer)
-                if dead or (dead is None and everywhere and not is_fresh(path, now, QUIET_SECONDS)):
-                    yield path
-
-
-def _arrays_alone(root: Path, now: float) -> Iterator[Path]:
-    """Arrays whose cell has no record, done or failed. A run writes the arrays first, so only old ones are meant."""
-    for path in Store(root).records.glob("*/*.npz"):
-        key = path.name.partition("-")[0]
-        has_record = any(path.with_name(key + suffix).exists() for suffix in (".json", FAILED))
-        if not has_record and not is_fresh(path, now, QUIET_SECONDS):
-            yield path
+        for path in (Path(folder, name) for name in names if name.startswith(".")):
+            writer = writer_of(path)
+            dead = False if writer is None else is_dead(writer)
+            if dead or (dead is None and not is_fresh(path, now, QUIET_SECONDS)):
+                with contextlib.suppress(OSError):
+                    within(root, path).unlink()
+                    removed.append(path)
+    return sorted(removed)

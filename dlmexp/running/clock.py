@@ -24,7 +24,6 @@ FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a s
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell
 TRIAL_SHARE = 0.02  # of the bound, that timing may take: the run is shorter
 TRIAL_SECONDS, MOST_SECONDS = 0.2, 5.0  # for each kind, and for all
-MOST_THREADS_GAIN = 1.2  # twice the threads must be so many times as fast: a machine that gets busy later makes it less
 MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
 
 
@@ -88,17 +87,6 @@ def mean_seconds(call: Callable[[], object], seconds: float = TRIAL_SECONDS) -> 
         call()
         calls += 1
     return (perf_counter() - began) / calls
-
-
-def fastest_threads(most: int, seconds: Callable[[int], float]) -> int:
-    """One thread, twice as many as long as that pays, at most `most`; `seconds` of a step with so many threads."""
-    threads, known = 1, seconds(1)
-    while threads < most:
-        more = min(2 * threads, most)
-        if (faster := seconds(more)) * MOST_THREADS_GAIN > known:
-            break
-        threads, known = more, faster
-    return threads
 
 
 @dataclass

@@ -104,9 +104,7 @@ class Engine:
         """Train batches (`checkpoint.resumed_first`). Those that another process trains come last; should it die, they
         are trained here."""
         batches = list(batches)
-        pending = [cell for _, some in batches for cell in some]
-        self.recorder.expect(pending)
-        self._open = {cell.key for cell in pending}
+        self._open = {cell.key for _, pending in batches for cell in pending}
         queue = deque(batch for batch, _ in batches)
         with self.writer:
             while queue or self.running:

@@ -180,16 +180,13 @@ def active_processes(root: Path) -> list[ActiveProcess]:
     ]
 
 
-def remove_stale(root: Path, everywhere: bool = False) -> list[Path]:
-    """Delete the files of processes that have ended on this machine, and their leases; `everywhere`: all that are
-    stale. Returns what is gone."""
+def remove_stale(root: Path) -> list[Path]:
+    """Delete the files and leases of processes that have ended. Returns what is gone."""
     files = _read_all(root / "running", "*.json") | _read_all(root / "running", "*.lease")
     now = disk_time(root / "running") if files else 0.0
-    gone = []
-    for path, process in files.items():
-        if (process is not None and process.ended) or (everywhere and is_stale(path, process, now)):
-            within(root, path).unlink(missing_ok=True)
-            gone.append(path)
+    gone = [within(root, path) for path, process in files.items() if is_stale(path, process, now)]
+    for path in gone:
+        path.unlink(missing_ok=True)
     return gone
 
 

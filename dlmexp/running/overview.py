@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import islice
 
-import numpy as np
 from rich.table import Table
 
 from dlmexp.config import DatasetConfig
@@ -60,25 +59,16 @@ def _target(data: Dataset) -> str:
     if data.task == "binary":
         zero, one = data.facts["classes"]
         ones = int(data.y.sum())
-        zeros = counted(len(data.y) - ones, "row")
-        return f"class 1 is '{one}' ({counted(ones, 'row')}), class 0 is '{zero}' ({zeros})"
+        return f"class 1 is '{one}' ({ones} rows), class 0 is '{zero}' ({len(data.y) - ones} rows)"
     return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"
 
 
 def _division(spec: DatasetConfig, data: Dataset) -> str:
-    parts = split(len(data.y), spec.split, 0, None, data.arrangement)
-    how, unused = "at random", ""
+    parts, how = split(len(data.y), spec.split, 0, None, data.arrangement), "at random"
     if data.arrangement is not None and data.arrangement.by is not None:
-        by = data.arrangement.column
-        if data.arrangement.kind == "time":
-            how = f"by time ({by}), the latest for testing"
-        else:
-            how = f"by {counted(len(np.unique(data.arrangement.by)), 'group')} ({by})"
-            left = len(data.y) - len(parts.train_pool) - len(parts.validation) - len(parts.test)
-            unused = f", {left} not used, as no group is in two parts" if left else ""
-    own = " of your own" if data.arrangement is not None and data.arrangement.test else ""
+        how = f"by {data.arrangement.kind} ({data.arrangement.column})"
     counts = f"{len(parts.train_pool)} rows for training, {len(parts.validation)} for validation"
-    return f"divided {how}: {counts}, {len(parts.test[: spec.test_cap])}{own} for testing{unused}"
+    return f"divided {how}: {counts}, {len(parts.test[: spec.test_cap])} for testing"
 
 
 def _values(numbers: Iterable[int]) -> str:

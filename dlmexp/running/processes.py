@@ -48,11 +48,7 @@ def check_workers(workers: int, device: str) -> None:
     import torch
 
     if workers > (count := torch.cuda.device_count()):
-        here = "there is one GPU" if count == 1 else f"there are {count} GPUs"
-        raise UserError(
-            f"workers={workers}: {here} here, and a single process fills a GPU with batches at once; further ones take "
-            f"turns with it and make it slower: workers={count} at most"
-        )
+        raise UserError(f"workers={workers}: a single process fills a GPU; give {count} at most, one for each GPU here")
 
 
 def visible_gpus() -> list[str]:

@@ -2,7 +2,7 @@
 `dlmexp.records` while it trains is asked here."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -100,33 +100,21 @@ class Recorder:
     device: str
     schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
     own: Mapping[str, Schema] = field(default_factory=dict)  # tables of users: errors are recorded in their units too
-    again: frozenset[str] = frozenset()  # cells that are trained though they have a record
+    again: frozenset[Cell] = frozenset()  # packed fits that are trained again, for fixed variants to start from
     written: dict[str, bool] = field(default_factory=dict)  # by key: done?
     base_fits: int = 0  # of these: fits that fixed variants start from
     _bases: dict[str, Hyperparameters] = field(default_factory=dict)  # of ELBO fits, written or not yet
     _splits: dict[tuple, AboutSplit] = field(default_factory=dict)
     _dropped: float = field(default_factory=time.monotonic)
-    _before: dict[Cell, int | None] = field(default_factory=dict)  # dates of records of cells to be fitted again
-
-    def expect(self, cells: Iterable[Cell]) -> None:
-        """These cells are to be trained."""
-        self._before = {cell: self._written_at(cell) for cell in cells if cell.key in self.again}
 
     def keys(self) -> tuple[set[str], set[str]]:
-        """Keys of done and of failed cells; a cell to be fitted again is done once its record was written again, by
-        whatever process."""
+        """Keys of done and of failed cells; a cell that is trained again is done once the folder has a record of its
+        own, by whatever process."""
         done, failed = self.store.keys()
         for key, record_done in self.written.items():
             (done if record_done else failed).add(key)
-        waiting = (cell for cell in self._before if cell.key not in self.written)
-        return done - {cell.key for cell in waiting if self._written_at(cell) == self._before[cell]}, failed
-
-    def _written_at(self, cell: Cell) -> int | None:
-        """Date of the record on disk, in ns; None where it is only packed."""
-        try:
-            return self.store.path(cell.dataset, cell.key).stat().st_mtime_ns
-        except FileNotFoundError:
-            return None
+        waiting = (cell for cell in self.again if cell.key not in self.written)
+        return done - {cell.key for cell in waiting if not self.store.path(cell.dataset, cell.key).exists()}, failed
 
     def split(self, cell: Cell) -> Prepared:
         """The data to train a cell on. What its record says of them is noted: large ones take long to prepare again."""

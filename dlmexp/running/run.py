@@ -15,14 +15,13 @@ from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted, duration
 from dlmexp.errors import UserError
-from dlmexp.models.file import encoded_size
 from dlmexp.plan.cell import Cell
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import remove_leftovers
-from dlmexp.running.clock import Clock, batch_work, bound, fastest_threads, is_short
+from dlmexp.running.clock import Clock, bound, is_short
 from dlmexp.running.device import Target, device_and_free_memory, select_target
 from dlmexp.running.overview import show_plan, what_was_read
 from dlmexp.running.processes import (
@@ -39,8 +38,6 @@ from dlmexp.running.summary import summary
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
-MUCH = 1e9  # bytes of models from which on a run says what it will write
-LONG = 3600.0  # seconds on a CPU from which on a run says what would take minutes
 SAFE = "what is finished is safe, the same command goes on from there"
 
 Batch = tuple[Cell, ...]
@@ -70,8 +67,7 @@ def _execute(cfg: RunConfig, arguments: Sequence[str], choose_workers: bool) -> 
         job = Job(sweep, store, *memory, arguments, choose_workers)
         show_plan(job.plan, sweep)
         with job.threads():
-            for line in job.announcements():
-                print(line)
+            print(job.announcement())
         return 0
     with results_folder(store.root):
         for message in sweep.missing:
@@ -79,8 +75,8 @@ def _execute(cfg: RunConfig, arguments: Sequence[str], choose_workers: bool) -> 
         written_to: object = store.root
         try:
             remove_leftovers(store.root)
-            for spec, data in sweep.datasets.values():
-                check_same_data(store.root, data.name, data.checksum, own=spec.loader == "table")
+            for _, data in sweep.datasets.values():
+                check_same_data(store.root, data.name, data.checksum)
             write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
             job = Job(sweep, store, *memory, arguments, choose_workers)
             if (stopped := job.train()) is not None:
@@ -158,53 +154,29 @@ class Job:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """Compute with this process' share of the cores; alone, with as many threads as a trial recommends. Whoever
-        sets their number has chosen."""
+        """Compute with this process' share of the cores, in short runs with one of them. Whoever sets the number of
+        threads has chosen."""
         if not self.batches or (self.store.read_only and self.is_short):
             yield  # without torch
             return
         import torch
 
-        def seconds(threads: int) -> float:
-            torch.set_num_threads(threads)
-            return self.step_seconds(max(self.batches, key=batch_work))
-
         before = torch.get_num_threads()
         if self.workers > 1:
             torch.set_num_threads(cores_each(self.workers))
-        elif self.target.device.type == "cpu" and not any(os.environ.get(name) for name in THREADS_GIVEN):
-            torch.set_num_threads(1 if self.is_short else fastest_threads(before, seconds))
+        elif self.is_short and self.target.device.type == "cpu" and not any(map(os.environ.get, THREADS_GIVEN)):
+            torch.set_num_threads(1)
         try:
             yield
         finally:
             torch.set_num_threads(before)
 
-    def announcements(self) -> Iterator[str]:
-        """Cells, batches, and the time they take at most, where that is worth measuring, with a shorter run where it is
-        over an hour on a CPU; models, where they are large."""
-        if is_extra():
-            return
-        cfg = self.sweep.cfg
+    def announcement(self) -> str:
+        """Cells, batches, and the time they take at most, where that is worth measuring."""
         what = f"{counted(self.pending, 'cell')} in {counted(len(self.batches), 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
         most = 0.0 if self.is_short else bound(self.batches, self.step_seconds, self.workers)
-        if most:
-            what += f": at most about {duration(most)} if no cell converges before its limit"
-        yield what
-        if most > LONG and self.target.device.type == "cpu":
-            less = "budget=30min" if cfg.preset else "preset=quick"
-            yield f"over an hour on this CPU; in minutes, a smaller part of it: {self.command(less)}"
-        features = {data.name: data.X.shape[1] for _, data in self.sweep.datasets.values()}
-        fits = [cell for batch in self.batches for cell in batch if cell.kind == "fit"]
-        size = sum(encoded_size(cell.M, features[cell.dataset]) for cell in fits)
-        if size > MUCH and cfg.keep != "none":
-            stay = ", most of which go once beta is selected" if cfg.keep == "selected" else ""
-            yield f"keep={cfg.keep}: {len(fits)} models of {size / 1e9:.1f} GB are written{stay} (keep=none: no models)"
-
-    def command(self, *more: str) -> str:
-        """What was typed, with more settings."""
-        typed = [word for word in self.arguments if not (more and word.startswith("plan="))]
-        return shlex.join(["dlmexp", "run", *typed, *more])
+        return what + (f": at most about {duration(most)} if no cell converges before its limit" if most else "")
 
     def train(self) -> int | None:
         """Train the batches. None when all that can be is trained; else the exit code, after a sentence."""
@@ -224,8 +196,8 @@ class Job:
         cfg, device = self.sweep.cfg, self.target.device
         stop = StopRequest(budget_seconds(cfg.budget))
         progress = progress_display(self.pending, len(self.batches), Clock(self.batches), stop)
-        for line in self.announcements():
-            progress.say(line)
+        if not is_extra():
+            progress.say(self.announcement())
         gpus = visible_gpus() if device.type == "cuda" else []
         self._extra = ExtraProcesses(self.workers - 1, self.arguments, self.store.root, gpus)
         schemas = {data.name: data.schema for _, data in self.sweep.datasets.values()}
@@ -249,7 +221,7 @@ class Job:
             left = sum(cell.key not in done and cell.key not in failed for batch in self.batches for cell in batch)
             file = sys.stderr if request.failed else sys.stdout
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
-            print(f"everything is saved, continue with: {self.command()}", file=file)
+            print(f"everything is saved, continue with: {shlex.join(['dlmexp', 'run', *self.arguments])}", file=file)
             return request.code
         except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
             if not stop.interrupted_twice:

@@ -16,24 +16,12 @@ from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, Frames, rows_for
 
 MOST_LINES = 60  # of the closing table
-UNITS = {  # of the metrics
-    "rmse": "rmse, mae: errors in the units of the target",
-    "r2": "r2: share of the variance that is explained",
-    "coverage_95": "coverage_95: share of test rows in their 95 % interval",
-    "nll": "nll: nats per test row",
-    "mse": "mse: mean squared error",
-    "error": "error: share of wrong labels",
-    "mre": "mre: mean relative error of the predicted count",
-}
-NORMALISED = (
-    "targets of {datasets} are scaled to variance 1: mse times y_std squared and nll plus log(y_std) are in their own "
-    "units (`{collect}` writes y_std)"
-)
+UNITS = "mean±standard deviation over seeds at the betas with the lowest validation metric; nll: nats per test row"
 
 
 def summary(candidates: Sequence[Candidates], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
-    fits stopped at their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
+    fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
     console, asked = wide_console(), manifest("", candidates)
     say = partial(console.print, highlight=False, soft_wrap=True)
@@ -44,12 +32,15 @@ def summary(candidates: Sequence[Candidates], store: Store) -> int:
     lines = _lines(chosen)
     if 0 < lines.row_count <= MOST_LINES:
         print_table(console, lines)
-        for line in _units(chosen, collect):
-            say(line)
+        scaled = " of targets scaled to variance 1" if (chosen["task"] == "regression").any() else ""
+        own = "; rmse, mae: in the units of the target" if "rmse" in _metrics(chosen) else ""
+        say(f"{UNITS}{scaled}{own}" + (f"; `{collect}` writes their y_std" if scaled and not own else ""))
     elif lines.row_count:
         say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
-    if at_limit := _stopped_at_limit(cells):
-        say(at_limit)
+    rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
+    if at_limit := int(rule["converged"].eq(False).sum()):
+        what = f"{at_limit} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged"
+        say(f"{what}; training.max_iterations=N trains longer, as other cells")
     done = int((cells["status"] == "done").sum())
     failed, missing = len(cells) - done, len(asked.keys) - len(cells)
     without = f", {missing} without a record" if missing else ""
@@ -84,7 +75,7 @@ def _lines(chosen: pd.DataFrame) -> Table:
             str(len(rows)),
             *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
             _betas(rows),
-            *(_mean(rows[f"test_{metric}"]) for metric in shown),
+            *(_mean(rows[f"test_{name}"]) for name in shown),
         )
     return lines
 
@@ -130,34 +121,3 @@ def _metrics(chosen: pd.DataFrame) -> list[str]:
     own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()
     names = [*OWN_UNITS, "test_nll"] if own else TEST
     return [name.removeprefix("test_") for name in names if name in chosen and chosen[name].notna().any()]
-
-
-def _units(chosen: pd.DataFrame, collect: str) -> list[str]:
-    """What the numbers of the table are, and of which data they are on a normalised scale. `collect`: the command that
-    writes them with their scale."""
-    what = "; ".join(UNITS[metric] for metric in _metrics(chosen) if metric in UNITS)
-    by = " or ".join(f"validation {name}" for name in dict.fromkeys(chosen["selected_by"]))
-    said = [f"mean±standard deviation over seeds; beta: selected by {by}, of each seed where they differ; {what}"]
-    regression = chosen["task"] == "regression"
-    if "rmse" in _metrics(chosen):
-        return [said[0] + (" of targets scaled to variance 1" if regression.any() else "")]
-    scaled = sorted(chosen.loc[regression, "dataset"].unique())
-    return said + ([NORMALISED.format(datasets=", ".join(scaled), collect=collect)] if scaled else [])
-
-
-def _stopped_at_limit(cells: pd.DataFrame) -> str:
-    """How many fits were to converge and reached their limit of iterations first, by method; '' if none did. `cells`
-    has each once: a fit that methods share, as ELBO and β-ELBO do, counts for the first of them."""
-    rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
-    limit = rule["converged"].eq(False)
-    if not limit.any():
-        return ""
-    parts = [
-        f"{name} {int(some.sum())} of {len(some)}"
-        for name, some in limit.groupby(rule["method"], sort=False)
-        if some.any()
-    ]
-    return (
-        f"{int(limit.sum())} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged: "
-        f"{', '.join(parts)}; training.max_iterations=N trains longer, as other cells"
-    )

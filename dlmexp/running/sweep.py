@@ -21,8 +21,6 @@ from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.plan.grid import Grid, split_name
 from dlmexp.plan.setting import Candidates
-from dlmexp.records.manifest import manifest
-from dlmexp.records.results import without_model
 from dlmexp.records.store import Store
 
 # Folders of results.
@@ -66,11 +64,11 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             try:
                 _add(sweep, part, key, dataset)
             except DatasetMissing as error:
-                others = available_stand_ins(dataset.name, root) if cfg.stand_ins else []
-                for name in others:
+                others = available_stand_ins(dataset.name, root)
+                for name in others if cfg.stand_ins else ():
                     _add(sweep, part, name, dataset_config(name))
-                used = f" ({' and '.join(others)} stands in)" if others else stand_in_advice(dataset.name, root)
-                sweep.missing.append(f"{error}{used}")
+                how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
+                sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
     sweep.missing, sweep.notes = list(dict.fromkeys(sweep.missing)), list(dict.fromkeys(sweep.notes))
     if not sweep.candidates:
         raise UserError("nothing can be run: " + "; ".join(sweep.missing))
@@ -111,26 +109,12 @@ def available_stand_ins(dataset: str, root: Path) -> list[str]:
     return [spec.name for spec in specs if not loader_of(spec).drawn and find_files(spec, root).state == "ready"]
 
 
-def stand_in_advice(dataset: str, root: Path) -> str:
-    """A clause that says how to run something else instead of a missing dataset; '' if there is nothing."""
-    if real := available_stand_ins(dataset, root):
-        return f" ({real[0]} can stand in: stand_ins=true)"
-    drawn = [name for name in stand_ins(dataset) if loader_of(read_spec(name)).drawn]
-    return f" ({drawn[0]} can stand in: dataset={drawn[0]})" if drawn else ""
-
-
-def to_refit(sweep: Sweep, store: Store) -> set[str]:
-    """The done cells that `refit=true` trains again: those that should have a model and have none."""
-    asked = manifest("", sweep.candidates).candidates if sweep.cfg.refit else ()
-    return without_model(store, asked, sweep.cfg.keep) if asked else set()
-
-
-def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> tuple[Plan, frozenset[str]]:
-    """The batches of cells that have no sound record yet, or are trained again; and the keys of the latter. `device` is
-    cpu or cuda, `free` the GPU's free bytes."""
+def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> tuple[Plan, frozenset[Cell]]:
+    """The batches of cells that have no sound record yet, or are trained again; and the latter. `device` is cpu or
+    cuda, `free` the GPU's free bytes."""
     recorded, failed = store.keys()
     cells = {cell.key: cell for cell in sweep.cells}
-    done = recorded & cells.keys() - to_refit(sweep, store)
+    done = recorded & cells.keys()
     done = {key for key in done if store.has(cells[key].dataset, key)}
     # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
@@ -141,7 +125,7 @@ def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> t
         return sweep.cfg.batch_cells or cells_at_once(cell, device, free)
 
     planned = plan(sweep.cells, done, failed & cells.keys(), size, sweep.cfg.retry_failed)
-    return planned, frozenset(cell.key for batch in planned.batches for cell in batch if cell.key in recorded)
+    return planned, frozenset(cell for batch in planned.batches for cell in batch if cell.key in recorded)
 
 
 def prepared_splits(sweep: Sweep) -> Callable[[Cell], Prepared]:

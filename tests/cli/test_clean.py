@@ -105,8 +105,6 @@ def test_an_experiment_in_training_is_refused(root, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to remove"),
-        (["one", "--leftovers"], "say what to remove"),
         (["tow", "--yes"], "there is no experiment 'tow' in {root}: did you mean two"),
         (["../two", "--yes"], "there is no experiment '../two'"),
         (["one"], "add --yes"),

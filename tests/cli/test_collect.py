@@ -58,7 +58,7 @@ def test_does_not_load_torch(here):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--new"], "--pack"), (["--protocol", "paper"], "--pack"), (["--pack", ""], ".parquet"),
+        (["--protocol", "paper"], "--pack"), (["--pack", ""], ".parquet"),
         (["--pack", "records.tar.xz"], "records.tar.xz"),
         (["--pack", "afile/records.parquet"], "afile/records.parquet"),
         (["--pack", "records.parquet", "--results", "nowhere"], "nowhere"),

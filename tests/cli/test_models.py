@@ -269,7 +269,7 @@ def _renamed():
 ASKED = {
     "no folder": (lambda: None, [], ["there is no folder 'results'"]),
     "no records": (lambda: Path("results").mkdir(), [], ["holds no records yet"]),
-    "no models": (lambda: fill(keep=False), [], ["no models in 'results'", "refit=true"]),
+    "no models": (lambda: fill(keep=False), [], ["no models in 'results'", "results="]),
     "a field that cells do not have": (fill, ["--where", "sede=1"], ["sede", "seed"]),
     "no value": (fill, ["--where", "seed="], ["--where seed=: write field=value"]),
     "two files": (fill, ["--where", "seed=0", "other.csv"], ["name one file to predict on"]),
@@ -279,7 +279,7 @@ ASKED = {
     "several datasets": (_two, [], ["several datasets", "dataset=banana|other"]),
     "all seeds, and one": (fill, ["--seeds", "all", "--where", "seed=0"], ["leave seed="]),
     "a mixture of tables": (_renamed, ["--seeds", "all"], ["other names of columns", "make no mixture"]),
-    "a damaged model": (_damaged, [], ["can't be used", "checksum", "refit=true"]),
+    "a damaged model": (_damaged, [], ["can't be used", "checksum", "results="]),
     "that of another cell": (_another, [], ["can't be used", "another cell"]),
     "no share": (fill, ["--interval", "95"], ["--interval 95"]),
     "an unknown kind of output": (fill, ["--out", "out.xls"], ["out.xls", ".parquet"]),
@@ -302,7 +302,7 @@ def test_a_record_without_a_model_beside_one_with(here, capsys):
     fill()
     fill(seeds=(4,), keep=False)
     NEW.to_csv("new.csv", index=False)
-    expected = ["no model", "seed=4", "1 record without", "refit=true"]
+    expected = ["no model", "seed=4", "1 record without", "results="]
     _refused(capsys, ["predict", "new.csv", "--where", "seed=4"], expected)
 
 

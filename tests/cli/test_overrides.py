@@ -8,7 +8,7 @@ import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig
 
-from dlmexp.catalogue import protocols
+from dlmexp.catalogue import names
 from dlmexp.plan import compose
 from tests.support import overrides
 from tests.support.launcher import Launcher
@@ -25,7 +25,7 @@ def composed_once(monkeypatch):
     """Hydra reads its files once for each protocol, and applies single settings to what it read: a thousand times the
     same files would take minutes. Other selections of groups are still composed from the files."""
     whole = compose._composed
-    bases = {word: whole([*overrides.BASE, word]) for word in (f"protocol={name}" for name in protocols())}
+    bases = {word: whole([*overrides.BASE, word]) for word in (f"protocol={name}" for name in names("protocol"))}
     bases[""] = whole(overrides.BASE)
 
     def apply(words: list[str], hydra_too: bool = False) -> DictConfig:

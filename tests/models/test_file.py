@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dlmexp.errors import Unreadable
-from dlmexp.models.file import ABOUT, decoded, encoded, encoded_size, lower_triangular
+from dlmexp.models.file import ABOUT, decoded, encoded, lower_triangular
 from tests.support.models import MIXED, made_up_model
 
 
@@ -28,11 +28,6 @@ def test_there_and_back():
 
 def test_the_same_model_is_the_same_bytes():
     assert encoded(made_up_model()) == encoded(made_up_model())
-
-
-@pytest.mark.parametrize(("M", "D"), [(5, 3), (100, 8)])
-def test_size(M, D):
-    assert encoded_size(M, D) == pytest.approx(len(encoded(made_up_model(M=M, D=D))), rel=0.2)
 
 
 def test_another_square_root_becomes_triangular():

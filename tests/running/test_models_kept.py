@@ -1,4 +1,4 @@
-"""Models beside records: what `keep=` and `refit=` leave in the folder after whole runs, also interrupted ones."""
+"""Models beside records: what `keep=` leaves in the folder after whole runs, also interrupted ones."""
 
 import random
 import signal
@@ -13,11 +13,6 @@ from dlmexp.records.store import Store
 from tests.support.processes import comparable
 
 SLOW = ["training.binary.max_iterations=200", "training.binary.tolerance=0.0"]
-
-
-def _nll(folder="results"):
-    """Of every cell, by key."""
-    return {record.key: record.result.test["nll"] for record in Store(folder).own()}
 
 
 def _kept(folder="results"):
@@ -48,25 +43,6 @@ def test_keep(here, tiny, capsys):
     assert len(_kept("all")) == 8
     assert _kept("none") == set()
     assert comparable(here / "selected") == comparable(here / "all") == comparable(here / "none")
-
-
-@pytest.mark.slow
-def test_done_cells_are_refitted_only_if_asked(here, tiny, capsys):
-    assert main(["run", *tiny, "keep=none"]) == 0
-    capsys.readouterr()
-    assert main(["run", *tiny]) == 0
-    assert "batch" not in capsys.readouterr().out
-    assert _kept() == set()
-    before = _nll()
-    assert main(["run", *tiny, "refit=true", "plan=true"]) == 0
-    assert "18 cells: 10 done, 0 failed, 8 to run" in capsys.readouterr().out
-    assert main(["run", *tiny, "refit=true"]) == 0
-    assert _kept() == _selected()
-    assert len(_kept()) == 8
-    assert _nll() == pytest.approx(before, rel=1e-9)
-    capsys.readouterr()
-    assert main(["run", *tiny, "refit=true"]) == 0
-    assert "batch" not in capsys.readouterr().out
 
 
 @pytest.mark.slow

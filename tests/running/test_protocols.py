@@ -1,11 +1,14 @@
-"""Protocols in training: where cells start, how they step, and batches against their cells one by one."""
+"""Protocols in training: where cells start, how they step, `released` against a plain loop of its own, and batches
+against their cells one by one."""
 
 import dataclasses
+import math
 from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import softplus
 
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
@@ -152,6 +155,68 @@ def test_minibatches_of_released_are_drawn_afresh_without_replacement():
     start.load_minibatch(7)
     assert start._rows is not None
     assert start._rows[0].tolist() == rows[7]
+
+
+def plain_loop(split, task, beta, start):
+    """Fifty steps of Adam on joint log-loss DLM, with dense matrices and torch's own distributions: the objective,
+    lengthscale, inducing inputs, and mean of -log p(y*) on the test rows. In regression q is whitened, on binary data
+    it is q(u) from the prior."""
+    X, y, Xt, yt = (torch.tensor(a) for a in (split.X_train, split.y_train, split.X_test, split.y_test))
+    regression, eye = task == "regression", torch.eye(M).double()
+
+    def inverse(value):
+        return torch.tensor(math.log(math.expm1(value))).double()
+
+    raw = {"l": inverse(start), "s": inverse(start), "Z": (X[-M:] if regression else X[:M]).clone()}
+    raw |= {"noise": inverse(1.0)} if regression else {"mean": torch.tensor(0.0).double()}
+
+    def matrices(inputs):
+        l, s = softplus(raw["l"]), softplus(raw["s"])
+        Kuu, Kuf = (
+            s * torch.exp(-0.5 * ((raw["Z"][:, None] - b[None]) ** 2).sum(-1) / l**2) for b in (raw["Z"], inputs)
+        )
+        Luu = torch.linalg.cholesky(Kuu + 1e-6 * s * eye)
+        return Luu, torch.linalg.solve_triangular(Luu, Kuf, upper=False), s
+
+    def losses(inputs, targets):
+        Luu, A, s = matrices(inputs)
+        m, L = raw["m"], raw["L"].tril()
+        if not regression:
+            m, L = torch.linalg.solve(Luu, m), torch.linalg.solve(Luu, L)
+        mu, v = raw.get("mean", 0.0) + A.T @ m, s - (A**2).sum(0) + ((L.T @ A) ** 2).sum(0)
+        kl = torch.distributions.kl_divergence(
+            torch.distributions.MultivariateNormal(m, scale_tril=L), torch.distributions.MultivariateNormal(0 * m, eye)
+        )
+        if regression:
+            return -torch.distributions.Normal(mu, (v + softplus(raw["noise"])).sqrt()).log_prob(targets), kl
+        return -torch.special.log_ndtr((2 * targets - 1) * mu / (1 + v).sqrt()), kl
+
+    raw |= {"m": torch.zeros(M).double(), "L": eye.clone() if regression else matrices(X)[0].detach()}
+    raw = {name: value.clone().requires_grad_() for name, value in raw.items()}
+    adam, objective = torch.optim.Adam(raw.values(), lr=0.1 if regression else 0.01), torch.tensor(0.0)
+    for _ in range(STEPS):
+        adam.zero_grad()
+        each, kl = losses(X, y)
+        objective = each.mean() + beta * kl / N
+        objective.backward()
+        adam.step()
+    with torch.no_grad():
+        return float(objective), softplus(raw["l"]).numpy(), raw["Z"].numpy(), float(losses(Xt, yt)[0].mean())
+
+
+@pytest.mark.parametrize(("dataset", "task"), [("cadata", "regression"), ("banana", "binary")])
+def test_released_joint_dlm_against_a_plain_loop(dataset, task):
+    limits = (f"training.{kind}.max_iterations={STEPS}" for kind in ("regression", "binary"))
+    cells, split = planned(dataset, "released", "method=[joint_log_dlm]", *limits, "beta=list", "beta.values=[0.7]")
+    how = settings(cells["joint_log_dlm"][0], CPU)
+    (trained,) = stopped_cells(Training.start(made(cells["joint_log_dlm"], split), how), how)
+    assert (trained.iterations, trained.stopped) == (STEPS, "limit")
+    start = 1.0 if task == "regression" else math.log(2)
+    objective, lengthscale, Z, nll = plain_loop(split, task, beta=0.7, start=start)
+    assert trained.objective[-1] == pytest.approx(objective, abs=1e-6)
+    np.testing.assert_allclose(trained.hyperparameters["lengthscale"].squeeze(), lengthscale, atol=1e-6)
+    np.testing.assert_allclose(trained.hyperparameters["Z"], Z, atol=1e-6)
+    assert trained.metrics["test"]["nll"] == pytest.approx(nll, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["elbo", "beta_elbo", "joint_log_dlm", "joint_sq_dlm"])
