@@ -56,7 +56,7 @@ def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, dlmexp: Callable
     assert re.search(r"waves +80 +8 +joint_tempered +antithetic-4", said)
     record = json.loads(next((workplace / "results" / "records" / "waves").glob("*.json")).read_text())
     assert (record["cell"]["kernel"], record["cell"]["likelihood"]) == ("rational", "cauchit")
-    assert {"nll", "error", "brier", "ece"} == set(record["result"]["test"])
+    assert {"nll", "recalibrated_nll", "error", "brier", "ece"} == set(record["result"]["test"])
 
     code, said = dlmexp("--plugins", "my_package", "plot", "waves", "--format", "png")
     assert code == 0, said
