@@ -22,7 +22,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run(args: argparse.Namespace) -> int:
-    from dlmexp.cluster.jobs import SubmittedJob, find_logs, read_submissions
+    from dlmexp.cluster.jobs import jobs_of, read_submissions
     from dlmexp.errors import UserError
     from dlmexp.paths import in_folder
 
@@ -36,26 +36,16 @@ def run(args: argparse.Namespace) -> int:
         if not jobs:
             print(f"no job was submitted for {root}; runs on this machine print to the terminal, and keep no log")
         return 0
-    jobs, records = find_logs(root, args.words)
-
-    def show(job: SubmittedJob) -> None:
+    jobs = jobs_of(root, args.words)
+    for job in jobs:
         print(f"== job {job.id}: {job.overrides} ({job.log})")
         try:
             lines = job.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
             lines = ["(no log: the job has not started, or never did)"]
         print("\n".join(lines[-args.lines :] if args.lines else lines))
-
-    for job in jobs:
-        show(job)
-    for record in records:
-        made, result = record.made, record.result
-        how = "" if record.done else f": {result.reason} (iteration {result.iterations})"
+    if not jobs:
         print(
-            f"{record.cell.describe()}: {record.status} on {made.host} at {made.time}, by no job, so without a log{how}"
+            f"these cells have no job; `{in_folder('dlmexp status --failed', root)}` shows those that failed, and why"
         )
-        print(f"  {in_folder(made.command or '', root)}")
-    if not jobs and not records:
-        status = in_folder("dlmexp status", root)
-        print(f"these cells have neither a job nor a record yet; `{status}` shows what runs")
     return 0

@@ -20,8 +20,7 @@ from dlmexp.errors import Unreadable, UserError, nearest
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
 from dlmexp.records.manifest import read_manifests
-from dlmexp.records.record import Record
-from dlmexp.records.store import FAILED, Store
+from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes
 
 SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
@@ -204,23 +203,18 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     return Cancellable(ours, here, others, [process for process in processes if process not in here])
 
 
-def find_logs(root: Path, words: Sequence[str]) -> tuple[list[SubmittedJob], list[Record]]:
+def jobs_of(root: Path, words: Sequence[str]) -> list[SubmittedJob]:
     """The jobs that words ask for: by the id of a job (`12` for all tasks of an array, or `12_3`), the key of a cell or
-    its beginning, or words of a cell's description (`banana seed=2 beta=1`); and the records of such cells that no job
-    trained. `UserError` if there are none."""
+    its beginning, or words of a cell's description (`banana seed=2 beta=1`). `UserError` if no job or cell is meant."""
     jobs = read_submissions(root)
     if len(words) == 1 and (chosen := [job for job in jobs if words[0] in job.names]):
-        return chosen, []
+        return chosen
     asked = {key: group for asked_for in read_manifests(root) for group in asked_for.candidates for key in group.keys}
-    cells = {key: group.describe(key) for key, group in asked.items()}
     start = words[0] if len(words) == 1 and len(words[0]) >= 6 else "no key"
-    keys = {key for key, text in cells.items() if key.startswith(start) or set(words) <= set(text.split(" "))}
+    cells = {key: group.describe(key).split(" ") for key, group in asked.items()}
+    keys = {key for key, text in cells.items() if key.startswith(start) or set(words) <= set(text)}
     if not keys:
         known = [*(job.id for job in jobs), *sorted({group.dataset for group in asked.values()})]
         typed = " ".join(words)
         raise UserError(f"'{typed}' is neither a job nor a cell of {root}: {nearest(typed, known)}")
-    chosen = [job for job in jobs if job.keys & keys]
-    store, alone = Store(root, read_only=True), sorted(keys.difference(*(job.keys for job in chosen)))
-    places = ((asked[key].dataset, key) for key in alone)
-    records = (store.find(*place) or store.read(store.path(*place, FAILED)) for place in places)
-    return chosen, [record for record in records if record is not None]
+    return [job for job in jobs if job.keys & keys]

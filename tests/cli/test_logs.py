@@ -46,9 +46,7 @@ def test_whose(here, capsys, words, expected):
 
 def test_a_cell_without_a_job(here, capsys):
     assert main(["logs", "seed=3"]) == 0
-    said = capsys.readouterr().out
-    assert f"{CELLS[3].describe()}: failed on nowhere" in said
-    assert "no reason (iteration 17)" in said
+    assert "no job" in capsys.readouterr().out
 
 
 def test_all_jobs_are_listed(here, capsys):

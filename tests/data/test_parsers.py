@@ -96,7 +96,7 @@ def test_flights_reads_all_parts_by_name(tmp_path):
     data = loaded(tmp_path, "flights", {"b.npz": part(3), "a.npz": part(4)}, "binary")
     assert data.X[0].tolist() == list(range(8))
     assert data.y.tolist() == [0, 0, 1, 1, 0, 0, 1]
-    for odd, word in ((part(4, y=np.ones(4)), "labels"), (part(4, Month=np.ones(3)), "lengths"),
+    for odd, word in ((part(4, y=np.ones(4)), "ArrDelay"), (part(4, Month=np.ones(3)), "length"),
                       (part(4, Month=np.array([{}] * 4)), "Month")):  # fmt: skip
         with pytest.raises(UserError, match=f"a.npz.*{word}"):
             loaded(tmp_path, "flights", {"a.npz": odd}, "binary")
@@ -191,7 +191,7 @@ def test_abalone_song_and_pol(tmp_path):
     data = load(spec, tmp_path)
     assert (data.X.tolist(), data.y.tolist()) == ([[1, 2], [3, 4], [5, 6]], [10, 20, 30])
     (tmp_path / names[1]).write_text("10\n")
-    with pytest.raises(UserError, match="pol: labels"):
+    with pytest.raises(UserError, match="shape"):
         load(spec, tmp_path)
 
 
@@ -213,7 +213,7 @@ def test_matlab_files(tmp_path):
     files = {"sarcos_inv.mat": mat(sarcos_inv=train), "sarcos_inv_test.mat": mat(sarcos_inv_test=test)}
     data = loaded(tmp_path, "sarcos", files)
     assert (data.X.shape, data.y.tolist()) == ((3, 21), [21, 49, -21])
-    with pytest.raises(UserError, match=r"\(2, 21\)"):
+    with pytest.raises(UserError, match=r"sarcos_inv\.mat"):
         loaded(tmp_path, "sarcos", {"sarcos_inv.mat": mat(sarcos_inv=train[:, :21])})
     thyroid = loaded(tmp_path, "thyroid", {"t.mat": mat(X=np.ones((3, 6)), y=np.array([[0], [1], [0]]))}, "binary")
     assert thyroid.y.tolist() == [0, 1, 0]

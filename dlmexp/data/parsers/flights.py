@@ -9,8 +9,8 @@ import numpy as np
 
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
-from dlmexp.errors import UserError
 from dlmexp.reading.arrays import read_npz
+from dlmexp.reading.files import reading
 from dlmexp.reading.tables import csv_chunks
 
 if TYPE_CHECKING:
@@ -69,14 +69,11 @@ def _part(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
     arrays = read_npz(path)
-    if missing := [name for name in (*COLUMNS, "y") if name not in arrays]:
-        raise UserError(f"{path} is not a part of flights: it has no {', '.join(missing)}")
-    shapes = {arrays[name].shape for name in (*COLUMNS, "y")}
-    if len(shapes) != 1 or len(shapes.pop()) != 1:
-        raise UserError(f"{path}: its arrays have different lengths or several dimensions")
-    if not np.array_equal(arrays["y"], arrays["ArrDelay"] > 0):
-        raise UserError(f"{path}: check 'labels' failed: y is not ArrDelay > 0 everywhere")
-    return pd.DataFrame({name: arrays[name].astype(np.float64) for name in COLUMNS})
+    with reading(path, "is not a part of flights"):
+        frame = pd.DataFrame({name: arrays[name].astype(np.float64) for name in COLUMNS})
+        if not np.array_equal(arrays["y"], frame["ArrDelay"] > 0):
+            raise ValueError("y is not ArrDelay > 0 everywhere")
+        return frame
 
 
 def _manufacture_years(planes: Path) -> dict[str, float]:

@@ -7,21 +7,17 @@ import numpy as np
 
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
-from dlmexp.errors import UserError
+from dlmexp.reading.files import reading
 from dlmexp.reading.matlab import read_variables
 
 
 @parser("sarcos")
 def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
-    parts = []
-    for name, path in files.items():
-        (part,) = _numbers(path, Path(name).stem)
-        if part.ndim != 2 or part.shape[1] < 22:
-            raise UserError(f"{path}: expected a matrix of at least 22 columns, found shape {part.shape}")
-        parts.append(part)
-    table = np.concatenate(parts)
-    return Parsed(table[:, :21], table[:, 21])
+    parts = [_numbers(path, Path(name).stem)[0] for name, path in files.items()]
+    with reading(" and ".join(map(str, files.values())), "have other columns"):
+        table = np.concatenate(parts)
+        return Parsed(table[:, :21], table[:, 21])
 
 
 @parser("thyroid")
@@ -45,19 +41,13 @@ def peds1(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `fv` (features x frames) and `cnt`
     (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
     (path,) = files.values()
-    found = read_variables(path, "fv", "cnt", member="Peds1_feats.mat" if path.suffix == ".zip" else None)
-    X, y = _checked(found, path, f"fv.{spec.options['cell']}", f"cnt.{spec.options['cell']}")
+    cell, member = spec.options["cell"], "Peds1_feats.mat" if path.suffix == ".zip" else None
+    X, y = _numbers(path, f"fv.{cell}", f"cnt.{cell}", member=member)
     return Parsed(X.T, y.ravel())
 
 
-def _numbers(path: Path, *names: str) -> list[np.ndarray]:
-    return _checked(read_variables(path, *{name.partition(".")[0] for name in names}), path, *names)
-
-
-def _checked(found: Mapping[str, np.ndarray], path: Path, *names: str) -> list[np.ndarray]:
-    """The named arrays as float64; UserError if one is missing or holds anything but numbers."""
-    for name in names:
-        if name not in found or found[name].dtype.kind not in "biuf":
-            has = ", ".join(f"{name} ({value.dtype})" for name, value in sorted(found.items())[:8])
-            raise UserError(f"{path} has no variable '{name}' of numbers; it has {has or 'none'}")
-    return [found[name].astype(np.float64) for name in names]
+def _numbers(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
+    """The named arrays as float64."""
+    found = read_variables(path, *{name.partition(".")[0] for name in names}, member=member)
+    with reading(path, f"has not the variables {', '.join(names)} of numbers"):
+        return [found[name].astype(np.float64) for name in names]
