@@ -31,7 +31,7 @@ settings (all of them: --cfg job):
   dataset=[A,B]  method=[A,B]  estimator=[A,B]      what to combine
   beta=grid|short|0.1|[0.1,1]   sizes=[100,'50%']   seeds=5|[0,2]
   M=50  lengthscale=2  noise=0.5  training.lr=0.01  parameterisation=[all]
-  csv.columns= drop= dates= missing= log= test= ... your table: data/README.md
+  csv.columns= drop= missing= log= test= ...        your table: data/README.md
   device=auto|cpu|cuda  workers=4  budget=25min  plan=true
   results=DIR  data_root=DIR  retry_failed=true
   keep=selected|all|none   models to keep, for 'dlmexp predict' and 'export'
