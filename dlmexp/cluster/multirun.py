@@ -52,11 +52,11 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     jobs = [[word for word in job if not word.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
     if kind == SLURM and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
         jobs = [job if any(map(DEVICE.match, job)) else [*job, "device=cuda"] for job in jobs]
-    checked, data, said = list[Sweep](), dict[str, tuple[str, bool]](), dict[str, None]()
+    checked, data, said = list[Sweep](), dict[str, str](), dict[str, None]()
     for cfg in configs:
         sweep = prepare_sweep(cfg)
         said |= dict.fromkeys([*what_was_read(sweep), *sweep.notes])
-        data |= {each.name: (each.checksum, spec.loader == "table") for spec, each in sweep.datasets.values()}
+        data |= {each.name: each.checksum for _, each in sweep.datasets.values()}
         checked.append(replace(sweep, datasets={}, loaded={}))  # the jobs load the data themselves
     for line in said:
         print(line, flush=True)
@@ -71,8 +71,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     for message in dict.fromkeys(message for sweep in checked for message in sweep.missing):
         print(f"left out: {message}", flush=True)
     with results_folder(root), _environment():
-        for name, (checksum, own) in sorted(data.items()):
-            check_same_data(root, name, checksum, own)
+        for name, checksum in sorted(data.items()):
+            check_same_data(root, name, checksum)
         for sweep in checked:
             write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
         if kind == SLURM:
