@@ -149,11 +149,8 @@ def check(cfg: RunConfig) -> None:
             )
         for name, method in cfg.method.items():
             if not OBJECTIVES[method.objective].fits(likelihood):
-                known = {n: spec["objective"] for n, spec in methods().items()}
-                fitting = [n for n, objective in known.items() if OBJECTIVES[objective].fits(likelihood)]
                 raise UserError(
-                    f"method {name} is for regression and {dataset.name} is {dataset.task} data: choose among "
-                    f"{', '.join(fitting)}"
+                    f"method {name} is for regression, and {dataset.name} is {dataset.task} data: leave it out"
                 )
     for name, options in cfg.estimator.items():
         _check_options(name, options, ESTIMATORS[name].options())

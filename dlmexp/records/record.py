@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -188,18 +188,11 @@ def provenance(device: str) -> Made:
 @lru_cache(maxsize=1)
 def _constant(device: str, command: str) -> Made:
     """What stays the same for a process."""
-    versions = {package: _version(package) for package in ("torch", "gpytorch", "numpy")}
+    versions = {package: version(package) for package in ("torch", "gpytorch", "numpy")}
     return Made(
         version=__version__, commit=commit(), python=platform.python_version(), **versions, device=device,
         host=socket.gethostname(), command=command, job=own_job(),
     )  # fmt: skip
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def own_job() -> str | None:

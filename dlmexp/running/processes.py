@@ -86,10 +86,8 @@ class ExtraProcesses:
                 log.unlink(missing_ok=True)
                 with open(within(log.parents[1], log), "xb") as file:
                     self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
-        except BaseException as error:
+        except BaseException:
             self._end(terminate=True)
-            if isinstance(error, OSError) and error.filename == sys.executable:
-                raise UserError(f"can't start '{sys.executable}' for another process: {error.strerror}") from None
             raise
         return self
 

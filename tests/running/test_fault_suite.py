@@ -81,7 +81,8 @@ def test_what_a_dead_host_left_is_removed_when_it_is_old(suite):
     temporary = root / "records" / "ringnorm_drawn" / ".abc.json.0123456789ab-77.0123456789ab.tmp"
     temporary.write_bytes(b"half")
     assert remove_leftovers(root) == [], "it might be in writing just now"
-    os.utime(temporary, (time.time() - 3600,) * 2)
+    hour_ago = time.time() - 3600
+    os.utime(temporary, (hour_ago, hour_ago))
     assert remove_leftovers(root) == [temporary]
     assert files(root) == suite.files
 
