@@ -320,6 +320,6 @@ IN_CI = {
     "csv": 200, "parquet": 100, "archive": 300, "http": 150, "overrides": 15,
 }  # fmt: skip
 OWN = {
-    "a.mat", "a.npz", "a.csv", "a.parquet", "a.feather", "a.zip", "a.tgz", "a.tar", "a.bz2", "part",
+    "a.mat", "a.npz", "a.csv", "a.parquet", "a.zip", "a.tgz", "a.tar", "a.bz2", "part",
     "out", "report.html",
 }  # fmt: skip
