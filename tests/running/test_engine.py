@@ -44,7 +44,7 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
         assert result.converged == (result.stopped == "converged")
         assert len(arrays["objective"]) == result.iterations
         assert arrays["objective"][-1] == pytest.approx(result.objective_value, rel=1e-6)
-        assert ("Z" in arrays) == (cell.objective == "elbo" and cell.beta == 1.0)
+        assert ("Z" in arrays) == (cell.variant == "joint" and cell.beta == 1.0)
         if cell.base:
             assert result.hyperparameters == records[cell.base].result.hyperparameters
     assert not list((tmp_path / "checkpoints").iterdir())
