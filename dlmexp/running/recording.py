@@ -172,8 +172,10 @@ class Recorder:
 
     def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
         """Test errors of a model of a user's own table, in the units of its target."""
+        if cell.dataset not in self.own or cell.task == "binary":
+            return {}
         split = self.prepared(cell)
-        if cell.dataset not in self.own or cell.task == "binary" or not len(split.y_test):
+        if not len(split.y_test):
             return {}
         model = trained_model(cell, self.own[cell.dataset], split, posterior)
         predictions = Predictor([model]).predict(split.X_test * split.features.std + split.features.mean)
