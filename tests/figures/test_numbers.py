@@ -147,6 +147,7 @@ def test_draws_are_in_units_of_the_gradient_and_of_one_seed() -> None:
     results = MadeUp(rows, {f"key{i}": {"error": np.full(5, 8.0 + i), "condition_i": np.ones(5)} for i in range(4)})
     for metric, expected in (("error", 2.0), ("condition_i", 1.0)):
         found = measured(histogram("ups", metric), results).series[0]
+        assert found.draws is not None
         assert found.draws.tolist() == [expected] * 5
         assert (found.points["repetitions"].iloc[0], found.points["error_of_G"].iloc[0]) == (2, pytest.approx(0.25))
 

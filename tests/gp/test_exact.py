@@ -1,5 +1,7 @@
 """The exact Gaussian process against GPyTorch's at the same hyperparameters: evidence, gradient, predictions."""
 
+from typing import Any
+
 import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
@@ -13,8 +15,8 @@ from dlmexp.gp.posterior import predict
 class Reference(gpytorch.models.ExactGP):
     def __init__(self, X, y, likelihood):
         super().__init__(X, y, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+        self.mean_module: Any = gpytorch.means.ConstantMean()
+        self.covar_module: Any = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
 
     def forward(self, x):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
@@ -41,7 +43,8 @@ def test_equals_gpytorch(cells):
     nll = Gaussian(c["noise"][:, None]).log_loss(mu, v, new["y"])
     for i in range(2):
         model, likelihood = reference(c, i)
-        loss = -gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(c["X"][i]), c["y"][i]) * 30
+        evidence: Any = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+        loss = -30 * evidence(model(c["X"][i]), c["y"][i])
         torch.testing.assert_close(closed.loss[i], loss, rtol=1e-8, atol=1e-8)
         loss.backward()
         # softplus is between GPyTorch's raw outputscale and ours

@@ -1,5 +1,7 @@
 """One number per cell that recalibrates predictions, against brute force on the same rows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -43,7 +45,7 @@ def test_against_brute_force(name):
         def loss(log, i=i):
             return float(definition(name, hyper, i, np.exp(log), mu[i], v[i], y[i]))
 
-        best = minimize_scalar(loss, bounds=(-7, 7), method="bounded", options={"xatol": 1e-8})
+        best: Any = minimize_scalar(loss, bounds=(-7, 7), method="bounded", options={"xatol": 1e-8})
         assert np.log(float(factor[i])) == pytest.approx(best.x, abs=1e-3)
         assert float(nll[i]) == pytest.approx(best.fun, abs=1e-7)
 
