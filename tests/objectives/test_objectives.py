@@ -70,8 +70,7 @@ def test_wrong_shapes_of_an_objective_are_a_sentence_with_its_name(row_loss, reg
     made = Objective("mine", row_loss, regulariser)
     L = torch.eye(3, dtype=V.dtype).repeat(2, 1, 1)
     with pytest.raises(UserError, match=f"'mine': .*{word}"):
-        made.losses(Probit(), Exact(), MU, V, Y, DRAWS)
-        made.penalty(L[:, 0], L)
+        _ = made.losses(Probit(), Exact(), MU, V, Y, DRAWS), made.penalty(L[:, 0], L)
 
 
 @pytest.mark.parametrize(
