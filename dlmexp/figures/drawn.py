@@ -1,6 +1,6 @@
 """A figure with its numbers, and what is said beside it: setting, repetitions, stand-ins, what was not run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,7 @@ class Drawn:
     name: str  # of its files
     measured: list[list[list[Measured]]]
     results: Results  # the first of the folders that are compared
+    render: "Callable[[Drawn, float | None], Canvas]"  # draws it, so many inches wide
     request: Request = field(default_factory=Request)
     protocols: tuple[str, ...] = ()  # side by side
 
@@ -67,10 +68,8 @@ class Drawn:
     @cached_property
     def canvas(self) -> Canvas:
         """The picture, as a matplotlib figure."""
-        from dlmexp.figures.grid import render
-
         with style.use(self.request.style):
-            return render(self, self.request.width)
+            return self.render(self, self.request.width)
 
     @cached_property
     def _table(self) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.choose import OWN, check_by, check_ids, figures
 from dlmexp.figures.drawn import Drawn, Request
+from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import measure, panel_rows
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.registry import check_methods, find
@@ -98,7 +99,7 @@ def _measured(
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
-    return Drawn(figure, stem, measured, several[0], request, beside)
+    return Drawn(figure, stem, measured, several[0], render, request, beside)
 
 
 def _usual_protocol(rows: list[list[pd.DataFrame]], where: tuple[Term, ...]) -> str | None:
