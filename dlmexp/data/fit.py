@@ -1,6 +1,7 @@
 """A schema is learned from the columns of a user's training rows. All that is wrong with them is put in one list; what
 makes results look better than they are (features that give the target away, copies of rows) is warned of."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -37,7 +38,8 @@ def fit(
     values: Values, target: str, features: Sequence[str], task: str, options: TableOptions, file: str
 ) -> tuple[Schema, list[str]]:
     """The schema of training rows, and what looks wrong without being refused. UserError lists all that is wrong."""
-    problems, warnings, columns = list(_gaps(values, features, options, file)), list[str](), list[Column]()
+    remedies: dict[str, list[str]] = defaultdict(list)  # by option: what does away with the problems
+    problems, warnings, columns = list(_gaps(values, features, options, remedies)), list[str](), list[Column]()
     labels, y, problem = _target(values[target], task, options.log)
     problems += [f"csv.target={target}{problem}"] if problem else []
     for name in features:
@@ -47,12 +49,19 @@ def fit(
         if column.kind == "category":
             odd = "" if category else _stray_words(values[name])
             wrong = f" {odd}, {setting('categories', name)} takes each value as a category" if odd else ""
-            wrong = wrong or _too_many_levels(column, values[name], options)
+            if wrong:
+                remedies["categories"].append(name)
+            else:
+                wrong, formats = _too_many_levels(column, values[name], options)
+                if wrong:
+                    option, value = ("date_format", formats[0]) if len(formats) == 1 else ("drop", name)
+                    remedies[option].append(value)
             problems += [f"column '{name}'{wrong}; {setting('drop', name)} leaves it out"] if wrong else []
         exact, how = (False, "") if y is None else _leak(values[name], column, y)
         sentence = f"column '{name}' gives the target '{target}' away: {how}; {setting('drop', name)} leaves it out"
         if exact and name not in options.columns:
             problems.append(f"{sentence}, naming it in csv.columns=[...] takes it all the same")
+            remedies["drop"].append(name)
         elif how:
             warnings.append(f"{sentence}; is it known when you predict?")
         if counts_rows(values[name]):
@@ -60,8 +69,11 @@ def fit(
         elif len(values[name]) and (values[name] == values[name][0]).all():
             warnings.append(f"column '{name}' is the same in all rows")
     if problems:
-        listed = [f"{len(problems)} problems:", *problems] if len(problems) > 1 else problems
-        raise UserError(f"{file}: " + "\n- ".join(listed))
+        if len(problems) == 1:
+            raise UserError(f"{file}: {problems[0]}")
+        words = [setting(option, *dict.fromkeys(names)) for option, names in remedies.items() if names]
+        advice = f"\nAll of it: {' '.join(words)}" if words else ""
+        raise UserError("\n- ".join([f"{file}: {len(problems)} problems:", *problems]) + advice)
     if labels is not None and y is not None:
         counts = [(label, int((y == value).sum())) for value, label in enumerate(labels)]
         rare = [f"class '{label}' has {counted(rows, 'row')}" for label, rows in counts if rows < RARE]
@@ -72,14 +84,17 @@ def fit(
     return Schema(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log), warnings
 
 
-def _gaps(values: Values, features: Sequence[str], options: TableOptions, file: str) -> Iterator[str]:
-    """Infinite and missing values that are problems."""
+def _gaps(
+    values: Values, features: Sequence[str], options: TableOptions, remedies: dict[str, list[str]]
+) -> Iterator[str]:
+    """Infinite and missing values that are problems; what to do about them is added to `remedies`."""
     lacking = {name: missing(column) for name, column in values.items()}
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
             yield f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row"
     empty = [name for name in features if lacking[name].all()]
+    remedies["drop"] += empty
     yield from (f"column '{name}' is empty: {setting('drop', name)} leaves it out" for name in empty)
     # With a mean to put in, only the target and what rows are divided by must be there.
     strict = [name for name in values if name not in empty and (options.missing == "refuse" or name not in features)]
@@ -88,6 +103,7 @@ def _gaps(values: Values, features: Sequence[str], options: TableOptions, file: 
         (row, name), count = min(gaps), sum(int(lacking[name].sum()) for name in strict)
         others = f" ({count} in all)" if count > 1 else ""
         mean = ", csv.missing=mean puts in the mean of the training rows" if name in features else ""
+        remedies["missing"].append("mean" if all(name in features for _, name in gaps) else "drop")
         yield f"a value is missing in row {row}, column '{name}'{others}; csv.missing=drop leaves such rows out{mean}"
 
 
@@ -118,15 +134,16 @@ def _target(values: np.ndarray, task: str, log: bool) -> tuple[tuple[Label, Labe
     return None, values, ""
 
 
-def _too_many_levels(column: Column, values: np.ndarray, options: TableOptions) -> str:
-    """What to say of a category that may be a name or a date; '' of others."""
+def _too_many_levels(column: Column, values: np.ndarray, options: TableOptions) -> tuple[str, list[str]]:
+    """What to say of a category that may be a name or a date ('' of others), and the formats that read it as dates."""
     most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
     if count <= most:
-        return ""
-    formats = [setting("date_format", form) for form in DATE_FORMATS if parse_dates(values, form) is not None]
-    dates = f"if these are dates, {' or '.join(formats)} reads them, " if formats else ""
+        return "", []
+    formats = [form for form in DATE_FORMATS if parse_dates(values, form) is not None]
+    choices = " or ".join(setting("date_format", form) for form in formats)
+    dates = f"if these are dates, {choices} reads them, " if formats else ""
     example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
-    return f" is a category with {example}: {dates}csv.levels={count} allows so many"
+    return f" is a category with {example}: {dates}csv.levels={count} allows so many", formats
 
 
 def _stray_words(values: np.ndarray) -> str:
