@@ -37,6 +37,7 @@ from dlmexp.running.signals import SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.summary import summary
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 
+HOUR = 3600.0  # seconds
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 SAFE = "what is finished is safe, the same command goes on from there"
 
@@ -172,11 +173,18 @@ class Job:
             torch.set_num_threads(before)
 
     def announcement(self) -> str:
-        """Cells, batches, and the time they take at most, where that is worth measuring."""
+        """Cells, batches, and the time they take at most, where that is worth measuring; where it is over an hour on a
+        CPU, what takes minutes."""
         what = f"{counted(self.pending, 'cell')} in {counted(len(self.batches), 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
         most = 0.0 if self.is_short else bound(self.batches, self.step_seconds, self.workers)
-        return what + (f": at most about {duration(most)} if no cell converges before its limit" if most else "")
+        what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
+        if most > HOUR and self.target.device.type == "cpu":
+            less = "budget=30min" if self.sweep.cfg.preset else "preset=quick"
+            typed = [word for word in self.arguments if not word.startswith("plan=")]
+            command = shlex.join(["dlmexp", "run", *typed, less])
+            what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {command}"
+        return what
 
     def train(self) -> int | None:
         """Train the batches. None when all that can be is trained; else the exit code, after a sentence."""

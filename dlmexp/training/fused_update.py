@@ -8,8 +8,7 @@ from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
 from dlmexp.training.program import Tensors, Value
-from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
-from dlmexp.training.step import BETA1, BETA2
+from dlmexp.training.state import BETA1, BETA2, CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
 
 T = 1024
 CRITERIA = {"mean": 0, "sum": 1, "relative": 2}

@@ -49,6 +49,7 @@ ROWS = torch.contiguous_format  # a Cholesky factor may lie in memory by columns
 
 BLOCK = 100  # iterations over which acceptance is averaged
 
+BETA1, BETA2 = 0.9, 0.999  # of Adam
 RUNNING, CONVERGED, LIMIT, NOT_FINITE, NOT_FACTORISED, REPORTED = range(6)
 STOPPED = {CONVERGED: "converged", LIMIT: "limit"}
 FAILED = {

@@ -7,9 +7,18 @@ from torch import Tensor
 from dlmexp.gp.cholesky import LAST_JITTER
 from dlmexp.gp.fused import fused
 from dlmexp.training.program import Program, Tensors, Value
-from dlmexp.training.state import BLOCK, CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
-
-BETA1, BETA2 = 0.9, 0.999
+from dlmexp.training.state import (
+    BETA1,
+    BETA2,
+    BLOCK,
+    CONVERGED,
+    LIMIT,
+    NOT_FACTORISED,
+    NOT_FINITE,
+    RUNNING,
+    Settings,
+    State,
+)
 
 
 def step(program: Program, state: State, settings: Settings) -> None:

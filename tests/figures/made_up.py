@@ -132,7 +132,9 @@ def everything(protocols: tuple[str, ...] = ("paper",)) -> MadeUp:
                         "role": line.role or "fit",
                         "n": n,
                         "size": size,
-                        "M": M if line.role else 10,
+                        "M": M if line.role == "inducing" else 10,
+                        "split": "counts-train-v1" if line.version == "train" else "counts-v1",
+                        "test_recalibrated_nll": value - 0.01,
                         "beta": beta,
                     }
                     add(row | more, reliability_p=p, reliability_y=p + 0.01)

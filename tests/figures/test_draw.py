@@ -153,7 +153,7 @@ def test_predictions_of_many_rows_have_their_intervals_in_bins(rows: int) -> Non
     found = Diagnosis(
         row=SimpleNamespace(beta=1.0, task="regression"), title="a model", target="price", features=("a", "b"),
         labels=None, columns={"mean": y + 0.1, "lower_95": y - 1, "upper_95": y + 1}, targets=y, calibration=None,
-        metric="nll", line=None, objective=np.linspace(2, 1, 30),
+        errors={"rmse": 0.1}, metric="nll", line=None, objective=np.linspace(2, 1, 30),
         betas={"beta": np.array([1.0, 0.1]), "validation": np.array([1.0, 2.0]), "test": np.array([1.0, 2.0])},
     )  # fmt: skip
     with style.use():
