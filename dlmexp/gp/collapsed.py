@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.gp.cholesky import factorise, pullback
+from dlmexp.gp.cholesky import factorise
 from dlmexp.gp.kernels import Hyper, Kernel, has_fused
-from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum, sum_over_rows
-from dlmexp.gp.products import triangular_product
+from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_sum, sum_over_rows
+from dlmexp.gp.projected import moment_gradients, moments_of_rows
 from dlmexp.gp.special import once_differentiable
 
 
@@ -91,24 +91,6 @@ def moments(
     trace = kernel.trace(X if kernel.stationary else X.to(PARAMETERS), hyper)
     residual = trace - AA.diagonal(dim1=-2, dim2=-1).sum(-1)
     return Moments(AA, Ay, row_sum(y.square()), residual, X.shape[-2], Kuu.ok)
-
-
-def moments_of_rows(
-    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], y: Float[Tensor, "B N"]
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M M"], Float[Tensor, "B M"]]:
-    """A, A A^T and A y."""
-    A = triangular_product(Luu_inv, Kuf)
-    return A, row_gram(A), (A @ y.unsqueeze(-1)).squeeze(-1)
-
-
-def moment_gradients(
-    Luu_inv: Tensor, A: Tensor, AA: Tensor, Ay: Tensor, d_AA: Tensor, d_Ay: Tensor
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu, as `_Moments` has them."""
-    G, AA = as_rows(A, d_AA + d_AA.mT, AA)
-    g = d_Ay.unsqueeze(-1)
-    d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))
-    return (Luu_inv.mT @ G) @ A, (Luu_inv.mT @ g).squeeze(-1), d_Kuu
 
 
 class _Moments(torch.autograd.Function):

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from dlmexp.gp.cholesky import Factor, factorise, pullback
+from dlmexp.gp.cholesky import Factor, factorise
 from dlmexp.gp.fused import fused
 from dlmexp.gp.kernels import Hyper, Kernel, has_fused
-from dlmexp.gp.precision import as_rows, hyper_as_rows, symmetrised
-from dlmexp.gp.products import gram, shared_gram, spread, triangular_product
+from dlmexp.gp.precision import as_rows, hyper_as_rows
+from dlmexp.gp.products import shared_gram, spread
+from dlmexp.gp.projected import marginal_gradients, marginal_products
 from dlmexp.gp.special import once_differentiable
 
 
@@ -95,26 +96,6 @@ def to_whitened(
 def positive(v: Tensor, kff: Tensor) -> Tensor:
     """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding (in float32)."""
     return torch.maximum(v, torch.finfo(v.dtype).eps * kff)
-
-
-def marginal_products(
-    Kuf: Float[Tensor, "B M N"], Luu_inv: Float[Tensor, "B M M"], L: Float[Tensor, "B M M"]
-) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M N"]]:
-    """A and V of `_Marginals`."""
-    S = L @ L.mT
-    S.diagonal(dim1=-2, dim2=-1).sub_(1)
-    A = triangular_product(Luu_inv, Kuf)
-    return A, (Luu_inv.mT @ S) @ A
-
-
-def marginal_gradients(
-    Luu_inv: Tensor, m: Tensor, L: Tensor, A: Tensor, g: Tensor, h: Tensor
-) -> tuple[Float[Tensor, "B M M"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """Gradients in Kuu, m and L of `_Marginals`."""
-    P, r = symmetrised(gram(A, h)), (A @ g.unsqueeze(-1)).squeeze(-1)
-    PL = P @ L
-    SP = L @ PL.mT - P
-    return -pullback(Luu_inv, 2 * SP + m.unsqueeze(-1) * r.unsqueeze(-2)), r, 2 * PL
 
 
 class _Marginals(torch.autograd.Function):

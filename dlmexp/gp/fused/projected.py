@@ -7,12 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.gp.collapsed import moment_gradients, moments_of_rows
 from dlmexp.gp.fused.products import column_sums
 from dlmexp.gp.fused.stationary import Outer, covariance, pull, right_factor
 from dlmexp.gp.kernels import Hyper, Kernel, Matern52
-from dlmexp.gp.posterior import marginal_gradients, marginal_products
 from dlmexp.gp.products import columns
+from dlmexp.gp.projected import marginal_gradients, marginal_products, moment_gradients, moments_of_rows
 from dlmexp.gp.special import once_differentiable
 
 
