@@ -180,8 +180,12 @@ def test_every_number_of_the_answer_is_in_its_table() -> None:
 
 def test_verdicts_of_the_answer_are_those_of_the_details() -> None:
     page, details = ((PAPER / name).read_text(encoding="utf-8") for name in ("README.md", "DETAILS.md"))
-    rows = {line[1]: line for line in (re.split(r" ?\| ?", text) for text in details.splitlines()) if len(line) > 7}
-    short = [re.split(r" ?\| ?", text) for text in page.splitlines() if re.match(r"\| \d+ \|", text)]
+
+    def cells(text: str) -> list[list[str]]:
+        lines = (line for line in text.splitlines() if re.match(r"\| \d+ \|", line))
+        return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines]
+
+    rows, short = {line[1]: line for line in cells(details)}, cells(page)
     assert len(short) == 22
     for _, number, _, verdict, *_ in short:
         paper, released, annealed = rows[number][3:6]
