@@ -59,7 +59,9 @@ def check_limits(name: str, value: Any, limits: Any) -> None:
     if limits.get("distinct") and len({*value}) < len(value):
         raise UserError(f"{name}={_short(value)}: a value stands there twice")
     if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
-        raise UserError(f"{name}.{_short(*odd)}: it has all of {', '.join(limits['keys'])}, and no others")
+        raise UserError(
+            f"{name}.{_short(' '.join(map(str, odd)))}: it has all of {', '.join(limits['keys'])}, and no others"
+        )
     named = (
         value.items() if isinstance(value, dict) else [("", v) for v in (value if isinstance(value, list) else [value])]
     )

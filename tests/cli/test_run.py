@@ -22,7 +22,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "dataset=null": "dataset=null", "nonsense": "nonsense", "sizes=[1,2": "sizes=[1,2", "M=1.5": "1.5",
     "plan=maybe": "maybe", "training.binary.lr=fast": "fast", "batch_cells=many": "many", "seeds=[a]": "seeds",
     "training.regression.by_method={}": "~training.regression.by_method.NAME", "csv.path=x.csv": "dataset=csv",
-    "training.binary.estimator_lr.bmc=1": "+training.binary.estimator_lr.bmc", "method=[joint_sq_dlm]": "joint_log_dlm",
+    "training.binary.estimator_lr.bmc=1": "+training.binary.estimator_lr.bmc", "method=[joint_sq_dlm]": "joint_sq_dlm",
     "++csv.drop={X:": "quotes", "sizes=[-20]": "-20", "sizes=[1000000]": "1000000", "sizes=['150%']": "150%",
     "beta=[]": "beta.values=[]", "seeds=[]": "seeds=[]", "seeds=[0,0]": "[0, 0]", "workers=1000": "workers=1000",
     "training.lr=1e10": "lr=10000000000", "results=": "results=", "-plan=true": "plan=true", "--seeds 5": "seeds=VALUE",
