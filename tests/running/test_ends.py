@@ -43,7 +43,7 @@ def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
 @pytest.mark.processes
 def test_an_interpreter_that_is_gone_is_named_and_no_process_is_left(here, tiny, capsys, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert main(["run", *tiny, "workers=2"]) == 2
+    assert main(["run", *tiny, "workers=2"]) != 0
     assert "/nowhere/python" in capsys.readouterr().err
     monkeypatch.undo()
     started, plain = [], subprocess.Popen
