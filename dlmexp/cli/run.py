@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import logging
 import re
 import sys
 from collections.abc import Sequence
@@ -141,6 +142,8 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
 
     register()
     before, sys.argv = sys.argv, ["dlmexp", *overrides, *flags]
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level  # Hydra replaces both
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
@@ -151,6 +154,8 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
         return stop.code if isinstance(stop.code, int) else 1
     finally:
         sys.argv = before
+        root.handlers[:] = handlers
+        root.setLevel(level)
     return 0
 
 

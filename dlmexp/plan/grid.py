@@ -70,6 +70,9 @@ class Grid:
         """The training sizes in rows, without those beyond `cfg.largest`."""
         asked, largest = self.cfg.sizes or self.dataset.sizes, self.cfg.largest
         sizes = resolve_sizes(asked, self.pool)
+        if self.cfg.sizes and all(not str(size).endswith("%") and int(size) > self.pool for size in asked):
+            many = f"sizes=[{','.join(map(str, asked))}]: {self.dataset.name} has {self.pool} rows to train on"
+            raise UserError(f"{many}; give at most so many")
         return sizes if largest is None else [n for n in sizes if n <= largest] or [min(largest, self.pool)]
 
     @cached_property

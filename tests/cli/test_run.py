@@ -1,5 +1,6 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
+import logging
 import subprocess
 import sys
 
@@ -191,7 +192,9 @@ def test_flags_that_lack_something(words, capfd, here, monkeypatch):
 
 @pytest.mark.parametrize("words", ["--hydra-help seeds=3", "--hydra-help dataset=nowhere", "--info"])
 def test_flags_of_hydra_that_print_something(words, capfd, here):
+    before = list(logging.getLogger().handlers), logging.getLogger().level
     assert main(["run", *words.split()]) == 0
+    assert (logging.getLogger().handlers, logging.getLogger().level) == before
     said = capfd.readouterr()
     assert said.out
     assert not said.err
