@@ -1,7 +1,7 @@
 """Every operation on the results folder goes wrong once: the same command then finishes, with the same records and
 files.
 
-`scripts/reliability` counts what is injected here, in docs/RELIABILITY.md.
+`python -m tests.support.fault_suite` counts what is injected here, for docs/RELIABILITY.md.
 """
 
 import json
@@ -28,7 +28,7 @@ def suite() -> Iterator[Suite]:
 
 @pytest.mark.parametrize("what", KINDS)
 def test_a_fault_at_every_kind_of_operation(suite, what):
-    """`scripts/reliability` goes through all of them: some minutes."""
+    """`python -m tests.support.fault_suite` goes through all of them: some minutes."""
     counts, wrong = suite.everywhere(what, every=20)
     assert not wrong, "\n".join(wrong)
     assert len(suite.operations) > 100

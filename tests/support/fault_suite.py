@@ -1,5 +1,9 @@
-"""The fault suite of the engine: a small sweep, and every operation on its results folder going wrong once."""
+"""The fault suite of the engine: a small sweep, and every operation on its results folder going wrong once.
 
+python -m tests.support.fault_suite      every fault at every operation: the table in docs/RELIABILITY.md
+"""
+
+import itertools
 import json
 import os
 import subprocess
@@ -11,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from dlmexp.cluster.status import read_status
 from dlmexp.records.store import Store
@@ -142,3 +148,21 @@ class Suite:
             if problem := self.inject(what, at):
                 wrong.append(problem)
         return counts, wrong
+
+
+def main() -> int:
+    """Inject every kind of fault at every operation; print how many there were, and those that did harm."""
+    with fault_server() as server, quick_folder() as folder:
+        suite = Suite(server, folder)
+        counts, wrong = zip(*(suite.everywhere(what) for what in KINDS), strict=True)
+    print(pd.DataFrame(counts, index=KINDS).T.to_string())
+    print(
+        *itertools.chain(*wrong),
+        f"{sum(c.total() for c in counts)} faults, {sum(map(len, wrong))} not passed",
+        sep="\n",
+    )
+    return 1 if any(wrong) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

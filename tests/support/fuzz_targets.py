@@ -233,7 +233,6 @@ def target_archive(chance: random.Random, folder: Path) -> None:
     """Zip, tgz and bz2 files, as datasets are published."""
     import bz2
     import gzip
-    import lzma
 
     text = b"1,2,3\n" * chance.choice([0, 1, 1000])
     kind = chance.choice(["zip", "tgz", "tar", "bz2"])
@@ -245,10 +244,7 @@ def target_archive(chance: random.Random, folder: Path) -> None:
     elif kind == "bz2":
         data = bz2.compress(text)
     else:
-        try:
-            data = lzma.decompress(mutations.tar_xz([("a/f.txt", text), ("b", b"")], chance))
-        except (lzma.LZMAError, EOFError):
-            data = b""
+        data = mutations.tar([("a/f.txt", text), ("b", b"")], chance)
         data = gzip.compress(data) if kind == "tgz" else data
     path = folder.parent / f"a.{kind}"
     path.write_bytes(mutations.flipped(data, chance) if chance.random() < 0.7 else data)
@@ -262,16 +258,7 @@ def target_http(chance: random.Random, folder: Path) -> None:
 
     body = b"x" * chance.choice([0, 10, 3000])
     length = chance.choice([str(len(body)), str(len(body)), "²", "-1", "9" * 5000, "", "5", str(10**12), "1e3", "٣"])
-    places = [
-        "/other",
-        "file:///etc/passwd",
-        "http://[",
-        "//",
-        "http://127.0.0.1:1/",
-        "\x01",
-        "http://a b/",
-        "ftp://127.0.0.1:1/x",
-    ]
+    places = ["/other", "file:///etc/passwd", "http://[", "//", "http://127.0.0.1:1/", "\x01", "ftp://127.0.0.1:1/x"]
     headers = [
         f"Content-Length: {length}", f"ETag: {chance.choice(['x', 'W/x', chr(233) * 3, 'a' * 70000])}",
         "Transfer-Encoding: chunked", f"Content-Range: {chance.choice(['bytes 5-9/10', 'bytes */5', 'x', 'bytes 5-'])}",
@@ -307,14 +294,7 @@ def quiet() -> Iterator[None]:
 TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
     name.removeprefix("target_"): function for name, function in globals().copy().items() if name.startswith("target_")
 }
-DIRECT = {
-    "mat",
-    "npz",
-    "csv",
-    "parquet",
-    "archive",
-    "http",
-}  # no command, but what all commands read such files with
+DIRECT = {"mat", "npz", "csv", "parquet", "archive", "http"}  # no command, but what all commands read such files with
 IN_CI = {
     "record": 30, "arrays": 20, "pack": 30, "manifest": 20, "processes": 40, "checkpoint": 8, "mat": 15, "npz": 400,
     "csv": 200, "parquet": 100, "archive": 300, "http": 150, "overrides": 15,
