@@ -36,18 +36,3 @@ def test_the_site(tmp_path: Path):
     index = (tmp_path / "site" / "index.html").read_text()
     assert 'src="results/more/figures/inducing.png"' in index
     assert (tmp_path / "site" / "results" / "more" / "figures" / "inducing.png").is_file()
-
-
-def test_a_broken_link_fails(tmp_path: Path):
-    """A small site with our settings: strict, and every kind of broken link is a warning."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text("# Page\n\n[here](#page) [nowhere](other.md)\n")
-    config = "\n".join([f"INHERIT: {REPOSITORY}/mkdocs.yml", "hooks: []", "plugins: []", "nav: [index.md]"])
-    (tmp_path / "mkdocs.yml").write_text(config)
-    done = built(tmp_path / "site", tmp_path / "mkdocs.yml")
-    assert done.returncode == 1
-    assert "'other.md'" in done.stderr
-    (tmp_path / "docs" / "index.md").write_text("# Page\n\n[here](#page) [nowhere](#other)\n")
-    done = built(tmp_path / "site", tmp_path / "mkdocs.yml")
-    assert done.returncode == 1
-    assert "'#other'" in done.stderr

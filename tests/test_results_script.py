@@ -45,14 +45,3 @@ def test_every_run_is_sound_and_nothing_is_missing(runs: list[str]) -> None:
     whole = {word.removeprefix("experiment=") for several in named for part in several for word in part[:1]}
     assert most.keys() == whole | {"anatomy-floor"}
     assert [most[name] for name in ("class-log", "count-log", "reg-sq", "anatomy-count")] == [20, 20, 5, 20]
-
-
-def test_timings_come_first_one_batch_at_a_time(runs: list[str]) -> None:
-    """Cells that are timed must not share the device: each run before the first large one is one group of cells."""
-    timed = runs[: next(i for i, line in enumerate(runs) if "experiment=class-log" in line)]
-    assert len(timed) == 17
-    for line in (timed[0], timed[-4], timed[-1]):  # bMC, uPS on flights, uPS on counts
-        (part,) = parts(compose(line.split()))
-        (options,) = part.estimator.values()
-        assert (len(part.dataset), len(part.method), len(options["samples"])) == (1, 1, 1)
-        assert part.beta.values == [0.1]
