@@ -1,6 +1,7 @@
 """Output for people: text without commands to the terminal, a console for tables, durations and counts as text, and a
 duration read from text."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -54,39 +55,35 @@ def harmless_output() -> Iterator[None]:
 
 
 def wide_console(stderr: bool = False) -> "Console":
-    """A console as wide as the terminal; in a file or pipe, wide enough for our tables. Text is shown as it is, without
-    markup, and `harmless`."""
+    """A console as wide as the terminal or $COLUMNS; in a file or pipe, wide enough for our tables. Text is shown as it
+    is, without markup, and `harmless`."""
     from rich.console import Console  # which takes a while to load, and counts do not need
     from rich.segment import Segment
 
     class HarmlessConsole(Console):
         def render(self, *what: Any, **how: Any) -> Iterator[Segment]:
-            for one in super().render(*what, **how):
-                yield one if one.control else Segment(harmless(one.text), one.style)
+            for part in super().render(*what, **how):
+                yield part if part.control else Segment(harmless(part.text), part.style)
 
     file = unchanged(sys.stderr if stderr else sys.stdout)
-    return HarmlessConsole(file=file, width=None if file.isatty() else LOG_WIDTH, markup=False, emoji=False)
+    width = None if file.isatty() or "COLUMNS" in os.environ else LOG_WIDTH
+    return HarmlessConsole(file=file, width=width, markup=False, emoji=False)
 
 
 def print_table(console: "Console", table: "Table") -> None:
     """Print a table so that it fits the console: where that is narrow, columns with the same value in every row become
     one line below it, and long words go on in the next line."""
-    from rich.measure import Measurement
-
-    said: list[str] = []
-    for column in list(table.columns)[::-1]:
-        width = Measurement.get(console, console.options.update(max_width=LOG_WIDTH), table).maximum
-        if width <= console.width:
+    below: list[str] = []
+    for column in [column for column in table.columns if len({*map(str, column.cells)}) == 1][::-1]:
+        if table.__rich_measure__(console, console.options.update(max_width=10_000)).maximum <= console.width:
             break
-        values = {str(value) for value in column.cells}
-        if len(values) == 1:
-            table.columns = [other for other in table.columns if other is not column]
-            said.append(f"{column.header} {values.pop()}")
+        table.columns.remove(column)
+        below.insert(0, f"{column.header} {next(iter(column.cells))}")
     for column in table.columns:
         column.overflow = "fold"
     console.print(table)
-    if said:
-        console.print(f"in every row: {', '.join(reversed(said))}", highlight=False, soft_wrap=True)
+    if below:
+        console.print(f"in every row: {', '.join(below)}", highlight=False, soft_wrap=True)
 
 
 def duration(seconds: float) -> str:

@@ -45,18 +45,8 @@ class Registry(Generic[T]):
         self._complete = False
 
     def add(self, name: str, thing: T) -> T:
-        """Register something under a name.
-
-        Args:
-            name: What users type.
-            thing: The object, or the class, which gets the name as its attribute `name`.
-
-        Returns:
-            The thing.
-
-        Raises:
-            UserError: Something else has this name.
-        """
+        """Register `thing` under the name that users type and return it; a class gets the name as its attribute `name`.
+        UserError if something else has this name."""
         if self._found.get(name, thing) is not thing:
             raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
         if isinstance(thing, type):
@@ -65,11 +55,7 @@ class Registry(Generic[T]):
         return thing
 
     def register(self, name: str) -> Callable[[S], S]:
-        """`add` as a decorator: `@ESTIMATORS.register("mine")` above a class.
-
-        Args:
-            name: What users type.
-        """
+        """`add` as a decorator: `@ESTIMATORS.register("mine")` above a class."""
         return lambda thing: self.add(name, thing)  # pyright: ignore
 
     def names(self) -> list[str]:

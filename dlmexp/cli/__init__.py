@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 from dlmexp import __version__
@@ -14,10 +13,7 @@ from dlmexp.console import harmless_output
 from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
-COMMANDS = {  # and the modules that they are in
-    "run": "run", "predict": "models", "export": "models", "status": "status", "logs": "logs", "cancel": "cancel",
-    "collect": "collect", "plot": "plot", "claims": "claims", "report": "report", "data": "data", "clean": "clean",
-}  # fmt: skip
+MODULES = ("run", "models", "manage", "outputs", "plot", "data")  # each adds its commands
 COMPLETION = ("-sc", "--shell-completion")
 
 
@@ -52,28 +48,16 @@ def parser() -> argparse.ArgumentParser:
     _shared_options(top)
     top.add_argument("--version", action="version", version=f"dlmexp {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in dict.fromkeys(COMMANDS.values()):
+    for name in MODULES:
         import_module(f"dlmexp.cli.{name}").add_parser(commands)
     return top
 
 
 def _shared_options(parser: argparse.ArgumentParser) -> None:
     """Options of all commands, which may stand anywhere among their arguments."""
-    parser.add_argument(
-        "--plugins",
-        default="",
-        metavar="MODULE[,MODULE]",
-        help="Python modules that add your own figures, claims, ...",
-    )
+    modules = "Python modules that add your own figures, claims, ..."
+    parser.add_argument("--plugins", default="", metavar="MODULE[,MODULE]", help=modules)
     parser.add_argument("--config-dir", metavar="DIR", help="a conf folder of your own, with datasets, methods, ...")
-
-
-def check_writable(path: Path, folder: Path, option: str) -> None:
-    """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
-    from dlmexp.data.raw_files import is_writable
-
-    if not is_writable(folder):
-        raise UserError(f"can't write to '{path}': choose another path with {option}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -111,7 +95,8 @@ def _main(argv: list[str]) -> int:
     except OSError as error:
         if error.errno is None:
             raise
-        print(f"dlmexp: {_describe(error)}; fix that, or choose another file or folder", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"dlmexp: {where}{error.strerror}; fix that, or choose another file or folder", file=sys.stderr)
         return 2
     except MemoryError:
         print("dlmexp: there is not enough memory left for this command", file=sys.stderr)
@@ -120,8 +105,3 @@ def _main(argv: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         print("dlmexp: interrupted", file=sys.stderr)
         return 130
-
-
-def _describe(error: OSError) -> str:
-    """The message of the operating system, with the file or folder if it names one."""
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

@@ -1,15 +1,25 @@
-"""What commands that read or change a results folder share: the option `--results`, and a question."""
+"""What the commands share: how one is added, its results folder, a question, and whether a file can be written."""
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 
+Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 
-def add_results(parser: argparse.ArgumentParser) -> None:
+
+def add_command(
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], help: str, description: str, **more: Any
+) -> argparse.ArgumentParser:
+    """Add a command with the option `--results`; returns its parser."""
+    parser = commands.add_parser(name, help=help, description=description, **more)
     parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    parser.set_defaults(run=run)
+    return parser
 
 
 def results_folder(args: argparse.Namespace) -> Path:
@@ -19,6 +29,14 @@ def results_folder(args: argparse.Namespace) -> Path:
         run = in_folder("dlmexp run", folder)
         raise UserError(f"--results {args.results}: there is no such folder; `{run}` makes one")
     return folder
+
+
+def check_writable(path: Path, folder: Path, option: str) -> None:
+    """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
+    from dlmexp.data.raw_files import is_writable
+
+    if not is_writable(folder):
+        raise UserError(f"can't write to '{path}': choose another path with {option}")
 
 
 def confirmed(question: str, yes: bool) -> bool:

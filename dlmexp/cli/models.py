@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from time import monotonic
 
-from dlmexp.cli.folder import add_results
+from dlmexp.cli.folder import Commands, add_command
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 
@@ -45,39 +45,27 @@ examples:
                                               start of its key
   dlmexp export --where dataset=houses method=elbo model.pt
 """
+WHERE = """which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, the
+one with the best validation NLL)"""
 RAW = argparse.RawDescriptionHelpFormatter
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
-    predict = commands.add_parser(
-        "predict", help="predict on new rows with a trained model", description=PREDICT, formatter_class=RAW
-    )
-    add = predict.add_argument
+def add_parser(commands: Commands) -> None:
+    shown = "predict on new rows with a trained model"
+    add = add_command(commands, "predict", run_predict, shown, PREDICT, formatter_class=RAW).add_argument
     add("words", nargs="*", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
-    add_results(predict)
-    _add_where(predict)
+    add("--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=WHERE)
     add("--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output")
     add("--model", metavar="FILE", help="a model file: .npz of 'dlmexp export', or of a results folder")
     add("--seeds", choices=["all"], help="all: the equally weighted mixture of the models of all seeds")
     add("--interval", type=float, default=0.95, metavar="SHARE", help="of new observations in it (default: 0.95)")
     add("--only", action="store_true", help="predictions alone, without the columns of FILE")
-    predict.set_defaults(run=run_predict)
-    export = commands.add_parser(
-        "export", help="write a trained model as a file", description=EXPORT, formatter_class=RAW,
-        usage="dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz",
-    )  # fmt: skip
-    export.add_argument("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
-    add_results(export)
-    _add_where(export)
-    export.set_defaults(run=run_export)
-
-
-def _add_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE",
-        help="which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, "
-        "the one with the best validation NLL)",
-    )  # fmt: skip
+    usage = "dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz"
+    add = add_command(
+        commands, "export", run_export, "write a trained model as a file", EXPORT, formatter_class=RAW, usage=usage
+    ).add_argument
+    add("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
+    add("--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=WHERE)
 
 
 def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlmexp.atomic import within
-from dlmexp.cli.folder import add_results
+from dlmexp.cli.folder import Commands, add_command, check_writable
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
-    from dlmexp.figures.plot import Drawn, Request
+    from dlmexp.figures.plot import Drawn
+    from dlmexp.records.results import Results
 
 DESCRIPTION = """
 Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to be said about them as
@@ -23,11 +24,10 @@ NLL, or the one that --by chooses.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction) -> None:
-    parser = subparsers.add_parser("plot", help="draw the paper's figures from your results", description=DESCRIPTION)
+def add_parser(commands: Commands) -> None:
+    parser = add_command(commands, "plot", run, "draw the paper's figures from your results", DESCRIPTION)
     add = parser.add_argument
     add("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
-    add_results(parser)
     add("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     add("--format", default="png", metavar="LIST", help="file formats: png, pdf, svg (default: png)")
     add("--style", metavar="FILE", help="a style file of matplotlib, on top of ours")
@@ -39,9 +39,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "results with this value")  # fmt: skip
     protocols = parser.add_mutually_exclusive_group()
     protocols.add_argument("--protocol", metavar="NAME", help="draw this protocol (default: paper, if it was run)")
-    protocols.add_argument(
-        "--compare-protocols", action="store_true", help="draw all protocols that were run side by side"
-    )
+    side_by_side = "draw all protocols that were run side by side"
+    protocols.add_argument("--compare-protocols", action="store_true", help=side_by_side)
     add("--where", action="append", default=[], metavar="SETTING=VALUE",
         help="draw results made with another value than the protocol's, such as training.lr=0.01; of the figure "
         "'predictions': which model, as for 'dlmexp predict'")  # fmt: skip
@@ -53,7 +52,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add("--data-root", metavar="DIR",
         help="of the figure 'predictions': the folder that the run read its data from (default: $DLMEXP_DATA, else "
         "./data)")  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,31 +95,25 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(no_results(names, computes))
         print(no_results(names, computes))
     elif not drawn_ids:
-        raise UserError(f"none of the results in '{args.results}' are in a figure" + _with(request))
+        terms = [f"{name}={','.join(values)}" for name, values in by.items()]
+        chosen = f" with {' and '.join(terms)}" if terms else ""
+        raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
         print(f"no results yet for: {', '.join(names)}  ({several[0].command('dlmexp run experiment=ID')})")
     if not args.ids and not args.by and (others := _not_drawn(several[0])):
-        folder = [] if args.results == "results" else ["--results", args.results]
-        command = shlex.join(["dlmexp", "plot", "--by", f"dataset={','.join(others)}", *folder])
+        command = several[0].command(f"dlmexp plot --by dataset={shlex.quote(','.join(others))}")
         print(f"your results on {', '.join(others)} are not in these figures; to draw them: {command}")
     return 0
 
 
 def _folder(args: argparse.Namespace) -> Path:
     """Where figures go: what `--out` names, or `figures` in the results folder."""
-    from dlmexp.cli import check_writable
-
     out = Path(args.out) if args.out else within(Path(args.results), Path(args.results) / "figures")
     check_writable(out, out, "--out")
     return out
 
 
-def _with(request: "Request") -> str:
-    terms = [f"{name}={','.join(values)}" for name, values in request.by.items()]
-    return f" with {' and '.join(terms)}" if terms else ""
-
-
-def _not_drawn(results) -> list[str]:
+def _not_drawn(results: "Results") -> list[str]:
     """Stand-ins with results that no figure shows unless it is asked to: those drawn from a definition."""
     from dlmexp import catalogue
     from dlmexp.figures.registry import find
@@ -153,13 +145,13 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (row,) = choose_models(results, terms, option="--where" if args.where else "--by").itertuples()
-    found = diagnose(results, row, args.data_root)
+    diagnosis = diagnose(results, row, args.data_root)
     with style.use(args.style):
-        canvas = render(found, args.width)
+        canvas = render(diagnosis, args.width)
         contents = {format: encode(canvas, format) for format in formats}
     name = f"{PREDICTIONS}-{row.dataset}"
     model = f"Model {describe_choice(results, row, load_model(results, row))}."
-    paths = write(out, name, contents, numbers(found), text(found, model))
+    paths = write(out, name, contents, numbers(diagnosis), text(diagnosis, model))
     print(f"{name}: {out / name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
     print(f"  {model}")
     return 0
@@ -175,7 +167,7 @@ def _list(everything: "list[Drawn]", ids: list[str], results=None) -> int:
     for figure in find([]) if results is None else ():
         print(f"{figure.id:28} {'not run':16} {figure.title}")
     for drawn in everything:
-        lines = [series for one in drawn.cells for series in one.series]
+        lines = [series for cell in drawn.cells for series in cell.series]
         present = sum(not series.empty for series in lines)
         part = f"{present} of {counted(len(lines), 'line')}"
         complete = not any(note.startswith("Not run") for note in drawn.notes)

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from dlmexp.cli.folder import Commands
 from dlmexp.errors import UserError, nearest
 
 HELP = """\
@@ -43,15 +44,14 @@ Shell completion of all commands: eval "$(dlmexp -sc install=bash)"; zsh, fish
 exit code: 0 all done, 1 some cells failed, 2 an error in command or config,
            3 budget used up, 130 interrupted (both with everything saved)
 """
+HYDRA_FLAGS = ("--multirun", "--cfg", "--config-dir", "--info", "--resolve", "--package", "--hydra-help")
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
+    usage = "dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]"
+    raw = argparse.RawDescriptionHelpFormatter
     commands.add_parser(
-        "run",
-        help="run a sweep (configured by Hydra)",
-        description=HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="dlmexp run [key=value ...] [-m] [--cfg job] [--config-dir DIR]",
+        "run", help="run a sweep (configured by Hydra)", description=HELP, formatter_class=raw, usage=usage
     )
 
 
@@ -59,47 +59,34 @@ def run(arguments: Sequence[str]) -> int:
     """Runs a sweep; `arguments` are overrides and flags of Hydra."""
     from hydra._internal.utils import get_args_parser
 
-    from dlmexp.plan.compose import plugins_in
+    from dlmexp.plan.compose import as_yaml, check_table_is_used, compose, expand, launcher, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import extended
 
     args = _parse(get_args_parser(), arguments)
     flags = [argument for argument in arguments if argument not in args.overrides]
-    args.overrides = spelled_out(args.overrides, bool(args.multirun))
-    with extended(args.config_dir, plugins_in(args.overrides)):
-        return _run(arguments, flags, args)
+    typed = spelled_out(args.overrides, bool(args.multirun))
+    with extended(args.config_dir, plugins_in(typed)):
+        overrides = with_default(typed)
+        if args.hydra_help:
+            return _through_hydra(flags, [])
+        if not args.multirun and any(override.startswith("hydra/launcher=") for override in typed):
+            raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
+        expanded = expand(overrides) if args.multirun else [overrides]
+        jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
+        check_table_is_used(typed, jobs)
+        if args.cfg == "job" and not args.package:
+            print(as_yaml(jobs[0]), end="")
+            return 0
+        if args.cfg or args.info:
+            return _through_hydra(flags, overrides)
+        if args.multirun:
+            from dlmexp.cluster.multirun import multirun
 
+            return multirun(jobs, expanded, launcher(expanded[0]))
+        from dlmexp.running.run import execute
 
-def _run(arguments: Sequence[str], flags: Sequence[str], args: argparse.Namespace) -> int:
-    from dlmexp.plan.compose import (
-        as_yaml,
-        check_table_is_used,
-        compose,
-        expand,
-        launcher,
-        with_default,
-    )
-
-    overrides = with_default(args.overrides)
-    if args.hydra_help:
-        return _through_hydra(flags, [])
-    if not args.multirun and any(override.startswith("hydra/launcher=") for override in args.overrides):
-        raise UserError("hydra/launcher= is for the jobs of a multirun: add -m")
-    expanded = expand(overrides) if args.multirun else [overrides]
-    jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
-    check_table_is_used(args.overrides, jobs)
-    if args.cfg == "job" and not args.package:
-        print(as_yaml(jobs[0]), end="")
-        return 0
-    if args.cfg or args.info:
-        return _through_hydra(flags, overrides)
-    if args.multirun:
-        from dlmexp.cluster.multirun import multirun
-
-        return multirun(jobs, expanded, launcher(expanded[0]))
-    from dlmexp.running.run import execute
-
-    return execute(jobs[0], arguments, choose_workers=True)
+        return execute(jobs[0], arguments, choose_workers=True)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -109,27 +96,18 @@ def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argpars
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")
         dashed = argument.startswith("--") or (argument.startswith("-") and len(name) > 1 and equals)
-        if not dashed or argument.split("=")[0] in _HYDRA_FLAGS:
+        if not dashed or argument.split("=")[0] in HYDRA_FLAGS:
             continue
         if name in settings() or name in groups():
             typed = f"{name}={value or 'VALUE'}"
             raise UserError(f"unknown option '{argument}': settings are written without dashes, {typed}")
-        raise UserError(f"unknown option '{argument}': {nearest(argument, sorted(_HYDRA_FLAGS))}")
+        raise UserError(f"unknown option '{argument}': {nearest(argument, sorted(HYDRA_FLAGS))}")
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
             return parser.parse_intermixed_args(list(arguments))
     except SystemExit:
         raise _unread(arguments, stderr.getvalue()) from None
-
-
-_HYDRA_FLAGS = {
-    "--multirun", "--cfg", "--config-dir", "--info", "--resolve", "--package", "--hydra-help",
-}  # fmt: skip
-
-
-def _no_task(cfg: object) -> None:
-    """For flags of Hydra that only print something."""
 
 
 def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
@@ -147,7 +125,7 @@ def _through_hydra(flags: Sequence[str], overrides: Sequence[str]) -> int:
     stderr = io.StringIO()
     try:
         with contextlib.redirect_stderr(stderr):
-            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(_no_task)()
+            hydra.main(config_path=str(conf_dir()), config_name="run", version_base="1.3")(lambda cfg: None)()
     except SystemExit as stop:
         if stop.code:
             raise _unread([*flags, *overrides], stderr.getvalue()) from None

@@ -12,7 +12,7 @@ import dlmexp
 from dlmexp.claims import judge as judging
 from dlmexp.claims.claim import CLAIMS, claims
 from dlmexp.claims.render import as_json, as_markdown, as_markdown_counts, as_markdown_table, below_table, changes
-from dlmexp.cli import claims as command
+from dlmexp.cli import outputs
 from dlmexp.errors import UserError
 from tests.support.tidy import Made, fits, judged
 
@@ -116,7 +116,7 @@ def test_every_claim_says_where_the_paper_has_it() -> None:
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
     monkeypatch.setattr("dlmexp.records.results.load", lambda folder: Made(under("paper")))
     parser = argparse.ArgumentParser()
-    command.add_parser(parser.add_subparsers())
+    outputs.add_parser(parser.add_subparsers())
 
     def call(*words: str) -> str:
         args = parser.parse_args(["claims", *words])

@@ -1,71 +1,66 @@
-"""The command `dlmexp`: help that loads nothing slow, version, errors and exit codes."""
+"""The command `dlmexp`: help that loads nothing slow, version, errors and exit codes; and `dlmexp collect`."""
 
-import errno
 import os
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.cli import COMMANDS, main
+from dlmexp.cli import main
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.store import Store
+from tests.support.cells import candidates
+from tests.support.made_up import cell, fit
 
 LOADED = """
 import sys
 from dlmexp.cli import main
-code = None
-try:
-    code = main(sys.argv[1:])
-except SystemExit as stop:
-    code = stop.code
+for command in sys.argv[1:]:
+    try:
+        assert not main(command.split())
+    except SystemExit as stop:
+        assert not stop.code
 heavy = {"torch", "pandas", "matplotlib", "scipy", "gpytorch", "hydra"} & set(sys.modules)
-print(f"\\nloaded {sorted(heavy)} exit {code or 0}")
+print(f"\\nloaded {sorted(heavy)}")
 """
+COMMANDS = [
+    "run",
+    "predict",
+    "export",
+    "status",
+    "logs",
+    "cancel",
+    "collect",
+    "plot",
+    "claims",
+    "report",
+    "data",
+    "clean",
+]
 
 
-def _run(*arguments, cwd=None):
-    done = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, cwd=cwd)
-    assert not done.stderr, done.stderr
+def _run(*commands, cwd):
+    narrow = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *commands], capture_output=True, text=True, cwd=cwd, env=narrow
+    )
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
 @pytest.mark.processes
-def test_help_names_every_command_and_loads_nothing_heavy(tmp_path):
-    out = _run("--help", cwd=tmp_path)
-    assert "loaded [] exit 0" in out
-    for command in COMMANDS:
-        assert command in out
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.processes
-def test_version_loads_nothing_heavy():
-    out = _run("--version")
-    assert f"dlmexp {__version__}" in out
-    assert "loaded [] exit 0" in out
-
-
-@pytest.mark.processes
-def test_every_subcommands_help_loads_nothing_heavy(tmp_path):
+def test_help_of_every_command_fits_80_columns_and_loads_nothing_heavy(tmp_path):
     """All in one process: whatever one of them loads would show."""
-    code = LOADED.replace("code = main(sys.argv[1:])", "[_help(main, command) for command in sys.argv[1:]]").replace(
-        "code = None",
-        "code = None\ndef _help(main, command):\n"
-        "    try:\n        main([command, '--help'])\n    except SystemExit as stop:\n        assert not stop.code",
-    )
-    narrow = {**os.environ, "COLUMNS": "80"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *COMMANDS], capture_output=True, text=True, cwd=tmp_path, env=narrow
-    )
-    assert done.returncode == 0, done.stderr
-    assert "loaded [] exit 0" in done.stdout
-    assert done.stdout.count("usage: dlmexp") == len(COMMANDS)
-    assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+    out = _run("--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS), cwd=tmp_path)
+    assert "loaded []" in out
+    assert out.count("usage: dlmexp") == len(COMMANDS) + 2
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    assert {*COMMANDS} <= {*out.partition("usage: dlmexp run")[0].split()}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_help_after_other_arguments():
-    assert "usage: dlmexp run" in _run("run", "dataset=banana", "--help")
+    assert f"dlmexp {__version__}\n\nloaded []" in _run("--version", cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -91,27 +86,57 @@ def test_a_closed_pipe_is_not_an_error(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["status", "run"])
-def test_an_interrupt_is_one_line_and_exit_code_130(command, monkeypatch, capsys):
-    def interrupted(_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f"dlmexp.cli.{command}.run", interrupted)
-    assert main([command]) == 130
-    assert capsys.readouterr().err == "dlmexp: interrupted\n"
+CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (PermissionError(errno.EACCES, "Permission denied", "there/it"), "there/it: Permission denied"),
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
-    ],
-)
-def test_an_error_of_the_file_system_is_one_line(error, message, monkeypatch, capsys):
-    def refused(_):
-        raise error
+@pytest.fixture
+def collected(here):
+    store = Store("results")
+    several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
+    several += [candidates("elbo", [each]) for each in CELLS[::2]]
+    write_manifest(store.root, manifest("mine", several))
+    for each in CELLS:
+        store.write(fit(each, nll=each.beta or 0.0, error=0.1))
+    return here
 
-    monkeypatch.setattr("dlmexp.cli.status.run", refused)
-    assert main(["status"]) == 2
-    assert capsys.readouterr().err == f"dlmexp: {message}; fix that, or choose another file or folder\n"
+
+@pytest.mark.parametrize(("option", "read"), [([], pd.read_parquet), (["--csv"], pd.read_csv)])
+def test_the_tidy_table(collected, capsys, option, read):
+    assert main(["collect", *option]) == 0
+    table = read(capsys.readouterr().out.split(":")[0])
+    assert sorted(zip(table["method"], table["beta"], strict=True)) == [("beta_elbo", 0.3)] * 2 + [("elbo", 1.0)] * 2
+    assert set(table["role"]) == {"fit"}
+    assert main(["collect", "--pack", "other/records.parquet"]) == 0
+    assert "4 records" in capsys.readouterr().out
+    assert len(Store("other").keys()[0]) == 4
+
+
+@pytest.mark.processes
+def test_collect_loads_no_torch_and_keeps_a_file_that_is_no_record(collected):
+    foreign = collected / "results" / "records" / "banana" / "mine.json"
+    foreign.write_text("{}")
+    code = "from dlmexp.cli import main; import sys; sys.exit(main(['collect']) or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "mine.json" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert foreign.read_text() == "{}"
+
+
+MISTAKES = {
+    "--protocol paper": "--pack", "--pack records.tar.xz": "records.tar.xz", "--results empty": "dlmexp run",
+    "--pack afile/records.parquet": "afile/records.parquet", "--pack records.parquet --results nowhere": "nowhere",
+    "--pack records.parquet --protocol mine": "mine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_one_line_and_nothing_is_written(collected, typed, capsys):
+    (collected / "afile").write_text("")
+    (collected / "empty").mkdir()
+    before = sorted(collected.rglob("*"))
+    assert main(["collect", *typed.split()]) == 2
+    err = capsys.readouterr().err
+    assert MISTAKES[typed] in err
+    assert err.count("\n") == 1
+    assert sorted(collected.rglob("*")) == before

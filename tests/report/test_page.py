@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlmexp.claims.judge import Column
-from dlmexp.cli import report
+from dlmexp.cli import outputs
 from dlmexp.errors import UserError
 from dlmexp.report import facts, page
 from tests.support.hostile import NAME, REASON
@@ -87,7 +87,7 @@ def test_command(made: Made, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("dlmexp.records.results.load", lambda folder: made)
     monkeypatch.setattr(page, "pictures", lambda results, column: [])
     parser = argparse.ArgumentParser()
-    report.add_parser(parser.add_subparsers())
+    outputs.add_parser(parser.add_subparsers())
     elsewhere, out = tmp_path / "elsewhere.html", tmp_path / "page.html"
     elsewhere.write_text("mine")
     out.symlink_to(elsewhere)

@@ -1,0 +1,160 @@
+"""`dlmexp status`, `logs`, `cancel` and `clean`: what is in a results folder and what works on it."""
+
+import argparse
+
+from dlmexp.cli.folder import Commands, add_command, confirmed, results_folder
+from dlmexp.console import counted
+from dlmexp.errors import UserError
+from dlmexp.paths import in_folder
+
+
+def add_parser(commands: Commands) -> None:
+    parser = add_command(
+        commands,
+        "status",
+        status,
+        "cells done, running, failed and missing, per experiment",
+        "Cells done, running, failed (with --failed: why) and missing, for each experiment in a results "
+        "folder; iteration, objective and time left of batches in training, on any node; jobs on a cluster that are "
+        "pending, running, can't start, or ended without a record, with their logs.",
+    )
+    add, how = parser.add_argument, parser.add_mutually_exclusive_group()
+    add("--failed", action="store_true", help="list the failed cells with their reasons")
+    add("--missing", action="store_true", help="list the cells that have no record yet")
+    how.add_argument("--json", action="store_true", help="the same as JSON")
+    watching = "show it again every 5 (or SECONDS) seconds until nothing runs any more; Ctrl-C leaves, the run goes on"
+    how.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help=watching)
+    add = add_command(
+        commands,
+        "logs",
+        logs,
+        "what a job, or the job of a cell, has printed",
+        "Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs that "
+        "trained a cell, given by its key or by words of its description (banana seed=2 beta=1). Without words: lists "
+        "all jobs with their logs.",
+    ).add_argument
+    add("words", nargs="*", metavar="JOB|CELL", help="a job, the key of a cell, or words that name cells")
+    add("--lines", type=int, metavar="N", help="only the last N lines of each log")
+    add = add_command(
+        commands,
+        "cancel",
+        cancel,
+        "stop jobs on a cluster and processes of this machine",
+        "Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs "
+        "(12, or 12_3 for one task of an array) and processes (their ids) that are named. What trains saves its state "
+        "first, so that the same 'dlmexp run' goes on from there.",
+    ).add_argument
+    add("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
+    add("--yes", action="store_true", help="do not ask")
+    add = add_command(
+        commands,
+        "clean",
+        clean,
+        "remove an experiment",
+        "Removes what only that experiment asked for (records, models, checkpoints), after asking. Cells that another "
+        "experiment of the folder asked for too stay, and so do packs and figures. What killed processes left behind, "
+        "a run removes by itself.",
+    ).add_argument
+    add("experiment", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
+    add("--yes", action="store_true", help="do not ask")
+
+
+def status(args: argparse.Namespace) -> int:
+    from dlmexp.cli.status_tables import print_tables, watch
+    from dlmexp.cluster.status import read_status
+
+    folder = results_folder(args)
+    if args.watch is not None:
+        if not 0.1 <= args.watch <= 86400:
+            raise UserError(f"--watch {args.watch:g}: give a number of seconds from 0.1 on, at most a day")
+        watch(folder, args.watch, args.failed, args.missing)
+        return 0
+    found = read_status(folder, failure_reasons=args.failed)
+    if args.json:
+        import msgspec
+
+        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+    else:
+        print_tables(found, args.failed, args.missing)
+    return 0
+
+
+def logs(args: argparse.Namespace) -> int:
+    from dlmexp.cluster.jobs import jobs_of, read_submissions
+
+    root = results_folder(args)
+    if args.lines is not None and args.lines < 1:
+        raise UserError(f"--lines {args.lines}: give a number from 1 on")
+    jobs = jobs_of(root, args.words) if args.words else read_submissions(root)
+    if not jobs and args.words:
+        print(f"these cells have no job; `{in_folder('dlmexp status --failed', root)}` shows those that failed")
+    elif not jobs:
+        print(f"no job was submitted for {root}; runs on this machine print to the terminal, and keep no log")
+    for job in jobs:
+        if not args.words:
+            print(f"job {job.id}: {job.overrides}\n  {job.log}")
+            continue
+        print(f"== job {job.id}: {job.overrides} ({job.log})")
+        try:
+            lines = job.log.read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = ["(no log: the job has not started, or never did)"]
+        print("\n".join(lines[-args.lines :] if args.lines else lines))
+    return 0
+
+
+def cancel(args: argparse.Namespace) -> int:
+    from dlmexp.cluster.jobs import cancellable
+    from dlmexp.cluster.slurm import SchedulerUnavailable
+
+    targets = cancellable(results_folder(args), args.names)
+    for job in targets.other_jobs:
+        print(f"not from here: job {job.job.id} of {job.job.user}: {job.description}")
+    for process in targets.other_processes:
+        print(f"not from here: {process.description}: stop it on its own machine")
+    if not targets.jobs and not targets.processes:
+        print(f"nothing to cancel in {args.results}")
+        return 0
+    for job in targets.jobs:
+        print(f"job {job.job.id}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
+    for process in targets.processes:
+        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
+    if not confirmed("cancel them?", args.yes):
+        print("nothing was cancelled")
+        return 0
+    try:
+        targets.cancel()
+    except SchedulerUnavailable as error:
+        raise UserError(f"SLURM does not cancel them: {error}") from None
+    print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")
+    return 0
+
+
+def clean(args: argparse.Namespace) -> int:
+    from dlmexp.cluster.jobs import unfinished_jobs
+    from dlmexp.records.store import Store
+    from dlmexp.running.cleaning import removal
+    from dlmexp.running.leases import active_processes
+
+    root = results_folder(args)
+    unwanted = removal(root, args.experiment)
+    processes, recorded = active_processes(root), set.union(*Store(root, read_only=True).keys())
+    users = [process.description for process in processes if process.keys & unwanted.keys]
+    for job in unfinished_jobs(root, recorded, processes):
+        if job.active and job.job.keys & unwanted.keys:
+            users.append(f"job {job.job.id}")
+    if users:
+        stop = in_folder("dlmexp cancel", root)
+        raise UserError(f"some of its cells are in training or in a queue ({users[0]}): `{stop}` stops that first")
+    print(f"{args.experiment}: {counted(len(unwanted.keys), 'cell')} that no other experiment asked for")
+    if unwanted.shared:
+        print(f"{counted(unwanted.shared, 'cell')} that other experiments asked for too: they stay")
+    if unwanted.packed:
+        print(f"{counted(unwanted.packed, 'record')} in packs: they stay")
+    files = counted(len(unwanted.files), "file")
+    if not confirmed(f"delete {files} in {root}?", args.yes):
+        print("nothing was deleted")
+        return 0
+    unwanted.remove()
+    print(f"{files} deleted")
+    return 0
