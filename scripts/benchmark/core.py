@@ -12,8 +12,16 @@ from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
 from dlmexp.gp.collapsed import moments, square_path
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
-from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, peak_bytes, print_all
-from scripts.benchmark.trial import joint_step, synthetic_data
+from scripts.benchmark.measure import (
+    Measurement,
+    arguments,
+    fastest,
+    gpytorch_step,
+    joint_step,
+    peak_bytes,
+    print_all,
+    synthetic_data,
+)  # fmt: skip
 
 N, M, D = 1000, 74, 20
 MAX_WIDENING = 10

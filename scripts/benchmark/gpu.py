@@ -11,8 +11,16 @@ from typing import NamedTuple
 import torch
 
 from dlmexp.errors import UserError
-from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, print_all, synchronise
-from scripts.benchmark.trial import joint_step, synthetic_data
+from scripts.benchmark.measure import (
+    Measurement,
+    arguments,
+    fastest,
+    gpytorch_step,
+    joint_step,
+    print_all,
+    synchronise,
+    synthetic_data,
+)  # fmt: skip
 
 # Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
 # matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).

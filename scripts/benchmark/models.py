@@ -1,10 +1,12 @@
-"""Speed of trained models: predictions compared with the GPyTorch model exported from the same file, their memory, and
-`DLMRegressor` over a grid of betas compared with GPyTorch models one after another."""
+"""Speed of trained models: predictions compared with the GPyTorch model exported from the same file, their memory,
+their time by the number of inducing inputs, and `DLMRegressor` over a grid of betas compared with GPyTorch models one
+after another."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dlmexp.data.schema import Schema
@@ -19,16 +21,17 @@ M, D = 206, 8
 GPYTORCH_ROWS = 5_000  # at once: with all of them it takes more time, and 20 times the memory
 GRID_ROWS, BETAS = 10_000, 18  # cadata
 TASKS = {"gaussian": "regression", "probit": "binary"}
+INDUCING = {"pol": (26, 800), "cadata": (8, 800), "sarcos_test": (21, 596)}  # features, most inducing inputs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line per measurement; exit code 1 if a limit is not met."""
-    args = arguments("models", __doc__, list(PARTS), argv, rows=100_000, iterations=10)
+    args = arguments("models", __doc__, list(PARTS), argv, rows=100_000, iterations=10, out="")
     return print_all(line for part in args.parts for line in PARTS[part](args))
 
 
-def made_up(likelihood: str) -> TrainedModel:
-    """A model of made-up numbers."""
+def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedModel:
+    """A model of made-up numbers with M inducing inputs on D features."""
     rng, task = np.random.default_rng(0), TASKS[likelihood]
     cell = Cell(
         kind="fit", dataset="made-up", data="", split="", task=task, likelihood=likelihood, kernel="rbf", ard=False,
@@ -71,6 +74,21 @@ def memory(args: argparse.Namespace) -> list[Measurement]:
     return [Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)]
 
 
+def inducing(args: argparse.Namespace) -> Iterator[Measurement]:
+    """Seconds to predict 10 000 rows with M inducing inputs; `--out` FILE: as the file that figures draw against. They
+    depend on M and the number of features alone, not on the method."""
+    rows = []
+    for dataset, (features, most) in INDUCING.items():
+        X = np.random.default_rng(1).normal(size=(10_000, features))
+        for count in (25, 50, 100, 200, 400, most):
+            predictor = Predictor([made_up("gaussian", count, features)], args.device)
+            seconds = fastest({"": lambda predictor=predictor, X=X: predictor.predict(X)}, 1.0, args.device)[""]
+            rows.append((dataset, count, float(f"{seconds:.3g}")))
+            yield Measurement(f"predict, {dataset} ({features} features), 10 000 rows, M = {count}", seconds, "s")
+    if args.out:
+        pd.DataFrame(rows, columns=["dataset", "M", "predict_seconds"]).to_csv(args.out, index=False)
+
+
 def grid(args: argparse.Namespace) -> list[Measurement]:
     """`DLMRegressor` on data of cadata's size, and one GPyTorch model after another with the same number of steps."""
     from dlmexp.sklearn import DLMRegressor
@@ -94,4 +112,4 @@ def grid(args: argparse.Namespace) -> list[Measurement]:
     ]
 
 
-PARTS = {"predict": predict, "memory": memory, "grid": grid}
+PARTS = {"predict": predict, "memory": memory, "inducing": inducing, "grid": grid}
