@@ -26,7 +26,7 @@ class Registry(Generic[T]):
     | `dlmexp.gp.likelihoods.LIKELIHOODS` | likelihoods | classes |
     | `dlmexp.objectives.OBJECTIVES` | objectives | objects |
     | `dlmexp.estimators.ESTIMATORS` | estimators | classes |
-    | `dlmexp.figures.registry.FIGURES` | figures | objects |
+    | `dlmexp.figures.panels.FIGURES` | figures | objects |
     | `dlmexp.claims.claim.CLAIMS` | claims | objects |
 
     Example:

@@ -155,8 +155,8 @@ def plot(
         ```
     """
     from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import Request, draw
-    from dlmexp.figures.registry import PREDICTIONS
 
     given = [f"{key}={value}" for key, value in by.items()]
     found = load(Path(folder))

@@ -63,7 +63,7 @@ def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[
     if action.choices is not None:
         return map(str, action.choices)
     if node.prog == "dlmexp plot" and action.dest == "ids":
-        from dlmexp.figures.registry import FIGURES, PREDICTIONS
+        from dlmexp.figures.panels import FIGURES, PREDICTIONS
 
         return [*FIGURES.names(), PREDICTIONS]
     if action.dest == "protocol":

@@ -56,8 +56,8 @@ def add_parser(commands: Commands) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dlmexp.figures.choose import parse_by
+    from dlmexp.figures.panels import PREDICTIONS, find
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
-    from dlmexp.figures.registry import PREDICTIONS, find
     from dlmexp.figures.style import check_page
     from dlmexp.records.results import load, load_several
     from dlmexp.records.table import parse_where
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         drawn_ids.append(drawn.figure.id)
         paths = save(drawn, out, formats)
         print(f"{drawn.name}: {out / drawn.name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
-        for text in ([drawn.caption] if args.captions else []) + drawn.notes:
+        for text in ([drawn.figure.caption] if args.captions else []) + drawn.notes:
             print(f"  {text}")
     names = list(dict.fromkeys(drawn.figure.id for drawn in not_run))
     computes = list(dict.fromkeys(command for drawn in not_run for command in drawn.commands))
@@ -116,7 +116,7 @@ def _folder(args: argparse.Namespace) -> Path:
 def _not_drawn(results: "Results") -> list[str]:
     """Stand-ins with results that no figure shows unless it is asked to: those drawn from a definition."""
     from dlmexp import catalogue
-    from dlmexp.figures.registry import find
+    from dlmexp.figures.panels import find
 
     shown = {panel.dataset for figure in find([]) for panel in figure.panels}
     rows = results.candidates[["dataset", "stands_for"]].drop_duplicates()
@@ -135,9 +135,9 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     out = _folder(args)
 
     from dlmexp.figures import style
+    from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import encode, write
     from dlmexp.figures.predictions import check_width, numbers, render, text
-    from dlmexp.figures.registry import PREDICTIONS
     from dlmexp.models.choose import choose_models, describe_choice, load_model
     from dlmexp.models.diagnosis import diagnose
 
@@ -159,7 +159,7 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
 
 def _list(everything: "list[Drawn]", ids: list[str], results=None) -> int:
     """Lists the figures; without any results, all as `not run`."""
-    from dlmexp.figures.registry import PREDICTIONS, find
+    from dlmexp.figures.panels import PREDICTIONS, find
 
     if not ids:
         models = counted(len(results.store.keys_with_models()) if results else 0, "model")

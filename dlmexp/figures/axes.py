@@ -1,12 +1,13 @@
 """Drawing one panel on one pair of axes: what is drawn lies exactly where the numbers are."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullLocator
 
 from dlmexp.figures import style
 from dlmexp.figures.numbers import Measured, Series
@@ -17,13 +18,16 @@ from dlmexp.labels import metric_label
 
 STEPS = [1, 2, 2.5, 5, 10]
 START, START_OF_MEDIANS = 0.1, 0.25  # of a learning curve: there it falls from anywhere, and may leave the frame
-FAR = 4.0  # a line so many times as far from the ELBO as the median line may leave the frame of differences
+FAR = 10.0  # a line so many times as far from the ELBO as the median line may leave the frame of differences
 MARGIN = 0.06
 LABEL_GAP = 7.5  # points between labels at the ends of curves
 BINS = 60
 EDGE = 3e-4  # the smallest probability of a reliability diagram; bins beyond it have no visible error
 UNITS = {"regression": "std(y)", "count": "counts"}
-AXES = {"n": "training rows n", "M": "inducing inputs M", "predict_seconds": "seconds to predict 10 000 rows"}
+AXES = {
+    "n": "training rows n", "M": "inducing inputs M", "samples": "samples S of bMC",
+    "predict_seconds": "seconds to predict 10 000 rows",
+}  # fmt: skip
 GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[tuple[Series, Look]]
 Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of their intervals
@@ -31,16 +35,16 @@ Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of the
 
 def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: str) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
-    panel = measured.panel
+    panel, bars = measured.panel, measured.single
     ax.set_ylabel(_label(panel, measured.task))
     make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
-    (_bars if measured.single else make[panel.kind])(ax, panel, lines, error)
+    (_bars if bars else make[panel.kind])(ax, panel, lines, error)
     if below is not None:
-        (_bars if measured.single else _differences)(below, panel, lines, error, True)
-        if not measured.single:
-            below.set_xlabel(ax.get_xlabel())
-            ax.set_xlabel("")
-            ax.tick_params(labelbottom=False)
+        (_bar_differences if bars else _differences)(below, panel, lines, error)
+    if below is not None and not bars:
+        below.set_xlabel(ax.get_xlabel())
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
 
 
 def line_style(look: Look) -> dict[str, Any]:
@@ -64,19 +68,20 @@ def _label(panel: Panel, task: str) -> str:
 
 def _band(ax: Axes, x: pd.Series, mean: pd.Series, half: pd.Series, look: Look, **how: Any) -> None:
     """Means on a line, with their intervals as a band; as a bar where a point has no neighbour."""
+    for value in mean[x.isna()]:  # the same at every x
+        ax.axhline(value, color=look.colour, linestyle=look.dashes, label=look.label)
     ax.plot(x, mean, **line_style(look), **how)
-    known, half = mean.notna(), half.fillna(0.0)
+    known, half = mean.notna() & x.notna(), half.fillna(0.0)
     alone = known & ~known.shift(1, fill_value=False) & ~known.shift(-1, fill_value=False)
     ax.fill_between(x[known], (mean - half)[known], (mean + half)[known], color=look.colour, alpha=0.15, linewidth=0)
     if alone.any():
         ax.errorbar(x[alone], mean[alone], yerr=half[alone], fmt="none", ecolor=look.colour, elinewidth=0.7)
 
 
-def _frame(ax: Axes, means: Iterable[Any], above: Iterable[Any], below: Iterable[Any] | None = None) -> None:
-    """Limits that hold all means, and their intervals (so far above and below them) unless those are wider than the
-    means are apart: intervals of two or three repetitions can be huge."""
-    mean, up = (np.concatenate([np.asarray(one, dtype=float) for one in some]) for some in (means, above))
-    down = up if below is None else np.concatenate([np.asarray(one, dtype=float) for one in below])
+def _frame(ax: Axes, *curves: Sequence[Any]) -> None:
+    """Limits that hold all means, and their intervals unless those are wider than the means are apart: intervals of two
+    or three repetitions can be huge. `curves`: means, and how far their intervals reach above and below."""
+    mean, up, down = np.hstack([np.asarray(curve, dtype=float) for curve in curves])
     known = np.isfinite(mean)
     mean, up, down = mean[known], np.nan_to_num(up[known]), np.nan_to_num(down[known])
     if len(mean):
@@ -90,44 +95,45 @@ def _limit(ax: Axes, low: float, high: float) -> None:
         ax.set_ylim(low - MARGIN * (high - low), high + MARGIN * (high - low))
 
 
-def _bands(ax: Axes, several: Iterable[Curve], guide: bool, **how: Any) -> None:
+def _bands(ax: Axes, curves: Sequence[Curve], guide: bool, **how: Any) -> None:
     """Bands in a frame that holds them, and 0 where that is a `guide`."""
-    curves = list(several)
     for curve in curves:
         _band(ax, *curve, **how)
-    means, halves = [mean for _, mean, _, _ in curves], [half for _, _, half, _ in curves]
     if guide:
         ax.axhline(0.0, **GUIDE)
-    _frame(ax, [*means, [0.0] * guide], [*halves, [0.0] * guide])
+    _frame(ax, *((mean, half, half) for _, mean, half, _ in curves), np.zeros((3, int(guide))))
 
 
 def _sizes(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Means against n, M or a time."""
-    assert ax.figure is not None
-    curves = [
-        (o.points["x"], o.points["mean"] - _nominal(panel), half_width(o.points, error), look) for o, look in lines
-    ]
+    curves = _means(panel, lines, error)
     _bands(ax, curves, guide=_nominal(panel) > 0 or panel.metric == "excess_nll")
     if panel.log and min(float(mean.min()) for _, mean, _, _ in curves) > 0:
         ax.autoscale(axis="y")
-        _log_y(ax)
+        ax.set_yscale("log")
+        _log_ticks(ax.yaxis)
+    if all(x.isna().all() for x, *_ in curves):
+        ax.set_xlim(1, 100)
     ax.set_xscale("log")
     low, high = ax.get_xlim()
-    inches = ax.get_position().width * ax.figure.bbox.width / ax.figure.dpi / np.log10(high / low)  # for a decade
-    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0)))
-    ax.xaxis.set_major_formatter(EngFormatter(sep="") if panel.x in ("n", "M") else StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_locator(NullLocator())
+    inches = ax.get_window_extent().width / ax.get_figure(root=True).dpi / np.log10(high / low)  # for a decade
+    _log_ticks(ax.xaxis, (1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0))
+    if panel.x != "predict_seconds":
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(AXES.get(panel.x, panel.x))
 
 
-def _log_y(ax: Axes) -> None:
-    """A log axis with ordinary numbers at its ticks."""
-    ax.set_yscale("log")
-    low, high = ax.get_ylim()
-    wide = LogLocator(subs=(1.0, 2.0, 5.0))
-    ax.yaxis.set_major_locator(wide if high / low > 4 else MaxNLocator(5, steps=STEPS, prune="both"))
-    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.yaxis.set_minor_locator(NullLocator())
+def _log_ticks(axis: Axis, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
+    """Ordinary numbers at the ticks of a log axis."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=subs) if high / low > 3 else MaxNLocator(4, steps=STEPS))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def _means(panel: Panel, lines: Lines, error: str) -> list[Curve]:
+    tables = [(one.points, look) for one, look in lines]
+    return [(points["x"], points["mean"] - _nominal(panel), half_width(points, error), look) for points, look in tables]
 
 
 def _minus_elbo(lines: Lines, error: str) -> list[Curve]:
@@ -142,7 +148,7 @@ def _minus_elbo(lines: Lines, error: str) -> list[Curve]:
     return curves
 
 
-def _differences(ax: Axes, panel: Panel, lines: Lines, error: str, below: bool) -> None:
+def _differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Each line minus the ELBO of the same repetitions; one far from all others may leave the frame."""
     ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
     curves = _minus_elbo(lines, error)
@@ -154,20 +160,25 @@ def _differences(ax: Axes, panel: Panel, lines: Lines, error: str, below: bool) 
     ax.set_ylabel(f"Δ {metric_label(panel.metric)}\nvs ELBO")
 
 
-def _bars(ax: Axes, panel: Panel, lines: Lines, error: str, below: bool = False) -> None:
-    """A bar per line where there is one n, with its number; or, `below`, its difference to the ELBO."""
-    rows = [(look, one.points["mean"] - _nominal(panel), half_width(one.points, error)) for one, look in lines]
+def _bars(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    """A bar per line where there is one n."""
     label = f"{ax.get_ylabel()}, {panel.x} = {lines[0][0].points['x'].iloc[0]:g}"
-    if below:
-        rows = [(look, mean, half) for _, mean, half, look in _minus_elbo(lines, error)]
-        label = f"Δ {metric_label(panel.metric)} vs ELBO"
-    for row, (look, mean, half) in enumerate(rows):
+    _draw_bars(ax, _means(panel, lines, error), label)
+
+
+def _bar_differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+    _draw_bars(ax, _minus_elbo(lines, error), f"Δ {metric_label(panel.metric)} vs ELBO")
+
+
+def _draw_bars(ax: Axes, curves: list[Curve], label: str) -> None:
+    """A bar with its interval and number for each curve of one point."""
+    for row, (_, mean, half, look) in enumerate(curves):
         value, bar = float(mean.iloc[0]), float(half.fillna(0.0).iloc[0])
         ax.barh([row], [value], 0.62, color=look.colour, alpha=0.75)
         ax.errorbar([value], [row], xerr=[bar], fmt="none", ecolor=style.INK, elinewidth=0.8)
         number, place = f"{value:.3g}".replace("-", "−"), (max(value + bar, 0.0), row)
         ax.annotate(number, place, (3, 0), textcoords="offset points", va="center", fontsize=5.5)
-    ax.set_yticks(range(len(rows)), [look.label for look, *_ in rows])
+    ax.set_yticks(range(len(curves)), [look.label for *_, look in curves])
     ax.tick_params(axis="y", length=0)
     ax.invert_yaxis()
     ax.axvline(0.0, color=style.INK, linewidth=0.6)
@@ -183,9 +194,7 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     for one, look in lines:
         points = one.points.sort_values("x")
         half, flat = half_width(points, error), points["x"].isna()
-        for mean in points["mean"][flat]:
-            ax.axhline(mean, color=look.colour, linestyle=look.dashes, label=look.label)
-        for part in (points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
+        for part in (flat, points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
             _band(ax, points["x"][part], points["mean"][part], half[part], look)
         known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
         best = known[known["validation"] == known["validation"].min()]
@@ -203,16 +212,15 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     ax.axvline(1.0, **GUIDE)
     means = np.concatenate([one.points["mean"] for one, _ in lines])
     if panel.log and np.nanmin(means) > 0:
-        _log_y(ax)
-        return
+        ax.set_yscale("log")
+        return _log_ticks(ax.yaxis)
     _limit(ax, np.nanmin(framed), max(np.nanmax(framed), np.nanquantile(means, 0.7)))
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
 
 
 def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Means with a band, or medians with quartiles; each labelled where it ends."""
-    late: list[list[pd.Series]] = [[], [], []]
-    ends = []
+    late, ends = [], []
     for one, look in lines:
         points = one.points[one.points["repetitions"] > 0]
         if panel.median:
@@ -224,8 +232,7 @@ def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
         ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
         ax.fill_between(points["x"], centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
         after = points["x"] >= (START_OF_MEDIANS if panel.median else START) * points["x"].max()
-        for part, values in zip(late, (centre, up, down), strict=True):
-            part.append(values[after])
+        late.append((centre[after], up[after], down[after]))
         label = f"β = {one.line.beta:g}" if one.line.names == "beta" else look.label
         ends.append((float(centre.iloc[-1]), float(points["x"].iloc[-1]), label, look.colour))
     _frame(ax, *late)
@@ -239,9 +246,8 @@ def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
 def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Labels right of the axes from bottom to top, each joined to the end of its curve; set apart where ends lie close
     together, half by pushing up and half by pushing down."""
-    assert ax.figure is not None
     low, high = ax.get_ylim()
-    gap = LABEL_GAP / (ax.get_position().height * ax.figure.bbox.height / ax.figure.dpi * 72)
+    gap = LABEL_GAP / (ax.get_window_extent().height / ax.get_figure(root=True).dpi * 72)
     steps = gap * np.arange(len(ends))
     heights = np.clip([(y - low) / (high - low) for y, *_ in ends], 0.0, 1.0) - steps
     up, down = np.maximum.accumulate(heights), np.minimum.accumulate(heights[::-1])[::-1]
@@ -274,9 +280,7 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
             ax.hist(one.draws, histtype="step", linewidth=1.0, label=look.label, **shape)
         ax.set_xlim(bins[0] / 1.15, bins[-1] * 1.15)
         if bins[-1] / bins[0] < 100:
-            ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            ax.xaxis.set_minor_formatter(NullFormatter())
+            _log_ticks(ax.xaxis)
         limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
         if bins[0] < limit < bins[-1]:
             ax.axvline(limit, **GUIDE)

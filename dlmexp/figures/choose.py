@@ -9,8 +9,7 @@ import pandas as pd
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
-from dlmexp.figures.panels import LOSSES, Figure, Kind, Line, Panel
-from dlmexp.figures.registry import FIGURES, find
+from dlmexp.figures.panels import FIGURES, LOSSES, Figure, Kind, Line, Panel, find
 from dlmexp.records.results import Results
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
@@ -102,7 +101,7 @@ def _on_stand_ins(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
     run = {*rows["dataset"]}
     panels = (
         panel if panel.dataset in run or panel.dataset not in catalogue.PAPER
-        else panel.on(families.get(catalogue.family(panel.dataset), panel.dataset))
+        else replace(panel, dataset=families.get(catalogue.family(panel.dataset), panel.dataset))
         for panel in figure.panels
     )  # fmt: skip
     return tuple(dict.fromkeys(panels))
@@ -120,9 +119,10 @@ def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -
         if panel.dataset in named:
             fitting = [panel]
         elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
-            fitting = [panel.on(stand_in)]
+            fitting = [replace(panel, dataset=stand_in)]
         else:
-            fitting = [panel.on(name) for name in alone if name not in catalogue.PAPER and present.get(name) == task]
+            alike = [name for name in alone if name not in catalogue.PAPER and present.get(name) == task]
+            fitting = [replace(panel, dataset=name) for name in alike]
         changed = changed or bool(fitting)
         panels += fitting or ([] if alone else [panel])
     return tuple(dict.fromkeys(panels)) if changed else ()

@@ -1,13 +1,15 @@
-"""All figures (docs/SPEC.md, section 8): the paper's in its order, then calibration, anatomy, inducing inputs, known
-truth and the default job."""
+"""All figures (docs/SPEC.md, section 8): the paper's in its order, then calibration, anatomy, and what DLM is worth.
+
+A figure is its panels (one `Panel` each, or the functions below for a panel per dataset or metric), a caption of at
+most two sentences, and a line `add(id, title, columns, panels, caption)`.
+"""
 
 from collections.abc import Iterable
 from typing import Any
 
 from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.figures import effects
-from dlmexp.figures.panels import STATISTICS, Figure, Line, Panel, at_betas, estimators, methods
-from dlmexp.figures.registry import FIGURES
+from dlmexp.figures.panels import FIGURES, STATISTICS, Figure, Line, Panel, estimators, methods
 from dlmexp.labels import ESTIMATORS
 
 Lines = tuple[Line, ...]
@@ -16,12 +18,8 @@ SQUARE = (*LOG, *methods("joint_sq_dlm", "fixed_sq_dlm"))
 BETA = methods("beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc")
 BINARY_LOG = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 COUNT_LOG = (*methods("elbo", "beta_elbo"), *methods("joint_log_dlm", "fixed_log_dlm", estimator="bmc", samples=10))
-INDUCING = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", role="inducing")
-INDUCING_REG = (*INDUCING, *methods("fitc", role="inducing"), Line("power_ep", role="inducing", optional=True))
 AIRLINE_BETAS = (0.1, 1.0, 10.0)
-THREE_BETAS = at_betas(AIRLINE_BETAS, "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
-EXACT, BMC, UPS = ("exact", (None,)), ("bmc", (1, 10, 100)), ("ups", (1, 10))
-EFFECTS = effects.lines("whole", "beta", "objective", "coordinates", "noise", "fitc")
+THREE_BETAS = tuple(Line(line.method, beta=beta, names="beta") for line in BETA[:3] for beta in AIRLINE_BETAS)
 SEVEN = dict.fromkeys(("pol", "cadata", "sarcos_test"), "reg") | dict.fromkeys(("banana", "ringnorm"), "class")
 SEVEN |= dict.fromkeys(("abalone", "peds1_left"), "count")  # the datasets of anatomy and of inducing, with their kinds
 NINE = {**SEVEN, **dict.fromkeys(("thyroid", "twonorm"), "class")}  # the datasets of rivals
@@ -30,6 +28,10 @@ BELOW = "with the difference to the ELBO of the same repetition below"
 EPOCHS = "A stand-in takes as many steps as airline's 20 epochs."
 BINS = "bserved minus predicted shares of class 1 in bins of equal numbers of test rows, ECE and Brier score"
 WHOLE = "end on whole numbers, so they cover at least what they promise."
+
+
+def add(name: str, title: str, columns: int, panels: Iterable[Panel], caption: str, **more: Any) -> None:
+    FIGURES.add(name, Figure(name, tuple(panels), columns, " ".join(caption.split()), title, **more))
 
 
 def against_n(metric: str, lines: Lines, experiment: str, *datasets: str) -> list[Panel]:
@@ -42,23 +44,19 @@ def against_beta(size: str) -> Panel:
 
 
 def by_epoch(lines: Lines, experiment: str, *metrics: str) -> list[Panel]:
+    """A panel per metric."""
     title = f"β = {lines[0].beta:g}" if lines[0].names == "estimator" else ""
     return [Panel("curve", "airline", metric, lines, experiment, x="epochs", title=title) for metric in metrics]
 
 
 def sampling(beta: float, *kinds: tuple[str, Iterable[int | None]]) -> Lines:
     """The joint DLM with exact, bMC and other gradients at one beta."""
-    return estimators("joint_log_dlm", beta, EXACT, BMC, *kinds)
+    return estimators("joint_log_dlm", beta, ("exact", (None,)), ("bmc", (1, 10, 100)), *kinds)
 
 
 def histogram(estimator: str, statistic: str) -> Panel:
     lines = estimators("fixed_log_dlm", 0.1, (estimator, (1, 10, 100)))
     return Panel("histogram", "abalone", statistic, lines, "bias", title=ESTIMATORS[estimator])
-
-
-def count_curve(dataset: str, experiment: str, samples: int, rival: str) -> Panel:
-    lines = estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,)))
-    return Panel("curve", dataset, "nll", lines, experiment, title=f"S = {samples}", median=True)
 
 
 def calibration(lines: Lines, experiment: str, metrics: Iterable[str], *datasets: str) -> list[Panel]:
@@ -77,19 +75,17 @@ def of_counts(*datasets: str) -> list[Panel]:
 
 
 def anatomy(dataset: str, kind: str) -> Panel:
-    own = EFFECTS if kind == "reg" else EFFECTS[:4]  # noise and FITC: regression alone
-    return Panel("effects", dataset, "nll", own, f"anatomy-{kind}")
+    """What makes up DLM - ELBO; noise and FITC in regression alone."""
+    names = ("whole", "beta", "objective", "coordinates", *(("noise", "fitc") if kind == "reg" else ()))
+    return Panel("effects", dataset, "nll", effects.lines(*names), f"anatomy-{kind}")
 
 
 def inducing(metric: str, x: str, *kinds: str) -> list[Panel]:
     """A panel per dataset of the experiment `inducing`, against the number of inducing inputs or what they cost."""
-    lines = {"reg": INDUCING_REG, "class": INDUCING, "count": INDUCING}
+    lines = methods("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm", "fitc", role="inducing")
     some = {name: kind for name, kind in SEVEN.items() if kind in kinds}
-    return [Panel("sizes", name, metric, lines[kind], f"inducing-{kind}", x=x) for name, kind in some.items()]
-
-
-def add(name: str, title: str, columns: int, panels: Iterable[Panel], caption: str, **more: Any) -> None:
-    FIGURES.add(name, Figure(name, tuple(panels), columns, " ".join(caption.split()), title, **more))
+    return [Panel("sizes", name, metric, lines if kind == "reg" else lines[:4], f"inducing-{kind}", x=x)
+            for name, kind in some.items()]  # fmt: skip
 
 
 FIGURE_1 = [
@@ -101,7 +97,7 @@ FIGURE_1 = [
     *by_epoch(THREE_BETAS, "airline", "nll"),
     histogram("bmc", "error"),
     histogram("ups", "error"),
-    *by_epoch(sampling(0.1, UPS), "airline-sampling-0.1", "nll"),
+    *by_epoch(sampling(0.1, ("ups", (1, 10))), "airline-sampling-0.1", "nll"),
 ]
 caption = """Final test loss against training size and β, learning curves, and errors of sampled gradients. Strips show
 the difference to the ELBO of the same repetition; circles mark the β with the lowest mean validation NLL."""
@@ -140,7 +136,11 @@ add("count-mre", "Counts, relative error", 2, panels, caption)  # fig:poisson-mr
 pairs = [(dataset, samples) for dataset in ("abalone", "peds1_dir2") for samples in (1, 10, 100)]
 for name, rival in (("count-learning", "ups"), ("count-smooth", "smooth_bmc")):  # fig:poisson-learning-curve, -smooth-
     both = f"{ESTIMATORS[rival]} and bMC gradients"
-    panels = [count_curve(dataset, name, samples, rival) for dataset, samples in pairs]
+    panels = [
+        Panel("curve", dataset, "nll", estimators("joint_log_dlm", 0.1, ("bmc", (samples,)), (rival, (samples,))),
+              name, title=f"S = {samples}", median=True)
+        for dataset, samples in pairs
+    ]  # fmt: skip
     caption = f"Learning curves of the joint DLM at β = 0.1 with {both} of S samples: median and quartiles."
     add(name, f"Counts, {both}", 3, panels, caption)
 
@@ -149,7 +149,7 @@ caption = f"Learning curves of ELBO, β-ELBO and both DLMs, each labelled with i
 add("airline", "Large classification data, three values of β", 2, panels, caption)  # fig:airlineA
 
 for beta in AIRLINE_BETAS:  # fig:airlineB1, B2, B3
-    panels = by_epoch(sampling(beta, UPS), f"airline-sampling-{beta:g}", "nll", "error")
+    panels = by_epoch(sampling(beta, ("ups", (1, 10))), f"airline-sampling-{beta:g}", "nll", "error")
     caption = f"Learning curves of the joint DLM at β = {beta:g} with exact, bMC and uPS gradients. {EPOCHS}"
     title = f"Large classification data, gradients at β = {beta:g}"
     add(f"airline-sampling-{beta:g}", title, 2, panels, caption)
@@ -209,6 +209,24 @@ panels = [
 caption = f"""Test NLL of methods that use the same validation rows: to select β, to recalibrate by one number, or to
 train on, {BELOW}."""
 add("rivals", "Fair rivals", 3, panels, caption)
+
+pairs = [(dataset, beta) for beta in (1.0, 0.1) for dataset in SEVEN if SEVEN[dataset] != "reg"]
+panels = [
+    Panel("sizes", dataset, "nll", (Line("beta_elbo", beta=beta, role="samples"),
+                                    Line("joint_log_dlm", "bmc", beta=beta, names="estimator", role="samples"),
+                                    Line("joint_log_dlm", beta=beta, role="samples")),
+          f"samples-{SEVEN[dataset]}", x="samples", title=f"β = {beta:g}")
+    for dataset, beta in pairs
+]  # fmt: skip
+caption = """Test NLL of the joint DLM trained on 500 rows with bMC gradients of S samples, at equal β: an objective of
+its own, between the ELBO (in expectation that of S = 1) and the exact DLM."""
+add("samples", "bMC as an objective", 4, panels, caption)
+
+lines = [line for word in ("", "short") for line in methods("beta_elbo", "joint_log_dlm", role="edges", version=word)]
+panels = against_n("nll", (*methods("elbo", role="edges"), *lines), "edges", "pol", *BINARY[1:], "peds1_left")
+caption = f"""Test NLL with β selected from n down to 1e-4 (solid), or from those of at least 0.01, as in the paper's
+grids (dashed), {BELOW}."""
+add("edges", "Smaller values of β", 3, panels, caption)
 
 panels = against_n("excess_nll", BINARY_LOG, "class-log", *DRAWN)
 panels += [Panel("betas", name, "excess_nll", BINARY_LOG[1:], "class-log", n="500", log=True) for name in DRAWN]

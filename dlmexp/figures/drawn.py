@@ -1,6 +1,6 @@
 """A figure with its numbers, and what is said beside it: setting, repetitions, stand-ins, what was not run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -49,11 +49,8 @@ class Drawn:
         return [one.folder for one in self.measured[0][0] if one.folder]
 
     @property
-    def caption(self) -> str:
-        return self.figure.caption
-
-    @property
     def cells(self) -> list[Measured]:
+        """The numbers of all panels, protocols and folders."""
         return [one for panel in self.measured for column in panel for one in column]
 
     @property
@@ -74,18 +71,17 @@ class Drawn:
     @cached_property
     def _table(self) -> pd.DataFrame:
         tables = []
-        for one in self.run:
-            setting = f"{one.protocol} with {one.changes}" if one.changes else one.protocol
-            for series in one.filled:
-                line, panel = series.line, one.panel
-                about = {
-                    "dataset": panel.dataset, "metric": panel.metric, "against": panel.against, "n": one.n,
-                    "method": f"{line.method} {line.version}".strip(), "estimator": line.estimator,
-                    "samples": line.samples, "beta": line.beta,
-                    "parameterisation": one.parameterisation, "setting": setting, "folder": series.folder or None,
-                }  # fmt: skip
-                points = series.points.assign(**about).astype(dict.fromkeys(about, object))
-                tables.append(points[[*about, *series.points.columns]])
+        for one, series in ((cell, series) for cell in self.run for series in cell.filled):
+            line, panel = series.line, one.panel
+            about = {
+                "dataset": panel.dataset, "metric": panel.metric, "against": panel.against, "n": one.n,
+                "method": f"{line.method} {line.version}".strip(), "estimator": line.estimator,
+                "samples": line.samples, "beta": line.beta, "parameterisation": one.parameterisation,
+                "setting": f"{one.protocol} with {one.changes}" if one.changes else one.protocol,
+                "folder": one.folder or None,
+            }  # fmt: skip
+            points = series.points.assign(**about).astype(dict.fromkeys(about, object))
+            tables.append(points[[*about, *series.points.columns]])
         return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
 
     @property
@@ -105,7 +101,7 @@ class Drawn:
     def text(self) -> str:
         """The caption file, in Markdown."""
         title = self.figure.title or self.figure.id
-        return "\n".join([f"# {title}", "", self.caption, "", *(f"- {note}" for note in self.notes), ""])
+        return "\n".join([f"# {title}", "", self.figure.caption, "", *(f"- {note}" for note in self.notes), ""])
 
     @property
     def commands(self) -> list[str]:
@@ -128,13 +124,12 @@ class Drawn:
         said = [f"Setting: {self._settings()}."]
         if repetitions := self._repetitions():
             said.append(f"Repetitions: {repetitions}. {self._intervals()}".strip())
-        shown = dict.fromkeys(one.panel.dataset for one in self.run)
-        stand_ins = [f"{name} for the paper's {catalogue.family(of)}" for name in shown
-                     if (of := catalogue.stands_for(name))]  # fmt: skip
+        shown = {one.panel.dataset: catalogue.stands_for(one.panel.dataset) for one in self.run}
+        stand_ins = [f"{name} for the paper's {catalogue.family(of)}" for name, of in shown.items() if of]
         said += [f"Stand-ins: {', '.join(stand_ins)}."] if stand_ins else []
         only = [f"{name} = {' or '.join(values)}" for name, values in self.request.by.items() if name != "dataset"]
         said += [f"Only results with {', '.join(only)}."] if only else []
-        said += dict.fromkeys(self._missing())
+        said += self._missing()
         said += dict.fromkeys(f"{self._where(one)}: {note}." for one in self.run for note in one.notes)
         said += self._left_out()
         same = [f"{name} = {value}" for name, value in self.constants.items()]
@@ -153,21 +148,19 @@ class Drawn:
             text += f" (preset {preset}: fewer seeds, sizes, betas and iterations)" if preset else ""
             text += f", q {one.parameterisation}" if one.parameterisation != WHITENED else ""
             by_text.setdefault(text, {})[one.panel.dataset] = None
-        alike = len({tuple(where) for where in by_text.values()}) == 1
-        return "; ".join(text if alike else f"{text}: {', '.join(where)}" for text, where in by_text.items())
+        return "; ".join(_with_places(by_text, "{}: {}"))
 
     def _repetitions(self) -> str:
         """`5`; `5 (regression), 20 (binary, count)` where tasks differ; `3 to 5` where points of a task do."""
         counts: dict[str, set[int]] = {}
         for one in self.run:
-            if one.panel.kind != "histogram":
-                numbers = pd.concat([series.points["repetitions"] for series in one.filled])
-                counts.setdefault(one.task, set()).update(int(n) for n in numbers if n > 0)
-        texts: dict[str, list[str]] = {}
+            for series in one.filled if one.panel.kind != "histogram" else ():
+                counts.setdefault(one.task, set()).update(int(n) for n in series.points["repetitions"] if n > 0)
+        by_text: dict[str, dict[str, None]] = {}
         for task, of in counts.items():
-            texts.setdefault(" to ".join(map(str, sorted({min(of), max(of)}))) if of else "", []).append(task)
-        alike = len(texts) == 1
-        return ", ".join(text if alike else f"{text} ({', '.join(tasks)})" for text, tasks in texts.items() if text)
+            if of:
+                by_text.setdefault(" to ".join(map(str, sorted({min(of), max(of)}))), {})[task] = None
+        return ", ".join(_with_places(by_text, "{} ({})"))
 
     def _intervals(self) -> str:
         kinds = {one.panel.kind for one in self.run if not one.panel.median} - {"histogram"}
@@ -175,18 +168,20 @@ class Drawn:
             return f"Intervals: {ERRORS['ci95']} of paired differences."
         return f"Bands: {ERRORS[self.request.error]}." if kinds else ""
 
-    def _missing(self) -> Iterable[str]:
+    def _missing(self) -> list[str]:
         """Panels, lines and sizes without results, with what computes them."""
+        said = []
         for one in self.cells:
-            where, command = self._where(one), self._command(one)
-            absent = [series.line.label for series in one.series if series.empty and not series.line.optional]
-            gaps = [where] if one.empty else [f"{where}: {', '.join(absent)}"] if absent else []
+            absent = [series.line.label for series in one.series if series.empty]
+            gaps = [""] if one.empty else [f": {', '.join(absent)}"] if absent else []
             if one.panel.kind == "sizes" and one.panel.x in ("n", "M"):
                 reached = {series.line.label: {int(x) for x in series.points["x"]} for series in one.filled}
                 lacking = {label: sorted(set().union(*reached.values()) - own) for label, own in reached.items()}
-                gaps += [f"{where}: {label} at {one.panel.x} = {', '.join(map(str, sizes))}"
-                         for label, sizes in lacking.items() if sizes]  # fmt: skip
-            yield from (f"Not run: {gap}" + (f" -> {command}" if command else "") for gap in gaps)
+                gaps += [f": {label} at {one.panel.x} = {', '.join(map(str, some))}" for label, some in lacking.items()
+                         if some]  # fmt: skip
+            computes = f" -> {command}" if (command := self._command(one)) else ""
+            said += [f"Not run: {self._where(one)}{gap}{computes}" for gap in gaps]
+        return list(dict.fromkeys(said))
 
     def _left_out(self) -> list[str]:
         """Results of other settings on these datasets, with the options that draw them."""
@@ -205,3 +200,9 @@ class Drawn:
             for options, own in by_options.items()
             if options not in {f"--protocol {name}" for name in self.protocols}
         ]
+
+
+def _with_places(texts: Mapping[str, Iterable[str]], form: str) -> Iterator[str]:
+    """Each text, with its places where they differ from those of others."""
+    alike = len({tuple(places) for places in texts.values()}) == 1
+    return (text if alike else form.format(text, ", ".join(places)) for text, places in texts.items())

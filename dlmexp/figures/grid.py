@@ -1,7 +1,8 @@
 """Draws a whole figure: panels in a grid, and legends above all of them or above each row."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,25 +20,18 @@ PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of 
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
 
 
-@dataclass
 class Cell:
-    """A place in the grid, with a panel; protocols side by side have a cell each, the `first` with the letter."""
+    """A place in the grid, with the numbers of a panel by folder; protocols side by side have a cell each."""
 
-    panel: int
-    row: int
-    column: int
-    measured: list[Measured]  # by folder
-    protocol: str = ""
-    first: bool = True
+    ax: Axes
+    below: Axes | None = None  # of the differences to the ELBO
 
-    def __post_init__(self) -> None:
-        self.series = [series for one in self.measured for series in one.filled]
-        self.filled = next((one for one in self.measured if not one.empty), self.measured[0])
+    def __init__(self, panel: int, row: int, column: int, measured: list[Measured], protocol: str = ""):
+        self.panel, self.row, self.column, self.protocol = panel, row, column, protocol
+        self.series = [series for one in measured for series in one.filled]
+        self.filled = next((one for one in measured if not one.empty), measured[0])
         self.kind = self.filled.panel.kind
         self.has_strip = self.filled.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
-
-
-Pairs = list[tuple[Cell, Axes, Axes | None]]  # cells with their axes, and those of the differences below
 
 
 def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
@@ -51,8 +45,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     place: list[slice] = []  # of each row
     for row in range(1 + max(cell.row for cell in cells)):
         own = [cell for cell in cells if cell.row == row]
-        handles = _legend(drawn, own if by_row else cells) if by_row or row == 0 else []
-        if handles:
+        if handles := _legend(drawn, own if by_row else cells) if by_row or row == 0 else []:
             legends.append((len(heights), handles))
             heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
         begin = len(heights)
@@ -68,25 +61,24 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         box.set_axis_off()
         ncols = _across(handles, width)
         box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
-    pairs: Pairs = []
     for cell in cells:
         rows = place[cell.row]
-        ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
-        share = None if cell.filled.single else ax  # bars have axes of their own
-        below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=share) if cell.has_strip else None
+        cell.ax = ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
+        if cell.has_strip:  # bars have axes of their own
+            share = None if cell.filled.single else ax
+            cell.below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=share)
         if not cell.series:
             ax.set_axis_off()
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
         elif cell.kind == "effects":
             effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
         else:
-            axes.draw(ax, below, cell.filled, _lines(cell, drawn), drawn.request.error)
-        pairs.append((cell, ax, below))
-    titles = [ax.set_title(_title(cell, columns, cells), loc="left") for cell, ax, _ in pairs]
-    _draw_together([pair for pair in pairs if pair[0].series], drawn)
-    # The layout is computed once, so that it is the same in all formats.
-    if (engine := canvas.get_layout_engine()) is not None:
-        engine.execute(canvas)
+            axes.draw(ax, cell.below, cell.filled, _lines(cell, drawn), drawn.request.error)
+    titles = [cell.ax.set_title(_title(cell, columns, cells, drawn), loc="left") for cell in cells]
+    _draw_together([cell for cell in cells if cell.series], drawn)
+    engine = canvas.get_layout_engine()
+    assert engine is not None
+    engine.execute(canvas)  # once, so that the layout is the same in all formats
     canvas.set_layout_engine("none")
     for title in titles:
         _fit(title, canvas)
@@ -103,7 +95,7 @@ def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
         for place, i in enumerate(shown):
             for k, name in enumerate(names):
                 row, column = (k, place) if transposed else (place, k)
-                cells.append(Cell(i, row, column, drawn.measured[i][k], name, k == 0))
+                cells.append(Cell(i, row, column, drawn.measured[i][k], name))
         return cells, len(shown) if transposed else len(names)
     columns = 3 if len(shown) == 3 else min(drawn.figure.columns, len(shown))
     row = column = 0
@@ -118,47 +110,45 @@ def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
     return cells, columns
 
 
-def _title(cell: Cell, columns: int, cells: list[Cell]) -> str:
+def _title(cell: Cell, columns: int, cells: list[Cell], drawn: Drawn) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
-    if not cell.first:
+    if cell.protocol not in drawn.protocols[:1] and cell.protocol:
         return cell.protocol
     panel = cell.filled.panel
     panels = list(dict.fromkeys(other.panel for other in cells))
     letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
     of = catalogue.stands_for(panel.dataset) if columns < 4 and not cell.protocol else None
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
-    at_one_size = cell.kind in ("betas", "reliability", "effects") or (cell.kind == "curve" and not panel.experiment)
-    n = f"n = {cell.filled.n}" if cell.filled.n and (at_one_size or cell.kind == "sizes") else ""
+    usual = cell.kind == "histogram" or (cell.kind == "curve" and panel.experiment) or panel.x == "samples"
+    n = f"n = {cell.filled.n}" if cell.filled.n and not usual else ""
     words = [dataset, panel.title, n, cell.protocol]
     return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
 
 
 def _lines(cell: Cell, drawn: Drawn) -> list[tuple[Series, Look]]:
     """The lines of a panel with their looks; dashes show the folder where several are compared."""
-    folders = drawn.folders
+    dashes = dict(zip(drawn.folders, cycle(style.FOLDER_DASHES), strict=False))
     looks = [(one, one.line.look) for one in cell.series]
-    return [(one, style.folder_look(look, folders.index(one.folder)) if folders else look) for one, look in looks]
+    return [(one, replace(look, dashes=dashes.get(one.folder, look.dashes))) for one, look in looks]
 
 
-def _draw_together(pairs: Pairs, drawn: Drawn) -> None:
+def _draw_together(cells: list[Cell], drawn: Drawn) -> None:
     """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
     side, where only the first has numbers at its axis."""
-    groups: dict[tuple[str, object], Pairs] = {}
-    for pair in pairs:
-        cell = pair[0]
+    groups: dict[tuple[str, object], list[Cell]] = {}
+    for cell in cells:
         own = {"histogram": cell.filled.panel.metric, "effects": cell.filled.task}.get(cell.kind)
-        groups.setdefault((cell.kind, own or cell.panel), []).append(pair)
+        groups.setdefault((cell.kind, own or cell.panel), []).append(cell)
     for (kind, metric), group in groups.items():
-        above = [ax for _, ax, _ in group]
+        above = [cell.ax for cell in group]
         if kind == "histogram":
-            axes.draw_histograms(above, [_lines(cell, drawn) for cell, *_ in group], str(metric))
+            axes.draw_histograms(above, [_lines(cell, drawn) for cell in group], str(metric))
         elif kind == "effects":
             _same_limits(above, "x")
         elif drawn.protocols:
-            which = "xy" if kind == "sizes" else "y"
-            _same_limits(above, which)
-            _same_limits([below for *_, below in group if below is not None], which)
-            for ax in (ax for cell, *both in group if not cell.first for ax in both if ax is not None):
+            for several in (above, [cell.below for cell in group if cell.below]):
+                _same_limits(several, "xy" if kind == "sizes" else "y")
+            for ax in (ax for cell in group if cell.column for ax in (cell.ax, cell.below) if ax):
                 ax.set_ylabel("")
                 ax.tick_params(labelleft=False)
 
@@ -179,15 +169,14 @@ def _legend(drawn: Drawn, cells: Iterable[Cell]) -> list[Line2D]:
             return effects.legend()
         marked = cell.kind not in ("histogram", "curve")
         for line in (series.line for series in cell.series if not cell.filled.single):
-            look = replace(line.look, dashes="-") if drawn.folders or not marked else line.look
+            look = line.look if marked else replace(line.look, marker="", dashes="-")
+            look = replace(look, dashes="-") if drawn.folders else look
             if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
-                entries[look.label] = Line2D([], [], **axes.line_style(look if marked else replace(look, marker="")))
+                entries[look.label] = Line2D([], [], **axes.line_style(look))
     order = {look.label: place for place, look in enumerate(style.METHODS.values())}
     ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
-    dashes = [
-        Line2D([], [], color=style.INK, linestyle=style.folder_look(style.METHODS["elbo"], i).dashes, label=folder)
-        for i, folder in enumerate(drawn.folders)
-    ]
+    folders = zip(drawn.folders, cycle(style.FOLDER_DASHES), strict=False)
+    dashes = [Line2D([], [], color=style.INK, linestyle=dash, label=folder) for folder, dash in folders]
     return [entries[label] for label in ordered] + dashes
 
 

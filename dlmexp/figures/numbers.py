@@ -13,12 +13,11 @@ import pandas as pd
 
 from dlmexp.console import counted
 from dlmexp.figures import effects
-from dlmexp.figures.panels import Line, Panel
-from dlmexp.figures.stats import half_width, statistics
-from dlmexp.figures.truth import bayes_nll
+from dlmexp.figures.panels import SHORTEST, Line, Panel
+from dlmexp.figures.stats import bayes_nll, half_width, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import Results
-from dlmexp.records.table import Term, rows_for, same, select_setting
+from dlmexp.records.table import Term, rows_for, same, select, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
@@ -78,13 +77,15 @@ class Measured:
 
 
 @lru_cache(maxsize=8)
-def sources(results: Results) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The table and its candidates, without columns that no panel needs; texts are categories, which are taken fast."""
+def sources(results: Results) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
+    """The table and its candidates by dataset ('': none of them), without columns that no panel needs; texts are
+    categories, which are taken fast."""
 
-    def short(frame: pd.DataFrame) -> pd.DataFrame:
+    def short(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         frame = frame[[name for name in frame if not str(name).startswith(UNUSED)]]
         texts = [name for name in frame if name != "key" and frame[name].dtype in ("str", "object")]
-        return frame.astype(dict.fromkeys(texts, "category"))
+        frame = frame.astype(dict.fromkeys(texts, "category"))
+        return {"": frame[:0], **{str(name): rows for name, rows in frame.groupby("dataset", observed=True)}}
 
     return short(results.table), short(results.candidates)
 
@@ -95,15 +96,18 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
     parts = []
     metric = panel.metric.removeprefix("excess_")
     for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
-        rows = sources(results)[_every_beta(panel, line)]
+        frames = sources(results)[_every_beta(panel, line)]
+        rows = frames.get(panel.dataset, frames[""])
+        if rows.empty:
+            return rows.assign(line=0, selected_by="")
         used = (f"test_{metric}", f"validation_{metric}")
         recalibrated = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
         rows = rows[[name for name in rows if name in used or not str(name).startswith(("test_", "validation_"))]]
         methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
-        fits = (rows["dataset"] == panel.dataset) & (rows["role"] == (line.role or ROLES.get(panel.kind, "fit")))
-        fits &= rows["method"].isin(methods)
+        fits = (rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))) & rows["method"].isin(methods)
         if panel.kind != "effects":
             fits &= rows["estimator"] == line.estimator
+        if panel.kind != "effects" and panel.x != "samples":
             fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
         if line.role == "rivals":
             use = line.version if line.version in ("train", "tenth") else ""
@@ -116,14 +120,18 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
         for name in {*by} - {"dataset", "method", "beta"}:
             values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
             fits &= rows[name].isin(values)
-        parts.append(rows[fits].assign(line=i, **({"selected_by": "nll"} if _every_beta(panel, line) else {})))
+        rows = rows[fits].assign(line=i, **({"selected_by": "nll"} if _every_beta(panel, line) else {}))
+        if line.version == "short":
+            rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
+            rows = rows.assign(group=-1 - rows["group"])
+        parts.append(rows)
     parts = [part for part in parts if len(part)] or parts[:1]
     return pd.concat(parts, ignore_index=True)
 
 
 def _every_beta(panel: Panel, line: Line) -> bool:
     """Whether a line is drawn from all candidates instead of the selected ones."""
-    return panel.kind == "betas" or line.beta is not None
+    return panel.kind == "betas" or line.beta is not None or line.version == "short"
 
 
 def measure(
@@ -189,12 +197,13 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     values = _metric(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return [f"its records have no {metric_label(panel.metric)}"]
-    by = "n" if panel.x == "n" else "M"
+    by = panel.x if panel.x in ("n", "samples") else "M"
+    rows = rows.assign(**{by: rows[by].fillna(0)})  # no samples: an exact objective
     series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[[by, "seed"]])).sort_index()
     table = series.values.unstack(by)
     groups = rows.groupby(by)
-    x = table.columns if panel.x == by else groups[panel.x].mean()
-    if x.isna().all():
+    x = table.columns.to_series().replace(0, np.nan) if panel.x == by else groups[panel.x].mean()
+    if panel.x != by and x.isna().all():
         return [f"its records have no {panel.x}"]
     series.points = statistics(x.to_numpy(), table.to_numpy(), groups.size().to_numpy())
     chosen = (rows["candidates"] > 1).to_numpy() & np.isfinite(values)
@@ -273,7 +282,7 @@ def _error_of_truth(row: pd.Series, results: Results) -> float:
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
     quadrature is the error of G.
     """
-    rows = sources(results)[1]
+    rows = sources(results)[1][row["dataset"]]
     rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["base"] == row["base"])]
     rows = rows[(rows["parameterisation"] == row["parameterisation"]) & (rows["beta"] == row["beta"])]
     best = rows.sort_values("samples").tail(1)

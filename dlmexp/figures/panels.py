@@ -1,12 +1,18 @@
-"""The declaration of a figure: its panels and their lines. What to draw and what is missing follow from it."""
+"""The declaration of a figure: its panels, their lines, and all figures by id.
+
+To add one: a `Figure` of `Panel`s in `declared.py`, or `FIGURES.add(id, figure)` in a plugin. What to draw, what is
+missing and what computes it follow from the declaration.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlmexp import labels
+from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.style import Dashes, Look
+from dlmexp.registry import Registry
 
 Kind = Literal["sizes", "betas", "curve", "histogram", "reliability", "effects"]
 STATISTICS = {"condition_i": "(i) g·G/|G|²", "condition_ii": "(ii) |g|²/|G|²", "error": "|g − G|²/|G|²"}
@@ -19,12 +25,14 @@ METRICS: dict[str, tuple[str, ...]] = {
     "reliability": ("reliability",),
     "effects": LOSSES,
 }
-# How a method uses the validation rows: words, dashes and marker.
+# What a line shows of a method other than its usual result: words, dashes and marker.
 VERSIONS: dict[str, tuple[str, Dashes, str]] = {
     "recalibrated": ("recalibrated on validation", "--", "x"),
     "train": ("trained on validation too", ":", "+"),
-    "tenth": ("validation of n / 10", "-.", "1"),
+    "short": ("β ≥ 0.01", "--", ""),
 }
+SHORTEST = 0.01  # the smallest beta that the version `short` selects from, as the paper's grids do
+PREDICTIONS = "predictions"  # the figure of one trained model, which is not made of panels of the table
 
 
 @dataclass(frozen=True)
@@ -38,21 +46,19 @@ class Line:
     names: Literal["method", "estimator", "beta", "both", "effect"] = "method"  # what tells the lines of a panel apart
     effect: str = ""  # the effect that is shown, in a panel of effects
     role: str = ""  # of the rows; '': the role that panels of this kind are drawn from
-    optional: bool = False  # nobody misses it where it was not run
-    version: str = ""  # how the validation rows are used, a key of VERSIONS; '': to select beta
+    version: str = ""  # a key of VERSIONS; '': the method as it is
 
     @property
     def look(self) -> Look:
-        if self.version:
-            words, dashes, marker = VERSIONS[self.version]
-            look = style.method_look(self.method)
-            return replace(look, label=f"{look.label}, {words}", dashes=dashes, marker=marker)
         if self.names == "effect":
             return style.EFFECTS[self.effect]
         if self.names == "estimator":
             return style.estimator_look(self.estimator, self.samples)
         # At beta = 1 the beta-ELBO is the ELBO.
         look = style.method_look("elbo" if self.method == "beta_elbo" and self.beta == 1.0 else self.method)
+        if self.version:
+            words, dashes, marker = VERSIONS[self.version]
+            return replace(look, label=f"{look.label}, {words}", dashes=dashes, marker=marker or look.marker)
         if self.names == "both":
             estimator = style.estimator_look(self.estimator, self.samples)
             return replace(look, label=f"{look.label}, {estimator.label}", dashes=estimator.dashes)
@@ -78,7 +84,7 @@ class Panel:
     lines: tuple[Line, ...]
     experiment: str  # name in conf/experiment of what computes this panel; '' on a user's own data
     n: str | None = None  # a size as it is asked for, such as '5%'; None: the size with the most rows
-    x: str = "n"  # sizes: n, M or predict_seconds (means, a point for each M); curves: iterations or epochs
+    x: str = "n"  # sizes: n, M, samples, or a column whose mean is a point for each M; curves: iterations or epochs
     title: str = ""  # shown after the name of the dataset
     log: bool = False  # the metric on a log axis
     median: bool = False  # median and quartiles in place of mean and interval
@@ -96,10 +102,6 @@ class Panel:
         against_n = self.kind == "sizes" and self.x == "n"
         return against_n and self.metric in LOSSES and any(line.method == "elbo" for line in self.lines)
 
-    def on(self, dataset: str) -> "Panel":
-        """The same panel for another dataset."""
-        return replace(self, dataset=dataset)
-
 
 @dataclass(frozen=True)
 class Figure:
@@ -114,19 +116,43 @@ class Figure:
     needs_all: bool = False  # drawn unasked only where each of its datasets has results
 
 
-def methods(
-    *names: str, estimator: str = "exact", samples: int | None = None, role: str = "", version: str = ""
-) -> tuple[Line, ...]:
-    """One line per method."""
-    return tuple(Line(name, estimator, samples, role=role, version=version) for name in names)
+class Figures(Registry[Figure]):
+    """Figures by id, each checked when it is added."""
+
+    def add(self, name: str, thing: Figure) -> Figure:
+        """UserError for a figure without panels or lines, or with a panel of an unknown kind or metric."""
+        if not thing.panels or thing.columns < 1 or not all(panel.lines for panel in thing.panels):
+            raise UserError(f"figure '{name}': give it a panel, a column, and lines in each panel: one has no lines")
+        for panel in thing.panels:
+            check_word(name, "kind of panel", panel.kind, METRICS)
+            check_word(name, f"metric of a panel '{panel.kind}'", panel.metric, METRICS[panel.kind])
+        return super().add(name, thing)
+
+
+FIGURES = Figures("figure", "dlmexp.figures.declared")
+
+
+def check_word(figure: str, what: str, word: str, known: Iterable[str]) -> None:
+    """UserError for a figure with a word that is not known."""
+    if word not in known:
+        raise UserError(f"figure '{figure}': there is no {what} '{word}': {nearest(word, sorted(known))}")
+
+
+def find(ids: list[str]) -> list[Figure]:
+    """The figures with these ids, each once; all of them where none is named."""
+    for name in ids:
+        if name not in FIGURES:
+            known = nearest(name, [*FIGURES.names(), PREDICTIONS])
+            raise UserError(f"there is no figure '{name}': {known} (that of data of your own is own-NAME)")
+    return [FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names())]
+
+
+def methods(*names: str, **how: str | int) -> tuple[Line, ...]:
+    """One line per method; `how`: other fields that all of them have."""
+    return tuple(Line(name, **how) for name in names)  # pyright: ignore[reportArgumentType]
 
 
 def estimators(method: str, beta: float, *pairs: tuple[str, Iterable[int | None]]) -> tuple[Line, ...]:
     """One line per estimator and number of samples (None where it takes none), for one method at one beta."""
     several = ((name, samples) for name, counts in pairs for samples in counts)
     return tuple(Line(method, name, samples, beta, names="estimator") for name, samples in several)
-
-
-def at_betas(betas: Iterable[float], *names: str) -> tuple[Line, ...]:
-    """One line per method and beta."""
-    return tuple(Line(name, beta=beta, names="beta") for name in names for beta in betas)

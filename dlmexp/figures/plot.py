@@ -17,8 +17,7 @@ from dlmexp.figures.choose import OWN, check_by, check_ids, figures
 from dlmexp.figures.drawn import Drawn, Request
 from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import measure, panel_rows
-from dlmexp.figures.panels import Figure
-from dlmexp.figures.registry import check_methods, find
+from dlmexp.figures.panels import Figure, check_word, find
 from dlmexp.records.results import Results
 from dlmexp.records.table import Term, select_setting
 
@@ -42,7 +41,8 @@ def drawings(several: list[Results], ids: list[str], request: Request) -> Iterat
     check_by(request.by, several)
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
-        check_methods(figure, {*catalogue.methods(), *rows["method"]})
+        for line in (line for panel in figure.panels for line in panel.lines):
+            check_word(figure.id, "method", line.method, {*catalogue.methods(), *rows["method"]})
         found = [[panel_rows(panel, one, request.by) for one in several] for panel in figure.panels]
         drawn = _measured(figure, (name, number), several, found, request)
         yield drawn

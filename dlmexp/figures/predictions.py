@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from dlmexp.errors import UserError
 from dlmexp.figures import style
-from dlmexp.figures.registry import PREDICTIONS
+from dlmexp.figures.panels import PREDICTIONS
 from dlmexp.labels import metric_label
 from dlmexp.models.diagnosis import Diagnosis
 

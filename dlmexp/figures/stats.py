@@ -1,15 +1,25 @@
-"""Means over repetitions, and how sure they are."""
+"""Means over repetitions and how sure they are, and the NLL of the truth where data is drawn from a definition."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
+from scipy.stats import ncx2, norm
 
 ERRORS = {
     "ci95": "95 % interval of the mean (Student's t)",
     "std": "standard deviation",
     "sem": "standard error of the mean",
+}
+FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.parsers.drawn`)
+TOP = SQUARE / 6 + FEATURES * np.log(2)  # of ringnorm's log odds
+# Dataset -> log odds of class 1 as a function of one number s, and the distribution of s in class 1 and in class 0.
+# twonorm, N(a, I) and N(-a, I): s = 2 a.x. ringnorm, N(a, I) and N(0, 4 I): s = |x - 4/3 a|^2.
+LOG_ODDS = {
+    "twonorm_drawn": (lambda s: s, norm(2 * SQUARE, 2 * SQUARE**0.5), norm(-2 * SQUARE, 2 * SQUARE**0.5)),
+    "ringnorm_drawn": (lambda s: TOP - 3 / 8 * s, ncx2(FEATURES, SQUARE / 9), ncx2(FEATURES, SQUARE * 4 / 9, scale=4)),
 }
 
 
@@ -24,16 +34,15 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
     """
     values = np.where(np.isfinite(values), values, np.nan)
     count = np.isfinite(values).sum(axis=0)
-    some = np.where(count > 0, values, 0.0)  # no warnings on empty columns
     if median:
-        quartiles = np.nanquantile(some, [0.5, 0.25, 0.75], axis=0)
-        found = dict(zip(("median", "q25", "q75"), np.where(count > 0, quartiles, np.nan), strict=True))
+        quartiles = pd.DataFrame(values).quantile([0.5, 0.25, 0.75]).to_numpy()
+        about = dict(zip(("median", "q25", "q75"), quartiles, strict=True))
     else:
-        mean = np.nanmean(some, axis=0)
-        std = np.sqrt(np.nansum((some - mean) ** 2, axis=0) / np.maximum(count - 1, 1))
-        std = np.where(count > 1, std, np.nan)
-        found = {"mean": np.where(count > 0, mean, np.nan), "std": std, "sem": std / np.sqrt(np.maximum(count, 1))}
-    return pd.DataFrame({"x": x, **found, "repetitions": count, "failed": attempted - count})
+        with np.errstate(invalid="ignore"):  # 0 / 0 where there is nothing, or no deviation
+            mean = np.nansum(values, axis=0) / count
+            std = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(count - 1, 0))
+            about = {"mean": mean, "std": std, "sem": std / np.sqrt(count)}
+    return pd.DataFrame({"x": x, **about, "repetitions": count, "failed": attempted - count})
 
 
 def half_width(points: pd.DataFrame, error: str) -> pd.Series:
@@ -41,3 +50,14 @@ def half_width(points: pd.DataFrame, error: str) -> pd.Series:
     if error == "ci95":
         return points["sem"] * stdtrit(np.maximum(points["repetitions"] - 1, 1), 0.975)
     return points[error]
+
+
+@cache
+def bayes_nll(dataset: str) -> float:
+    """Expected log loss of the true class probabilities, in nats per row, by quadrature; NaN for data that is not
+    drawn. Both classes are equally frequent."""
+    if dataset not in LOG_ODDS:
+        return float("nan")
+    odds, one, zero = LOG_ODDS[dataset]
+    losses = one.expect(lambda s: np.logaddexp(0, -odds(s))), zero.expect(lambda s: np.logaddexp(0, odds(s)))
+    return float(sum(losses) / 2)

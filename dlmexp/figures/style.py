@@ -1,15 +1,16 @@
 """Colours, markers and dashes: the same for a method wherever it appears, and never those of another thing.
 
-The methods' colours are Okabe and Ito's (distinguishable for colour-blind readers). Methods and estimators have markers
-of their own, so that figures can be printed in grey. An estimator has one hue; its lightness shows the samples S.
+The methods' colours are Okabe and Ito's, distinguishable for colour-blind readers. An estimator has one hue; its
+lightness shows the samples S. Markers tell lines apart in grey.
 """
 
-import logging
 import shutil
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import numpy as np
 
 from dlmexp.errors import UserError
 from dlmexp.labels import estimator_label, method_label
@@ -66,7 +67,7 @@ EFFECTS = {  # of the figure `anatomy`
     "noise": Look("change if noise > 0.01", "#E69F00", ""),
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
-FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")
+FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")  # of the results folders that are compared
 
 
 def method_look(method: str) -> Look:
@@ -77,15 +78,10 @@ def method_look(method: str) -> Look:
 def estimator_look(estimator: str, samples: int | None) -> Look:
     """The look of an estimator at S samples: `exact`, `bMC-10`, `uPS-1`, `smooth-bMC-100`."""
     label = estimator_label(estimator, samples)
-    if estimator not in ESTIMATORS or samples is None:
+    if estimator not in ESTIMATORS:
         return Look(label, "#8C6239", "h")
     marker, dashes, shades = ESTIMATORS[estimator]
-    return Look(label, shades[0 if samples < 10 else 1 if samples < 100 else 2], marker, dashes)
-
-
-def folder_look(look: Look, position: int) -> Look:
-    """The look of a line from the `position`-th of the results folders that are compared."""
-    return replace(look, dashes=FOLDER_DASHES[position % len(FOLDER_DASHES)])
+    return Look(label, shades[1 if samples is None else np.searchsorted((10, 100), samples, "right")], marker, dashes)
 
 
 def use(own: str | None = None) -> AbstractContextManager[None]:
@@ -103,24 +99,12 @@ def check_page(width: float | None, file: str | None) -> None:
         return
     import matplotlib
 
-    if not Path(file).is_file():
-        raise UserError(f"--style {file}: there is no such file")
-    problems: list[str] = []  # matplotlib logs what it does not know, and goes on
-
-    def keep(record: logging.LogRecord) -> bool:
-        problems.append(record.getMessage())
-        return False
-
-    logger = logging.getLogger("matplotlib")
-    logger.addFilter(keep)
     try:
-        with use(file):
-            if matplotlib.rcParams["text.usetex"] and shutil.which("latex") is None:
-                problems.append("text.usetex needs LaTeX, and there is no 'latex' here")
-    except (OSError, ValueError) as error:  # of text that is not UTF-8 as well
-        problems.append(str(error))
-    finally:
-        logger.removeFilter(keep)
-    if problems:
-        first = " ".join(problems[0].split())
-        raise UserError(f"--style {file}: matplotlib can't use it as a style file: {first}")
+        lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.partition("#")[0].strip()]
+        settings = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--style {file}: matplotlib can't use it as a style file: {error}") from error
+    if len(settings) < len(lines):  # matplotlib says in a warning which it does not know, and goes on
+        raise UserError(f"--style {file}: not all of its lines are settings of a style file of matplotlib")
+    if settings.get("text.usetex") and shutil.which("latex") is None:
+        raise UserError(f"--style {file}: text.usetex needs LaTeX, and there is no 'latex' here")

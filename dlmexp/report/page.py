@@ -22,8 +22,8 @@ from dlmexp.cores import cores
 from dlmexp.figures import style
 from dlmexp.figures.choose import own_datasets
 from dlmexp.figures.numbers import sources
+from dlmexp.figures.panels import FIGURES
 from dlmexp.figures.plot import Request, drawings
-from dlmexp.figures.registry import FIGURES
 from dlmexp.labels import METRICS
 from dlmexp.records.results import Results
 from dlmexp.records.table import changes_of, parse_where
@@ -78,7 +78,7 @@ def _picture(wanted: tuple[Column, str]) -> Picture | None:
         return None
     words = " ".join([f"dlmexp plot {id} --protocol {column.protocol}", *(f"--where {term}" for term in terms)])
     commands = [*drawn.commands, results.command(words)]
-    return Picture(id, drawn.figure.title, source(drawn.canvas), drawn.caption, drawn.notes, commands)
+    return Picture(id, drawn.figure.title, source(drawn.canvas), drawn.figure.caption, drawn.notes, commands)
 
 
 def source(canvas: Canvas) -> str:

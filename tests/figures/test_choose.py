@@ -13,9 +13,8 @@ import pytest
 
 from dlmexp.cli import plot as cli
 from dlmexp.errors import UserError
-from dlmexp.figures.panels import Figure, Line, Panel, methods
+from dlmexp.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.figures.plot import Request, draw, drawings
-from dlmexp.figures.registry import FIGURES
 from dlmexp.records import results as records
 from dlmexp.records.table import parse_where
 from tests.figures.made_up import MadeUp, sweep

@@ -18,13 +18,13 @@ from PIL import Image
 
 from dlmexp.figures import style
 from dlmexp.figures.declared import against_beta, against_n, anatomy, histogram
-from dlmexp.figures.panels import Figure, Panel, at_betas, estimators, methods
+from dlmexp.figures.panels import FIGURES, Figure, Line, Panel, estimators, methods
 from dlmexp.figures.plot import Drawn, Request, draw, drawings, encode, save
-from dlmexp.figures.registry import FIGURES
 from dlmexp.models.diagnosis import Diagnosis
 from tests.figures.made_up import METHODS, MadeUp, everything, nll, sweep
 
 BASELINE = Path(__file__).with_name("baseline.png")
+AT_BETAS = tuple(Line(name, beta=beta, names="beta") for name in ("beta_elbo", "joint_log_dlm") for beta in (0.1, 1.0))
 
 
 @cache
@@ -38,7 +38,7 @@ def test_every_figure_is_drawn_with_a_caption_beside_it(name: str) -> None:
         warnings.simplefilter("error")
         canvas = drawn(name).canvas
     words = " ".join(text.get_text() for text in canvas.findobj(Text))
-    caption = drawn(name).caption
+    caption = drawn(name).figure.caption
     assert caption[:40] not in words
     assert len(re.findall(r"\.(?:\s|$)", caption)) <= 2, "at most two sentences"
     assert canvas.get_figheight() <= style.PAGE
@@ -126,7 +126,7 @@ def test_kinds_of_panels_look_as_they_did(tmp_path: Path, monkeypatch: pytest.Mo
     kinds = (
         *against_n("nll", methods(*METHODS), "class-log", "banana"),
         against_beta("5%"),
-        Panel("curve", "airline", "nll", at_betas((0.1, 1.0), "beta_elbo", "joint_log_dlm"), "airline", x="epochs"),
+        Panel("curve", "airline", "nll", AT_BETAS, "airline", x="epochs"),
         histogram("bmc", "error"),
         Panel("reliability", "banana", "reliability", methods(*METHODS), "class-log"),
         Panel(

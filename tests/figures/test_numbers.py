@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dlmexp.figures import effects
-from dlmexp.figures.declared import BINARY_LOG, INDUCING_REG, SQUARE, against_n, anatomy, histogram
+from dlmexp.figures.declared import BINARY_LOG, SQUARE, against_n, anatomy, histogram, inducing
 from dlmexp.figures.numbers import Measured, measure, panel_rows
-from dlmexp.figures.panels import Line, Panel, estimators, methods
+from dlmexp.figures.panels import FIGURES, Line, Panel, estimators, methods
 from dlmexp.figures.plot import Request, drawings
-from dlmexp.figures.stats import half_width, statistics
-from dlmexp.figures.truth import bayes_nll
+from dlmexp.figures.stats import bayes_nll, half_width, statistics
 from tests.figures.made_up import METHODS, MadeUp, curves, nll, sweep
 
 (PANEL,) = against_n("nll", BINARY_LOG, "class-log", "banana")
@@ -61,7 +60,7 @@ def test_inducing_inputs_and_what_they_cost() -> None:
     about = {"dataset": "pol", "role": "inducing", "method": "elbo"}
     rows = [{**about, "n": n, "seed": seed, "M": M, "test_nll": 1 / M + seed, "predict_seconds": M / 100 + seed}
             for n in (7, 100) for seed in range(2) for M in (25, 50)]  # fmt: skip
-    panel = Panel("sizes", "pol", "nll", INDUCING_REG, "inducing-reg", x="M")
+    panel = inducing("nll", "M", "reg")[0]
     results = MadeUp([*rows, rows[-1] | {"seed": 2}])
     found = measured(panel, results)
     assert found.n == 100, "the size with the most rows"
@@ -71,7 +70,26 @@ def test_inducing_inputs_and_what_they_cost() -> None:
     assert cost["x"].tolist() == pytest.approx([0.75, 0.5 + 2 / 3])
     notes = next(drawings([results], ["inducing"], Request())).notes
     assert any("pol: β-ELBO, joint DLM, fixed DLM, FITC" in note for note in notes)
-    assert not any("power EP" in note for note in notes), "nobody misses it"
+
+
+def test_samples_are_points_and_exact_objectives_the_same_everywhere() -> None:
+    about = {"dataset": "banana", "role": "samples", "beta": 0.1, "changes": "beta.values=[0.1]"}
+    rows = [{**about, "method": "joint_log_dlm", "estimator": "bmc", "samples": s, "test_nll": s} for s in (1, 3.0)]
+    rows += [{**about, "method": method, "test_nll": 5.0} for method in ("beta_elbo", "joint_log_dlm")]
+    (panel,) = [panel for panel in FIGURES["samples"].panels if (panel.dataset, panel.title) == ("banana", "β = 0.1")]
+    elbo, bmc, exact = measured(panel, MadeUp(rows)).series
+    assert (bmc.points["x"].tolist(), bmc.points["mean"].tolist()) == ([1, 3], [1, 3])
+    assert elbo.points["x"].isna().all()
+    assert exact.points["mean"].tolist() == [5]
+
+
+def test_edges_select_from_all_betas_and_from_those_of_the_paper() -> None:
+    names = ("beta", "validation_nll", "test_nll")
+    cases = ((1.0, 0.3, 3.0), (0.01, 0.2, 2.0), (0.001, 0.1, 1.0))
+    rows = [{"dataset": "pol", "role": "edges", "method": "beta_elbo", **dict(zip(names, case, strict=True))}
+            for case in cases]  # fmt: skip
+    tables = {s.line.version: s.points for s in measured(FIGURES["edges"].panels[0], MadeUp(rows)).filled}
+    assert {version: table["mean"].tolist() for version, table in tables.items()} == {"": [1.0], "short": [2.0]}
 
 
 @pytest.mark.parametrize("name", ["ringnorm_drawn", "twonorm_drawn"])
