@@ -110,7 +110,8 @@ def everything(protocols: tuple[str, ...] = ("paper",)) -> MadeUp:
                for protocol in protocols]  # fmt: skip
     for panel, line, seed, protocol in several:
         row = {"dataset": panel.dataset, "protocol": protocol, "method": line.method, "estimator": line.estimator,
-               "samples": line.samples or (10 if line.estimator == "bmc" else np.nan), "seed": seed, "beta": line.beta or 1.0}  # fmt: skip
+               "samples": line.samples or (10 if line.estimator == "bmc" else np.nan), "seed": seed,
+               "beta": line.beta or 1.0}  # fmt: skip
         if panel.kind == "curve":
             value = 0.6 + 0.01 * seed + 0.1 / (line.samples or 100) + np.exp(-x / 5)
             both = {"test_nll": value, "test_error": value}
