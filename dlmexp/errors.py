@@ -13,8 +13,14 @@ def nearest(word: str, valid: list[str]) -> str:
     """A clause naming the valid words closest to `word`, for the end of an error sentence; capitals do not matter."""
     from difflib import get_close_matches
 
-    spelled = {one.casefold(): one for one in reversed(valid)}
-    close = [spelled[one] for one in get_close_matches(word.casefold(), spelled, n=3, cutoff=0.5)]
+    spelled = {name.casefold(): name for name in reversed(valid)}
+    close = [spelled[name] for name in get_close_matches(word.casefold(), spelled, n=3, cutoff=0.5)]
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"valid: {', '.join(sorted(valid))}" if valid else "there are none"
+
+
+def shortened(what: object, most: int = 80) -> str:
+    """What was typed or raised, as one line of at most so many letters, for an error sentence."""
+    text = " ".join(str(what).split())
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -18,7 +18,7 @@ from dlmexp.catalogue import methods
 from dlmexp.config import MethodConfig, RunConfig, TrainingConfig
 from dlmexp.console import budget_seconds
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError, nearest, shortened
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
 MOST_SAMPLES = 1_000_000  # of an estimator
@@ -57,35 +57,36 @@ def check_limits(name: str, value: Any, limits: Any) -> None:
     if limits.get("filled") and value in ("", [], {}):
         raise UserError(f"{name}={'' if value == '' else '[]'}: it is empty; give at least one value")
     if limits.get("distinct") and len({*value}) < len(value):
-        raise UserError(f"{name}={_short(value)}: a value stands there twice")
+        raise UserError(f"{name}={shortened(value)}: a value stands there twice")
     if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
-        raise UserError(
-            f"{name}.{_short(' '.join(map(str, odd)))}: it has all of {', '.join(limits['keys'])}, and no others"
-        )
-    named = (
-        value.items() if isinstance(value, dict) else [("", v) for v in (value if isinstance(value, list) else [value])]
-    )
-    for key, item in named:
-        _check_single(f"{name}.{key}" if key else name, item, limits)
+        odd = shortened(" ".join(map(str, odd)))
+        raise UserError(f"{name}.{odd}: it has all of {', '.join(limits['keys'])}, and no others")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_single(f"{name}.{key}", item, limits)
+    else:
+        for item in value if isinstance(value, list) else [value]:
+            _check_single(name, item, limits)
 
 
 def _check_single(name: str, value: Any, limits: Any) -> None:
-    fits = value in limits.get("choices", [value]) and re.fullmatch(limits.get("pattern", ".*"), str(value), re.DOTALL)
-    if not fits and value is not None:
-        advice = f"give {limits['words']}" if "words" in limits else nearest(str(value), [*limits["choices"]])
-        raise UserError(f"{name}={_short(value)}: {advice}")
-    if isinstance(value, int | float):
-        above, least, most = (limits.get(name) for name in ("above", "least", "most"))
-        if most is not None and value > most:
-            raise UserError(f"{name}={value}: give {most} at most")
-        low = above if above is not None else least
-        if low is not None and not (low < value < math.inf or (above is None and value == low)):
-            raise UserError(f"{name}={value}: give a number {'>' if above is not None else '>='} {low}")
-
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 80 else f"{text[:80]}..."
+    if value is None:
+        return
+    choices, above, least, most = (limits.get(limit) for limit in ("choices", "above", "least", "most"))
+    advice = None
+    if choices and value not in choices:
+        advice = nearest(str(value), [*choices])
+    elif "pattern" in limits and not re.fullmatch(limits["pattern"], str(value)):
+        advice = ""
+    elif most is not None and value > most:
+        advice = f"give {most} at most"
+    elif above is not None and not above < value < math.inf:
+        advice = f"give a number > {above}"
+    elif least is not None and not least <= value < math.inf:
+        advice = f"give a number >= {least}"
+    if advice is not None:
+        advice = f"give {limits['words']}" if "words" in limits else advice
+        raise UserError(f"{name}={shortened(value)}: {advice}")
 
 
 def check_device(device: str) -> None:
@@ -145,15 +146,11 @@ def check(cfg: RunConfig) -> None:
         kernel_named(dataset.kernel, typed=True)
         likelihood = LIKELIHOODS[dataset.likelihood]
         if likelihood.task != dataset.task:
-            raise UserError(
-                f"dataset.{dataset.name}.likelihood={dataset.likelihood} is for {likelihood.task} data and the task of "
-                f"{dataset.name} is {dataset.task}"
-            )
+            what = f"dataset.{dataset.name}.likelihood={dataset.likelihood}"
+            raise UserError(f"{what} is for {likelihood.task} data, and {dataset.name} is {dataset.task} data")
         for name, method in cfg.method.items():
             if not OBJECTIVES[method.objective].fits(likelihood):
-                raise UserError(
-                    f"method {name} is for regression, and {dataset.name} is {dataset.task} data: leave it out"
-                )
+                raise UserError(f"method {name} is not for {dataset.task} data such as {dataset.name}: leave it out")
     for name, options in cfg.estimator.items():
         _check_options(name, options, ESTIMATORS[name].options())
         if any(OBJECTIVES[method.objective].takes_estimator for method in cfg.method.values()):
@@ -174,8 +171,9 @@ def _check_options(name: str, given: dict[str, Any], known: dict[str, Any]) -> N
             try:
                 msgspec.convert(value, kind)
             except msgspec.ValidationError as error:
-                raise UserError(f"{where}={_short(value)}: {error}") from None
-            _check_single(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
+                raise UserError(f"{where}={shortened(value)}: {error}") from None
+            if isinstance(value, int | float):
+                _check_single(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
 
 
 def combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,6 @@ from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any, cast, get_args
 
 from hydra import compose as hydra_compose
@@ -132,19 +131,11 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    return _dataset_config(name, csv) if name == USER_TABLE else deepcopy(_shipped_config(name, tuple(conf_dirs())))
-
-
-@cache
-def _shipped_config(name: str, folders: tuple[Path, ...]) -> DatasetConfig:
-    """That of a dataset in these folders; every part of an experiment asks for it."""
-    return _dataset_config(name, None)
-
-
-def _dataset_config(name: str, csv: CsvConfig | None) -> DatasetConfig:
-    known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: datasets()[name]}})
-    values = OmegaConf.to_container(known.dataset[name], resolve=True)
-    return cast(DatasetConfig, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DatasetConfig), values)))
+    values: Any = datasets()[name]
+    if name == USER_TABLE:
+        known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: values}})
+        values = OmegaConf.to_container(known.dataset[name], resolve=True)
+    return DatasetConfig(**deepcopy(values))
 
 
 def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:

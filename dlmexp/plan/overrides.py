@@ -23,7 +23,7 @@ from dlmexp.catalogue import entries, names
 from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig
 from dlmexp.data.options import in_quotes
 from dlmexp.data.spec import USER_TABLE
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs
 
 GROUPS = ("dataset", "method", "estimator")  # that take lists of names
@@ -78,11 +78,15 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
         if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
             others.append(override)
             continue
-        key, value = _renamed(key), value.strip()
+        key, value = f"training.initial.{key}" if key in INITIAL else key, value.strip()
+        key = f"training.{key}" if key in TRAINING - TOP else key
         if key in PATHS and value.startswith("~"):
             value = os.path.expanduser(value)  # as shells do for words that begin with it
         if key.startswith("training.") and key.split(".")[1] in TRAINING - {"by_method"}:
-            general += _for_all_kinds(key.removeprefix("training."), value)
+            name = key.removeprefix("training.")
+            names = ("lr", "minibatch_lr") if name == "lr" else (name,)
+            new = "++" if "." in name else ""  # what is in a dictionary, such as `initial.noise`, may be new there
+            general += [f"{new}training.{kind}.{name}={value}" for kind in KINDS for name in names]
         elif ".initial." in key:
             others.append(f"++{key}={value}")  # names that the schema does not know
         elif key == "beta" and NUMBERS.fullmatch(value):
@@ -99,19 +103,6 @@ def spelled_out(overrides: Sequence[str], multirun: bool = False) -> list[str]:
         else:
             others.append(f"{key}={_listed(value, multirun) if key in LISTS else value}")
     return [*general, *others]
-
-
-def _renamed(key: str) -> str:
-    if key in INITIAL:
-        return f"training.initial.{key}"
-    return f"training.{key}" if key in TRAINING - TOP else key
-
-
-def _for_all_kinds(name: str, value: str) -> list[str]:
-    """An override for each kind of data. A learning rate is that of minibatches too; what is in a dictionary, such as
-    `initial.noise`, may be new there."""
-    names = ("lr", "minibatch_lr") if name == "lr" else (name,)
-    return [f"{'++' if '.' in name else ''}training.{kind}.{name}={value}" for kind in KINDS for name in names]
 
 
 def _listed(value: str, multirun: bool) -> str:
@@ -181,12 +172,13 @@ def as_sentences(overrides: Sequence[str]) -> Iterator[None]:
         raise UserError(_sentence(error)) from error
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, RecursionError) as error:
         # Hydra is not strict with all that its grammar allows.
-        raise UserError(f"can't compose '{_short(' '.join(overrides))}': {_one_line(error)}") from error
+        raise UserError(f"can't compose '{shortened(' '.join(overrides), 200)}': {shortened(error, 400)}") from error
 
 
 def _sentence(error: Exception) -> str:
     """What was wrong in one sentence, with the nearest valid names."""
     text, inner = str(error).strip(), error.__cause__ or error.__context__
+    reason = shortened(str(inner or "its type does not fit").partition("\n")[0], 200)
     if isinstance(error, OverrideParseException):
         typed = error.override.lstrip("+")
         return f"can't read '{typed}': write it as key=value, lists as key=[a,b], in quotes where it has spaces"
@@ -198,17 +190,11 @@ def _sentence(error: Exception) -> str:
     if match := re.search(r"Could not override '([\w.]+)'", text):
         return _not_there(match[1])
     if match := re.search(r"Error merging override (.+)", text):
-        return f"can't use {_short(match[1])}: {_reason(inner)}"
+        return f"can't use {shortened(match[1], 200)}: {reason}"
     if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
-        known = not isinstance(inner, ConfigKeyError | ConfigAttributeError)
-        reason = f"{inner.full_key}: {_reason(inner)}" if known else _unknown(str(inner.full_key))
-        return f"{match[1]}.yaml: {reason}"
-    return _one_line(error)
-
-
-def _reason(error: BaseException | None) -> str:
-    """Why OmegaConf does not take a value."""
-    return _short(str(error or "its type does not fit").partition("\n")[0])
+        unknown = isinstance(inner, ConfigKeyError | ConfigAttributeError)
+        return f"{match[1]}.yaml: {_unknown(str(inner.full_key)) if unknown else f'{inner.full_key}: {reason}'}"
+    return shortened("; ".join(filter(None, map(str.strip, text.splitlines()))), 400)
 
 
 def _not_there(key: str) -> str:
@@ -224,11 +210,3 @@ def _not_there(key: str) -> str:
         return f"{key}: {name} takes {', '.join(options) or 'no options'}"
     own = f"; settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
     return f"'{key}': the run has no {group} '{name}'{own if group == 'dataset' else ''}; {group}={name} selects it"
-
-
-def _short(text: str, most: int = 200) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _one_line(error: Exception) -> str:
-    return _short("; ".join(line.strip() for line in str(error).splitlines() if line.strip()), 400)
