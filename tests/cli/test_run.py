@@ -1,12 +1,14 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
 import logging
+import random
 import subprocess
 import sys
 
 import pytest
 
 from dlmexp.cli import main
+from tests.support import overrides
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -35,13 +37,10 @@ MISTAKES = {  # what is typed: what the sentence names
     "-sc nonsense": "nonsense",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=mall dataset.mall.M=5": "dataset.csv.M=",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=ringnorm": "ringnorm",
+    f"dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name={'x' * 300}": "xxx", "beta.values=[[1]]": "beta",
+    "estimator=[ups] estimator.ups.samples=[[1]]": "samples", "~training.binary": "training.binary",
+    "sizes=['1e9999999%']": "1e9999999%", "dataset.ringnorm_drawn.options.checks=5": "checks",
 }  # fmt: skip
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("typed", MISTAKES)
@@ -53,6 +52,16 @@ def test_a_mistake_is_one_sentence_exit_code_2_and_nothing_written(typed, here, 
     assert MISTAKES[typed] in said
     assert len(said) < 1500
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "count"), [("settings", 30), ("groups", 10)])
+def test_whatever_is_typed_gives_a_plan_or_one_sentence_and_writes_nothing(kind, count, here, monkeypatch):
+    """`scripts/fuzz MINUTES overrides` tries more."""
+    monkeypatch.setenv("DLMEXP_DATA", str(here / "nowhere"))
+    for words in getattr(overrides, kind)(random.Random(0), count):
+        assert overrides.wrong([*overrides.BASE, *words]) is None, words
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -77,56 +86,42 @@ def test_a_mistake_in_a_file_of_a_user_names_the_file(line, value, here, capsys)
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("words", [["dataset=bananna"], ["device=gpu"], ["training.lr=1e10"]])
-def test_a_refused_override_needs_no_torch(words, here):
-    code = f"import sys; from dlmexp.cli import main; sys.exit(main(['run', *{words}]) != 2 or 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def test_a_refused_override_needs_no_torch(here):
+    code = "import sys; from dlmexp.cli import main; codes = [main(['run', word]) for word in sys.argv[1:]]"
+    words = ["dataset=bananna", "device=gpu", "training.lr=1e10"]
+    code += "; sys.exit(codes != [2, 2, 2] or 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_composed_config(here, capsys):
+def test_composed_config_and_plan(here, capsys):
     assert main(["run", "dataset=[pol,banana]", "seeds=[3]", "--cfg", "job"]) == 0
     said = capsys.readouterr().out
     assert "seeds:\n- 3\n" in said
     assert "  banana:\n    name: banana" in said
     assert "  pol:\n    name: pol" in said
-    assert list(here.iterdir()) == []
-
-
-def test_plan(here, capsys):
     assert main(["run", *TINY, "plan=true"]) == 0
-    said = capsys.readouterr().out
-    assert "6 cells: 0 done, 0 failed, 6 to run in 3 batches" in said
+    assert "6 cells: 0 done, 0 failed, 6 to run in 3 batches" in capsys.readouterr().out
     assert list(here.iterdir()) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [[], ["-m"]])
-def test_a_plan_counts_a_torn_record_as_missing_and_leaves_it_where_it_is(here, capsys, words):
-    assert main(["run", *TINY, "method=[elbo]"]) == 0
+def test_run_and_again_and_a_plan_that_counts_a_torn_record_as_missing(here, capfd):
+    assert main(["run", *TINY]) == 0
+    said = capfd.readouterr().out
+    assert "6 of 6 cells done, 0 failed" in said
+    assert "batch 1/3" in said
+    assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]"]) == 0
+    said = capfd.readouterr().out
+    assert "3 of 3 cells done, 0 failed" in said
+    assert "batch" not in said
     torn = next((here / "results" / "records").rglob("*.json"))
     torn.write_text("torn")
     before = sorted(here.rglob("*"))
-    capsys.readouterr()
-    assert main(["run", *words, *TINY, "method=[elbo]", "plan=true"]) == 0
-    assert "1 to run in 1 batch\n" in capsys.readouterr().out
+    for words in ([], ["-m"]):
+        assert main(["run", *words, *TINY, "plan=true"]) == 0
+        assert "1 to run in 1 batch\n" in capfd.readouterr().out
     assert sorted(here.rglob("*")) == before
-
-
-@pytest.mark.slow
-def test_run_and_again(here, capsys):
-    assert main(["run", *TINY]) == 0
-    said = capsys.readouterr().out
-    assert "6 of 6 cells done, 0 failed" in said
-    assert "batch 1/3" in said
-    assert main(["run", *TINY]) == 0
-    assert "batch" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_multirun(here, capfd):
-    assert main(["run", "-m", *TINY, "method=[elbo],[joint_log_dlm]"]) == 0
-    assert "3 of 3 cells done, 0 failed" in capfd.readouterr().out
 
 
 @pytest.mark.slow
@@ -179,6 +174,8 @@ def test_shell_completion(line, expected, capsys, monkeypatch):
     monkeypatch.setenv("COMP_LINE", line)
     assert main(["-sc", "query"]) == 0
     assert expected <= set(capsys.readouterr().out.split())
+    assert main(["run", "-sc", "install=bash"]) == 0
+    assert "complete" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", ["-sc", "-sc install", "-sc query=bash", "-sc nonsense", "--info nonsense"])
@@ -190,7 +187,7 @@ def test_flags_that_lack_something(words, capfd, here, monkeypatch):
     assert len(said.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", ["--hydra-help seeds=3", "--hydra-help dataset=nowhere", "--info"])
+@pytest.mark.parametrize("words", ["--hydra-help dataset=nowhere", "--info"])
 def test_flags_of_hydra_that_print_something(words, capfd, here):
     before = list(logging.getLogger().handlers), logging.getLogger().level
     assert main(["run", *words.split()]) == 0
@@ -198,9 +195,3 @@ def test_flags_of_hydra_that_print_something(words, capfd, here):
     said = capfd.readouterr()
     assert said.out
     assert not said.err
-
-
-def test_installing_shell_completion(capsys):
-    for shell in ("bash", "zsh", "fish"):
-        assert main(["run", "-sc", f"install={shell}"]) == 0
-        assert "complete" in capsys.readouterr().out
