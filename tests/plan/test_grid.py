@@ -2,39 +2,23 @@
 
 import itertools
 from collections import Counter
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.config import BetaConfig
-from dlmexp.data.dataset import Dataset
 from dlmexp.errors import UserError
-from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-from dlmexp.plan.grid import Grid, betas
-
-
-def _data(name: str = "x", task: Any = "binary", rows: int = 600) -> Dataset:
-    rng = np.random.default_rng(0)
-    return Dataset(name, task, rng.normal(size=(rows, 2)), rng.integers(0, 2, rows).astype(float), "sum")
-
-
-def _candidates(*words, rows=600):
-    cfg = compose(list(words))
-    check(cfg)
-    found = []
-    for key, dataset in cfg.dataset.items():
-        found += Grid(cfg, key, dataset, _data(dataset.name, dataset.task, rows)).candidates()
-    return found
+from dlmexp.plan.grid import betas
+from dlmexp.plan.overrides import spelled_out
+from tests.support.cells import planned
 
 
 def _cells(*words, rows=600):
     """The cells, each once, in the order they are asked for."""
-    return list(dict.fromkeys(cell for some in _candidates(*words, rows=rows) for cell in some.cells))
+    return list(dict.fromkeys(cell for some in planned(*words, rows=rows) for cell in some.cells))
 
 
 @given(
@@ -92,15 +76,15 @@ def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
 
 @pytest.mark.parametrize("words", ["beta=grid", "beta=short", "beta=list beta.values=[50,100]"])
 def test_the_betas_of_one_config_are_candidates_of_one_another(words):
-    found = _candidates(
+    made = planned(
         "dataset=abalone", "method=[elbo,joint_log_dlm,fixed_log_dlm]", "estimator=[bmc]",
         "estimator.bmc.samples=[1,10]", "seeds=[0,1]", "sizes=[50]", *words.split(),
     )  # fmt: skip
     grid = betas(compose(["dataset=abalone", *words.split()]).beta, 50)
-    for some in found:
+    for some in made:
         assert len({cell.identity for cell in some.cells}) == 1
         assert [cell.beta for cell in some.cells] == (grid if some.method != "elbo" else [1.0])
-    count = Counter(some.method for some in found)
+    count = Counter(some.method for some in made)
     assert count == {"elbo": 4, "joint_log_dlm": 4, "fixed_log_dlm": 4}, "elbo: asked for, and as the base of the fixed"
 
 
@@ -109,8 +93,8 @@ def test_estimators_are_for_log_loss_alone_and_lists_are_swept():
         "dataset=abalone", "method=[elbo,joint_log_dlm]", "estimator=[exact,bmc,ups]", "estimator.bmc.samples=[1,10]",
         "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]",
     )  # fmt: skip
-    found = {(c.objective, c.estimator, c.samples): c.lr for c in cells}
-    assert found == {
+    made = {(c.objective, c.estimator, c.samples): c.lr for c in cells}
+    assert made == {
         ("elbo", "exact", None): 0.1, ("log_dlm", "exact", None): 0.1, ("log_dlm", "bmc", 1): 0.1,
         ("log_dlm", "bmc", 10): 0.1, ("log_dlm", "ups", 10): 0.01,
     }  # fmt: skip
@@ -129,16 +113,13 @@ def test_regression_uses_closed_forms_unless_told_not_to():
 
 
 def test_minibatches_where_there_are_more_rows_than_that():
-    words = ["dataset=cadata", "method=[elbo,joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
-    cells = {(c.objective, c.n): c for c in _cells(*words, "sizes=[6000,6001]", rows=10_000)}
-    assert cells["log_dlm", 6000].minibatch is None
-    assert cells["log_dlm", 6000].lr == 0.1
-    assert cells["log_dlm", 6001].minibatch == 6000
-    assert cells["log_dlm", 6001].lr == 0.1
-    slower = _cells(*words, "sizes=[6001]", "training.regression.minibatch_lr=0.001", rows=10_000)
-    assert {c.lr for c in slower if c.objective == "log_dlm"} == {1e-3}
-    assert cells["elbo", 6001].minibatch is None, "closed forms see all rows"
-    assert cells["elbo", 6001].lr == 0.1
+    words = ["dataset=cadata", "method=[elbo,joint_log_dlm]", "beta=1", "seeds=[0]", "sizes=[6000,6001]"]
+    words.append("training.regression.minibatch_lr=0.001")
+    cells = _cells(*spelled_out(words), rows=10_000)
+    assert {(cell.objective, cell.n): (cell.minibatch, cell.lr) for cell in cells} == {
+        ("log_dlm", 6000): (None, 0.1), ("log_dlm", 6001): (6000, 1e-3),
+        ("elbo", 6000): (None, 0.1), ("elbo", 6001): (None, 0.1),  # closed forms see all rows
+    }  # fmt: skip
 
 
 def test_gradient_cells():
@@ -146,21 +127,6 @@ def test_gradient_cells():
     gradients = [c for c in cells if c.kind == "gradient"]
     assert Counter(c.parameterisation for c in gradients) == {"whitened": 9, "unwhitened": 9}
     assert {c.kind for c in cells if c.variant == "joint"} == {"fit"}
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("sizes=[-5]", "size '-5'"),
-        ("sizes=[0]", "size '0'"),
-        ("sizes=[many]", "size 'many'"),
-        ("evaluate=epoch", "evaluate=epoch"),
-        ("sizes=['150%']", "150%"),
-    ],
-)
-def test_refused_in_a_sentence(word, said):
-    with pytest.raises(UserError, match=said):
-        _cells("dataset=banana", word)
 
 
 FLOOR = "training.regression.noise_floor=0.01"
@@ -178,30 +144,31 @@ def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_i
     assert "noise>0.01" in floored[0].describe()
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["dataset=pol", "training.regression.noise_floor=0.1"], "noise_floor=0.1"),
-        (["dataset=banana", "training.binary.noise_floor=0.01"], "banana"),
-        (["dataset=pol", "training.regression.initial.noise=0.005", FLOOR], "0.005"),
-    ],
-)
-def test_floors_that_make_no_sense(words, sentence):
-    with pytest.raises(UserError, match=sentence):
-        _cells("sizes=[60]", *words)
+REFUSED = {  # what is typed: what the sentence names
+    "dataset=banana sizes=[-5]": "size '-5'", "dataset=banana sizes=[0]": "size '0'",
+    "dataset=banana sizes=[many]": "size 'many'", "dataset=banana sizes=['150%']": "150%",
+    "dataset=banana evaluate=epoch": "evaluate=epoch", "dataset=banana training.binary.noise_floor=0.01": "banana",
+    "dataset=pol sizes=[60] training.regression.noise_floor=0.1": "noise_floor=0.1",
+    f"dataset=pol sizes=[60] training.regression.initial.noise=0.005 {FLOOR}": "0.005",
+    "dataset=cadata method=[elbo] +method.mine={objective:log_dlm,variant:fixed,base:fitc}": "fitc",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", REFUSED)
+def test_refused_by_name(typed):
+    with pytest.raises(UserError, match=REFUSED[typed]):
+        planned(*typed.split())
 
 
 def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
     words = ["dataset=cadata", "method=[dlm_elbo_q,fixed_log_dlm]", "sizes=[50]", "seeds=[0]", "beta.values=[1,0.1]"]
-    by_method = {some.method: some.cells for some in _candidates(*words)}
+    by_method = {some.method: some.cells for some in planned(*words)}
     assert set(by_method) == {"ppgpr", "elbo", "dlm_elbo_q", "fixed_log_dlm"}
     (dlm,), (elbo,) = by_method["ppgpr"], by_method["elbo"]
     assert (dlm.objective, dlm.variant, dlm.form, dlm.beta) == ("log_dlm", "joint", "explicit", 1.0)
     assert {cell.base for cell in by_method["dlm_elbo_q"]} == {dlm.key}
     assert {cell.base for cell in by_method["fixed_log_dlm"]} == {elbo.key}
     assert all(cell.solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"])  # q in closed form
-    with pytest.raises(UserError, match="fitc"):
-        _candidates("dataset=cadata", "method=[elbo]", "+method.mine={objective:log_dlm,variant:fixed,base:fitc}")
 
 
 def test_every_row_is_an_inducing_input_of_the_exact_gp():

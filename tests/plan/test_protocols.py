@@ -1,37 +1,22 @@
 """The table of docs/SPEC.md, section 6, value by value: in the files, in composed configs, and in planned cells."""
 
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, TrainingConfig
-from dlmexp.data.dataset import Dataset
-from dlmexp.data.spec import Task
-from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose
-from dlmexp.plan.grid import Grid, betas
+from dlmexp.plan.grid import betas
+from tests.support.cells import planned
 from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, TABLE
 from tests.support.protocol_table import betas as expected_betas
 
 
-def candidates(*words: str, rows: int = 600, task: Any = None):
-    cfg = compose(list(words))
-    check(cfg)
-    rng = np.random.default_rng(0)
-    found = []
-    for key, dataset in cfg.dataset.items():
-        y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
-        data = Dataset(dataset.name, cast(Task, task or dataset.task), rng.normal(size=(rows, 2)), y, "sum")
-        found += Grid(cfg, key, dataset, data).candidates()
-    return found
-
-
 def cells(*words: str, rows: int = 600):
     """The largest beta's cell of every method."""
-    return {some.method: some.cells[0] for some in candidates(*words, "seeds=[0]", rows=rows)}
+    return {some.method: some.cells[0] for some in planned(*words, "seeds=[0]", rows=rows)}
 
 
 def plain(value: Any) -> Any:
@@ -50,8 +35,8 @@ def test_every_value_of_the_table(protocol):
         assert betas(cfg.beta, n) == pytest.approx(expected_betas(protocol, n))
     assert set(cfg.training) == set(TABLE[protocol])
     for kind, expected in TABLE[protocol].items():
-        found = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
-        assert found == expected, kind
+        made = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
+        assert made == expected, kind
 
 
 @pytest.mark.parametrize("protocol", TABLE)
@@ -64,20 +49,17 @@ def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
 
 
 def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
-    found = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
-    assert found["fitc"].base == found["fixed_log_dlm"].base == found["elbo"].key
+    made = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
+    assert made["fitc"].base == made["fixed_log_dlm"].base == made["elbo"].key
 
 
-@pytest.mark.parametrize(("protocol", "expected"), [("paper", 2), ("released", 1), ("annealed", 1)])
-@pytest.mark.parametrize("experiment", ["class-log", "count-log"])
-def test_parameterisations_of_the_experiments_that_compare_them(experiment, protocol, expected):
-    dataset = {"class-log": "banana", "count-log": "abalone"}[experiment]
-    found = candidates(
-        f"experiment={experiment}", f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", "sizes=[50]"
-    )
-    q = {cell.parameterisation for some in found for cell in some.cells}
-    assert len(q) == expected
-    assert ("whitened" in q) == (protocol != "released")
+@pytest.mark.parametrize(("protocol", "q"), [("paper", 2), ("released", 1), ("annealed", 1)])
+@pytest.mark.parametrize(("experiment", "dataset"), [("class-log", "banana"), ("count-log", "abalone")])
+def test_parameterisations_of_the_experiments_that_compare_them(experiment, dataset, protocol, q):
+    words = [f"experiment={experiment}", f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", "sizes=[50]"]
+    names = {cell.parameterisation for some in planned(*words) for cell in some.cells}
+    assert len(names) == q
+    assert ("whitened" in names) == (protocol != "released")
 
 
 NOISE = "training.regression.initial.noise=0.3"
@@ -95,9 +77,9 @@ NOISE = "training.regression.initial.noise=0.3"
 )
 def test_what_is_typed_for_all_methods_holds_for_those_the_protocol_treats_apart(words, noise, form):
     methods = ("elbo", "beta_elbo", "joint_log_dlm")
-    found = cells("dataset=cadata", "protocol=released", f"method=[{','.join(methods)}]", "sizes=[50]", *words)
-    assert tuple(found[name].initial.get("noise", 0.1) for name in methods) == noise
-    assert found["beta_elbo"].form == form
+    made = cells("dataset=cadata", "protocol=released", f"method=[{','.join(methods)}]", "sizes=[50]", *words)
+    assert tuple(made[name].initial.get("noise", 0.1) for name in methods) == noise
+    assert made["beta_elbo"].form == form
 
 
 @pytest.mark.parametrize(("own", "lr"), [((), 0.05), (("training.count.estimator_lr.ups=0.02",), 0.02)])
@@ -110,14 +92,14 @@ def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
 def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
     words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
     own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
-    found = candidates(*words, *own, "seeds=[0]", rows=5000)
-    assert {some.cells[0].estimator: some.cells[0].lr for some in found} == {"exact": 1e-3, "ups": 0.03}
+    made = planned(*words, *own, "seeds=[0]", rows=5000)
+    assert {some.cells[0].estimator: some.cells[0].lr for some in made} == {"exact": 1e-3, "ups": 0.03}
 
 
 def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
     words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
     one, other = (
-        candidates(*words, f"protocol={name}", "parameterisation=[whitened]", *more, rows=5000)[0]
+        planned(*words, f"protocol={name}", "parameterisation=[whitened]", *more, rows=5000)[0]
         for name, more in (("paper", []), ("released", [f"training.large.initial.{n}=1" for n in PLAIN]))
     )
     assert one.cells[0].key == other.cells[0].key, "what two protocols share is computed once"
@@ -137,4 +119,4 @@ def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
 )
 def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
     """Under every protocol it can be run as it stands, and under `annealed` it has converged where it stops."""
-    assert {one.max_iterations for some in candidates("experiment=default", *words) for one in some.cells} == {limit}
+    assert {cell.max_iterations for some in planned("experiment=default", *words) for cell in some.cells} == {limit}

@@ -3,17 +3,16 @@
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlmexp.data.dataset import Dataset
 from dlmexp.plan.compose import compose
-from dlmexp.plan.grid import Grid
 from dlmexp.plan.overrides import spelled_out
 from dlmexp.plan.setting import Candidates, shown
 from tests.plan.test_checks import sound
+from tests.support.cells import planned
 
 SMALL = ["seeds=[0]", "sizes=[50]", "method=[elbo,joint_log_dlm]"]
 CHANGES = {  # another value than any protocol's, by setting; of training, those for cadata
@@ -33,11 +32,7 @@ TWO = {"minibatch_rows": ("epochs", "afresh"), "criterion": ("mean", "relative")
 
 @cache
 def asked(*words: str) -> tuple[Candidates, ...]:
-    cfg = compose(spelled_out(["dataset=cadata", *SMALL, *words]))
-    ((key, dataset),) = cfg.dataset.items()
-    rng = np.random.default_rng(0)
-    data = Dataset(dataset.name, dataset.task, rng.normal(size=(600, 2)), rng.normal(size=600), "sum")  # pyright: ignore
-    return tuple(Grid(cfg, key, dataset, data).candidates())
+    return tuple(planned(*spelled_out(["dataset=cadata", *SMALL, *words])))
 
 
 def other_value(name: str, protocol: str) -> Any:
@@ -62,7 +57,7 @@ def test_every_setting_that_changes_results_is_tried():
     assert {f"beta.{name}" for name in vars(sound().beta) if "coarse" not in name} <= CHANGES.keys()
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.sampled_from(sorted(CHANGES)), st.sampled_from(["paper", "released", "annealed"]))
 def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again(name, protocol):
     estimator = name.split(".")[1] if name.startswith("estimator.") else "exact"
@@ -82,8 +77,6 @@ def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
 def test_values_are_shown_as_a_run_takes_them(value):
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     assert OverridesParser.create().parse_override(f"x={shown(value)}").value() == value
     assert OverridesParser.create().parse_override(f"x={shown([value, value])}").value() == [value, value]
 

@@ -15,10 +15,6 @@ CELLS = [replace(PLAIN, seed=seed) for seed in range(3)]
 ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)]) for cell in CELLS]
 
 
-def _identities(asked):
-    return {group.identity for group in asked}
-
-
 def test_it_says_which_cells_belong_together_the_largest_beta_first():
     made = manifest("one", ASKED)
     assert [(group.betas, group.keys) for group in made.candidates] == [
@@ -46,7 +42,7 @@ def test_what_was_asked_for_adds_up_over_runs(tmp_path):
     write_manifest(tmp_path, manifest("one", ASKED[1:]))
     write_manifest(tmp_path, manifest("two", ASKED[:1]))
     together = merged(read_manifests(tmp_path))
-    assert _identities(together["one"]) == _identities(manifest("one", ASKED).candidates)
+    assert together["one"] == manifest("one", ASKED).candidates
     assert together["two"] == manifest("two", ASKED[:1]).candidates
 
 
@@ -70,7 +66,7 @@ def test_changed_data_is_refused_with_both_checksums(tmp_path):
         check_same_data(tmp_path, "mine", "b" * 64)
 
 
-def test_what_is_not_a_manifest_is_skipped(tmp_path):
+def test_what_is_not_a_manifest_is_skipped_and_a_torn_one_is_written_again(tmp_path):
     write_manifest(tmp_path, manifest("one", ASKED))
     folder = tmp_path / "one" / "cells"
     (folder / "notes.json").write_bytes(b"\xff caf\xe9\n")
@@ -82,18 +78,13 @@ def test_what_is_not_a_manifest_is_skipped(tmp_path):
     (tmp_path / "foreign" / "cells").mkdir(parents=True)
     (tmp_path / "foreign" / "cells" / "a.json").write_text("not a manifest\n")
     assert read_manifests(tmp_path) == [manifest("one", ASKED)]
-
-
-def test_a_torn_manifest_is_written_again(tmp_path):
-    write_manifest(tmp_path, manifest("one", ASKED))
-    (path,) = (tmp_path / "one" / "cells").iterdir()
     path.write_bytes(path.read_bytes()[:-30])
     assert read_manifests(tmp_path) == []
     write_manifest(tmp_path, manifest("one", ASKED))
     assert read_manifests(tmp_path) == [manifest("one", ASKED)]
 
 
-@pytest.mark.parametrize("content", [b"", b'{"dataset": "mi', b"[]", b"{}", b"\xff"])
+@pytest.mark.parametrize("content", [b"", b'{"dataset": "mi', b"{}", b"\xff"])
 def test_a_torn_checksum_is_named_and_left_alone(tmp_path, content):
     check_same_data(tmp_path, "mine", "a" * 64)
     path = tmp_path / "data" / "mine.json"

@@ -17,18 +17,7 @@ from msgspec.structs import replace
 from dlmexp import __version__
 from dlmexp.errors import Unreadable
 from dlmexp.records import record as module
-from dlmexp.records.record import (
-    FORMAT,
-    Made,
-    Record,
-    Result,
-    TooNew,
-    decoded,
-    encoded,
-    flat,
-    provenance,
-    sealed,
-)  # fmt: skip
+from dlmexp.records.record import FORMAT, Made, Record, Result, TooNew, decoded, encoded, flat, provenance, sealed
 from tests.support.cells import PLAIN, scored
 
 RECORD = scored(PLAIN, nll=0.25, error=0.1)
@@ -68,14 +57,11 @@ def test_numbers_of_numpy_are_numbers():
         encoded(replace(RECORD, result=Result(reason=object())))  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("part", [Result, Made])
-def test_a_field_that_a_record_lacks_has_its_default(part):
-    assert getattr(_read(_values(**{part.__name__.lower(): {}})), part.__name__.lower()) == part()
-
-
-@pytest.mark.parametrize("place", ["later", "result__later", "made__later"])
-def test_an_unknown_field_is_ignored_where_it_does_not_change_what_the_record_is_about(place):
-    assert _read(_values(**{place: {"any": "thing"}})) == RECORD
+def test_a_missing_field_has_its_default_and_an_unknown_one_is_ignored_but_in_a_cell():
+    empty = _read(_values(result={}, made={}))
+    assert (empty.result, empty.made) == (Result(), Made())
+    for place in ("later", "result__later", "made__later"):
+        assert _read(_values(**{place: {"any": "thing"}})) == RECORD
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,11 @@
 """Records on disk: what is written is read back, what is damaged is not."""
 
 import math
-import os
-import re
 import threading
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dlmexp.errors import UserError
@@ -36,52 +32,15 @@ def _path(store, suffix=".json"):
 def test_there_and_back(store):
     assert (list(store.own()), store.keys(), store.find("banana", PLAIN.key)) == ([], (set(), set()), None)
     store.write(scored(PLAIN, nll=0.1 + 0.2, error=math.nan), ARRAYS)
+    _path(store).write_bytes(_path(store).read_bytes()[:-1])  # without the line's end, it is whole
     (found,) = store.own()
     assert found.result.validation["nll"] == 0.1 + 0.2
     assert math.isnan(found.result.validation["error"])
     assert found.cell.beta == PLAIN.beta
     arrays = _arrays(store, found)
     assert arrays.keys() == ARRAYS.keys()
-    for name, array in ARRAYS.items():
-        assert np.array_equal(arrays[name], array)
+    assert all(np.array_equal(arrays[name], array) for name, array in ARRAYS.items())
     assert store.keys() == ({PLAIN.key}, set())
-
-
-@pytest.mark.slow
-@settings(max_examples=150)
-@given(st.data())
-def test_any_flipped_bit_is_noticed(tmp_path_factory, data):
-    store = Store(tmp_path_factory.mktemp("flip"))
-    store.write(scored(PLAIN, nll=0.25), ARRAYS)
-    path = _path(store)
-    content = bytearray(path.read_bytes())
-    place, bit = data.draw(st.integers(0, len(content) - 2)), data.draw(st.integers(0, 7))
-    content[place] ^= 1 << bit
-    path.write_bytes(content)
-    if re.search(rb'"format":[4-9]', content):
-        with pytest.raises(UserError, match="from a newer dlmexp"):
-            store.find("banana", PLAIN.key)
-        return
-    assert store.find("banana", PLAIN.key) is None
-    assert not path.exists()
-    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
-
-
-@pytest.mark.parametrize("length", [0, 1, 50, -1, -3])
-def test_a_truncated_record_is_quarantined_with_a_reason(store, length):
-    store.write(scored(PLAIN, nll=0.25))
-    content = _path(store).read_bytes()
-    _path(store).write_bytes(content[:length])
-    found = store.find("banana", PLAIN.key)
-    if length == -1:
-        assert found is not None, "only the last line's end is missing: the record is whole"
-        return
-    assert found is None
-    assert store.keys() == (set(), set())
-    names = sorted(path.name for path in (store.root / "quarantine").iterdir())
-    assert len(names) == 2
-    assert names[1] == names[0] + ".why"
-    assert (store.root / "quarantine" / names[0]).read_bytes() == content[:length]
 
 
 def _without(*names):
@@ -90,11 +49,14 @@ def _without(*names):
     return sealed(msgspec.json.encode({name: v for name, v in values.items() if name not in names})).decode()
 
 
-FOREIGN = ["[]", "3", "null", '{"format": 1}', "\xff", _without("status"), _without("cell", "made"), _without("key")]
+FOREIGN = [
+    "[]", "null", '{"format": 1}', "\xff", "", _without("status"), _without("cell", "made"), _without("key"),
+    _without()[:50], _without()[:-2], _without().replace("banana", "banane"), _without().replace(PLAIN.key, "0" * 20),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", FOREIGN)
-def test_foreign_files_are_left_alone_by_readers_who_say_so_and_quarantined_by_a_run(store, text, caplog):
+def test_what_is_no_sound_record_is_left_alone_by_readers_who_say_so_and_quarantined_by_a_run(store, text, caplog):
     store.write(scored(replace(PLAIN, seed=1), nll=0.25))
     _path(store).write_bytes(text.encode("latin-1"))
     assert [r.cell.seed for r in store.own()] == [1]
@@ -102,8 +64,10 @@ def test_foreign_files_are_left_alone_by_readers_who_say_so_and_quarantined_by_a
     (said,) = caplog.messages
     assert str(_path(store)) in said
     assert store.find("banana", PLAIN.key) is None
-    assert not _path(store).exists()
-    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
+    assert PLAIN.key not in store.keys()[0]
+    quarantined, why = sorted((store.root / "quarantine").iterdir())
+    assert why.name == quarantined.name + ".why"
+    assert quarantined.read_bytes() == text.encode("latin-1")
 
 
 def test_whatever_else_lies_about_is_no_record(store):
@@ -118,12 +82,6 @@ def test_whatever_else_lies_about_is_no_record(store):
     folder.mkdir()
     assert store.find("banana", "0" * 20) is None
     assert not folder.exists(), "quarantined"
-
-
-def test_a_record_under_anothers_name_is_foreign(store):
-    store.write(scored(PLAIN, nll=0.25))
-    os.rename(_path(store), store.path("banana", "0" * 20))
-    assert store.find("banana", "0" * 20) is None
 
 
 def _damage_arrays(store, damage):

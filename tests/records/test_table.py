@@ -34,7 +34,7 @@ def _at(*betas, of=PLAIN):
     return [replace(of, beta=beta) for beta in betas]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
     st.sets(st.sampled_from(BETAS), min_size=1),
@@ -134,7 +134,7 @@ CHANGES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CHANGES, CHANGES, st.sampled_from(["paper", "released"]), st.sampled_from(["paper", "mine"]))
 def test_two_settings_never_share_a_row(first, second, protocol, other):
     """Runs in one folder that differ in any value, over the same cells or not: each row is of one of them."""

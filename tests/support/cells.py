@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from msgspec.structs import replace
 
+from dlmexp.data.dataset import Dataset
 from dlmexp.plan.cell import Cell
+from dlmexp.plan.compose import compose
 from dlmexp.plan.setting import Candidates, Setting
 from dlmexp.records.manifest import Asked, manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
@@ -46,3 +49,18 @@ def asked(*several: Candidates) -> list[Asked]:
 def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:
     """Write what a run of ELBO fits would have asked for."""
     write_manifest(root, manifest(name, [candidates("elbo", [cell], experiment=name) for cell in cells]))
+
+
+def planned(*words: str, rows: int = 600) -> list[Candidates]:
+    """What overrides ask for, on random data of so many rows and two features."""
+    from dlmexp.plan.checks import check
+    from dlmexp.plan.grid import Grid  # needs torch
+
+    cfg, rng = compose(list(words)), np.random.default_rng(0)
+    check(cfg)
+    groups = []
+    for key, dataset in cfg.dataset.items():
+        y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
+        data = Dataset(dataset.name, dataset.task, rng.normal(size=(rows, 2)), y, "sum")  # pyright: ignore[reportArgumentType]
+        groups += Grid(cfg, key, dataset, data).candidates()
+    return groups
