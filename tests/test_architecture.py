@@ -88,7 +88,7 @@ def test_packages_import_only_what_the_table_allows():
 DECODERS = {
     "bz2": set(), "gzip": set(), "lzma": set(), "zlib": {"records.packed"}, "zipfile": set(),
     "urllib": set(), "http": set(),
-    "requests": set(), "pooch": {"data.acquire"}, "pickle": set(), "tarfile": set(), "scipy.io": set(),
+    "requests": set(), "pooch": {"data.raw_files"}, "pickle": set(), "tarfile": set(), "scipy.io": set(),
     "socket": {"atomic", "records.record",
     "running.leases", "cluster.submission"}, "ssl": set(),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 
 if TYPE_CHECKING:
-    from dlmexp.data.acquire import ProgressCallback
+    from dlmexp.data.raw_files import ProgressCallback
 
 COLUMNS = ("name", "task", "rows", "features", "M", "state")
 STYLES = {"ready": "green", "drawn": "cyan", "partial": "yellow", "missing": "red"}
@@ -67,7 +67,7 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 
 
 def _fetch(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.acquire import fetch
+    from dlmexp.data.raw_files import fetch
     from dlmexp.data.spec import read_spec
 
     for spec in [read_spec(name) for name in args.names]:
@@ -81,8 +81,7 @@ def _fetch(args: argparse.Namespace, root: Path) -> int:
 
 
 def _import(args: argparse.Namespace, root: Path) -> int:
-    from dlmexp.data.acquire import import_files
-    from dlmexp.data.raw_files import find_files, how_to_get
+    from dlmexp.data.raw_files import find_files, how_to_get, import_files
     from dlmexp.data.spec import read_spec
 
     spec = read_spec(args.name)

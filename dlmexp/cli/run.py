@@ -84,9 +84,13 @@ def run(arguments: Sequence[str]) -> int:
             from dlmexp.cluster.multirun import multirun
 
             return multirun(jobs, expanded, launcher(expanded[0]))
+        from dlmexp.data.options import TableProblems
         from dlmexp.running.run import execute
 
-        return execute(jobs[0], arguments, choose_workers=True)
+        try:
+            return execute(jobs[0], arguments, choose_workers=True)
+        except TableProblems as problems:
+            raise UserError(problems.with_command(["dlmexp", "run", *arguments])) from None
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,11 +1,12 @@
-"""Checks of parsed data against the spec; an error names the check, the expected and the actual value."""
+"""Raw files parsed, and checked against the spec; an error names the check, the expected and the actual value."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from dlmexp.data.parsers.registry import Parsed
+from dlmexp.data.parsers.registry import Parsed, loader_of
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
@@ -21,7 +22,6 @@ class Checks(msgspec.Struct, forbid_unknown_fields=True):
     and `x_std` are of all columns, which tell the data from any other."""
 
     positives: float | None = None
-    positive_share: Range | None = None
     y_range: Range | None = None
     y_mean: float | None = None
     x_mean: list[float] | None = None
@@ -29,40 +29,39 @@ class Checks(msgspec.Struct, forbid_unknown_fields=True):
     x_range: dict[int, Range] = {}
 
 
-class DataMismatch(UserError):
-    """The parsed data differs from the spec of the dataset."""
+def parse(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The arrays of a dataset from its raw files, by name. UserError with the first check that fails: shape, finite
+    values, targets that fit the task, then the `options.checks` of the spec."""
+    parsed = loader_of(spec).read(spec, files)
+    check(parsed, spec)
+    return parsed
 
 
 def check(parsed: Parsed, spec: DatasetSpec) -> None:
-    """Raises DataMismatch with the first check that fails: shape, finite values, targets that fit the task, then the
-    `options.checks` of the spec."""
+    """Raises UserError with the first check that fails."""
     try:
         expected = msgspec.convert(spec.options.get("checks") or {}, Checks, strict=False)
-        if odd := [k for k in expected.x_range if not 1 <= k <= (spec.features or k)]:
-            raise msgspec.ValidationError(f"x_range: there is no feature number '{odd[0]}'")
     except msgspec.ValidationError as error:
         known = ", ".join(Checks.__struct_fields__)
         raise UserError(f"dataset '{spec.name}': options.checks: {error}; checks are {known}") from None
     for name, problem in _problems(parsed.X, parsed.y, spec, expected):
-        raise DataMismatch(f"dataset '{spec.name}': check '{name}' failed: {problem}")
+        raise UserError(f"dataset '{spec.name}': check '{name}' failed: {problem}")
 
 
 def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec, expected: Checks) -> Iterator[tuple[str, str]]:
     if X.ndim != 2 or y.shape != X.shape[:1]:
         yield "shape", f"expected X [rows, features] and y [rows], found {X.shape} and {y.shape}"
-    for name, wanted, found in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
-        if found == 0 or found != (wanted or found):
-            yield name, f"expected {wanted or 'some'}, found {found or 'none'}"
-    # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
-    fine = np.abs(y) < MAX_ABS_VALUE
-    if not fine.all():
-        yield "finite", f"the target of row {np.argmin(fine) + 1} is {_value(y[np.argmin(fine)])}"
+    for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
+        if actual == 0 or actual != (wanted or actual):
+            yield name, f"expected {wanted or 'some'}, found {actual or 'none'}"
     filled = spec.options.get("missing") in ("mean", "level")
-    for column in range(X.shape[1]):
-        values = np.nan_to_num(X[:, column]) if filled else X[:, column]
-        if not -MAX_ABS_VALUE < values.min() <= values.max() < MAX_ABS_VALUE:
-            row = int(np.argmin(np.abs(values) < MAX_ABS_VALUE))
-            yield "finite", f"row {row + 1}, feature {column + 1} is {_value(values[row])}"
+    for column, values in enumerate((y, *X.T)):
+        # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
+        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
+        if not fine.all():
+            row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
+            units = f", above {MAX_ABS_VALUE:g}: choose larger units" if np.isfinite(values[row]) else ""
+            yield "finite", f"row {row + 1}, {what} is {values[row]}{units}"
     if spec.task != "regression":
         name, words = ("labels", "0 and 1") if spec.task == "binary" else ("counts", "integers >= 0")
         wrong = (y != 0.0) & (y != 1.0) if spec.task == "binary" else (y < 0.0) | (y != np.floor(y))
@@ -73,23 +72,19 @@ def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec, expected: Checks)
     yield from _other_data(X, y, expected)
 
 
-def _value(value: float) -> str:
-    return f"{value}" + (f", above {MAX_ABS_VALUE:g}: choose larger units" if np.isfinite(value) else "")
-
-
 def _other_data(X: np.ndarray, y: np.ndarray, expected: Checks) -> Iterator[tuple[str, str]]:
-    if expected.positives is not None and y.sum() != expected.positives:
-        yield "class balance", f"expected {expected.positives:g} positive rows, found {y.sum():g}"
-    if (mean := expected.y_mean) is not None and abs(y.mean() - mean) > 1e-6 * abs(mean):
-        yield "target mean", f"expected {mean}, found {y.mean():.8g}"
-    spread = np.array(expected.x_std or X.std(axis=0))
-    for name, known, found in (("means", expected.x_mean, X.mean(axis=0)), ("spreads", expected.x_std, X.std(axis=0))):
-        if known and (not len(known) == len(found) == len(spread) or (np.abs(found - known) > SAME * spread).any()):
-            said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (known, found))
-            yield "content", f"these are other data: the {name} of the features are {said}, ..., found {shown}, ..."
-    ranges = [("target range", y, expected.y_range), ("class balance", y.mean(), expected.positive_share)]
-    ranges += [(f"range of feature {k}", X[:, k - 1], bounds) for k, bounds in expected.x_range.items()]
-    for name, values, bounds in ranges:
-        if bounds is not None and not bounds[0] <= np.min(values) <= np.max(values) <= bounds[1]:
-            found = f"{np.min(values):.4g} to {np.max(values):.4g}"
-            yield name, f"expected {bounds[0]:g} to {bounds[1]:g}, found {found}"
+    """How the numbers differ from those that the spec expects."""
+    for name, wanted, actual in (("positives", expected.positives, y.sum()), ("y_mean", expected.y_mean, y.mean())):
+        if wanted is not None and abs(actual - wanted) > 1e-6 * abs(wanted):
+            yield name, f"expected {wanted}, found {actual:.8g}"
+    spread = X.std(axis=0)
+    for name, wanted, actual in (("x_mean", expected.x_mean, X.mean(axis=0)), ("x_std", expected.x_std, spread)):
+        if wanted and (len(wanted) != len(spread) or (np.abs(actual - wanted) > SAME * spread).any()):
+            said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (wanted, actual))
+            yield name, f"these are other data: expected {said}, ..., found {shown}, ..."
+    ranges = {"y_range": (y, expected.y_range)}
+    ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in expected.x_range.items()}
+    for name, (values, bounds) in ranges.items():
+        if bounds is not None and not (values.size and bounds[0] <= values.min() and values.max() <= bounds[1]):
+            actual = f"{values.min():.4g} to {values.max():.4g}" if values.size else "no such feature"
+            yield name, f"expected {bounds[0]:g} to {bounds[1]:g}, found {actual}"

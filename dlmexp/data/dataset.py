@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from dlmexp.catalogue import stand_ins
 from dlmexp.console import counted
-from dlmexp.data.checks import check
-from dlmexp.data.parsers.registry import Loader, Parsed, loader_of
+from dlmexp.data.checks import parse
+from dlmexp.data.parsers.registry import Parsed, loader_of
 from dlmexp.data.raw_files import Availability, data_command, find_files, how_to_get, mismatch
 from dlmexp.data.schema import Schema
 from dlmexp.data.spec import TEST, DatasetSpec, Task, as_spec
@@ -50,39 +50,32 @@ def load(spec: Any, root: str | Path) -> Dataset:
     spec, root = as_spec(spec), Path(root)
     loader = loader_of(spec)
     if loader.drawn:
+        parsed = parse(spec, {})
         definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
-        parsed = parse(spec, loader, {})
         checksum = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
     else:
-        files = present_files(spec, root)
-        verify_pinned(spec, files, root)
-        parsed = parse(spec, loader, files)
-        checksum = content_checksum(spec.task, parsed)
+        files = _present_files(spec, root)
+        _verify_pinned(spec, files, root)
+        parsed = parse(spec, files)
+        checksum = _content_checksum(spec.task, parsed)
     for array in (parsed.X, parsed.y):
         array.flags.writeable = False
     return Dataset(spec.name, spec.task, parsed.X, parsed.y, checksum, dict(parsed.facts), parsed.arrangement)
 
 
-def parse(spec: DatasetSpec, loader: Loader, files: Mapping[str, Path]) -> Parsed:
-    """Parses the raw files and checks the arrays."""
-    parsed = loader.read(spec, files)
-    check(parsed, spec)
-    return parsed
-
-
-def present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
+def _present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
     """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
-    options = spec.options if spec.loader == "table" else {}
+    own = spec.options if spec.loader == "table" else {}
     if spec.loader == "table" and not spec.files:
-        if not options.get("path"):
+        if not own.get("path"):
             raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
-        files, root = {str(options["path"]): _own_file(Path(), "path", options)}, Path()
+        files, root = {str(own["path"]): _own_file(Path(), "path", own)}, Path()
     else:
         found = find_files(spec, root)
         if found.state != "ready":
             raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
         files = found.files
-    return files | ({TEST: _own_file(root, "test", options)} if options.get("test") else {})
+    return files | ({TEST: _own_file(root, "test", own)} if own.get("test") else {})
 
 
 def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
@@ -95,9 +88,11 @@ def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
     raise UserError(f"csv.{option}={options[option]}: there is no such file")
 
 
-def verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:
+def _verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:
     """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
-    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob or e.size)]
+    pinned = [
+        entry for entry in spec.files if entry.pinned and entry.name in files and (entry.sha256 or entry.git_blob)
+    ]
     for entry in pinned:
         if problem := mismatch(entry, files[entry.name]):
             fetch = data_command(f"fetch {spec.name}", root)
@@ -105,7 +100,7 @@ def verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> i
     return len(pinned)
 
 
-def content_checksum(task: str, parsed: Parsed) -> str:
+def _content_checksum(task: str, parsed: Parsed) -> str:
     """Hash of the task and the values, and of what rows are divided by: the same for every file format that a dataset
     can be read from."""
     digest = hashlib.sha256(json.dumps([task, parsed.X.shape]).encode())
@@ -144,15 +139,14 @@ def dataset_status(spec: DatasetSpec, root: Path) -> DatasetStatus:
 def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
     """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
     check), and what was seen."""
-    loader, found = loader_of(spec), find_files(spec, root)
-    if not loader.drawn and not found.present:
+    drawn, found = loader_of(spec).drawn, find_files(spec, root)
+    if not drawn and not found.present:
         return None, "no files"
     try:
-        verified = f"{counted(verify_pinned(spec, found.present, root), 'checksum')} verified"
-        if not loader.drawn and found.state != "ready":
-            return True, f"{verified}; incomplete, so not parsed"
-        parsed = parse(spec, loader, found.files)
+        verified = "" if drawn else f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; "
+        if not drawn and found.state != "ready":
+            return True, f"{verified}incomplete, so not parsed"
+        rows, features = parse(spec, found.files).X.shape
     except UserError as error:
         return False, str(error)
-    shape = f"{parsed.X.shape[0]} x {parsed.X.shape[1]}"
-    return True, f"{shape} drawn, checks pass" if loader.drawn else f"{verified}; {shape} parsed, checks pass"
+    return True, f"{verified}{rows} x {features} {'drawn' if drawn else 'parsed'}, checks pass"

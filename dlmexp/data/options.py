@@ -3,61 +3,49 @@ as an error advises them: words that a shell and `dlmexp run` take as they are."
 
 import re
 import shlex
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import msgspec
 
+from dlmexp.config import CsvConfig
 from dlmexp.errors import UserError, nearest
 
-OTHERS = ("path", "by_task", "checks")  # options that concern others
+OTHERS = ("by_task", "checks")  # options that concern others
 SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
-HINTS = {
-    "missing": "refuse, drop, mean or level",
-    "split": "random, time or group",
-    "log": "true or false",
-    "levels": "a number of levels, 2 or more",
-}  # what values of these options may be; others are text or lists of text
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 
 
-class TableOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Lists name columns. `levels` is how many distinct values a category may have (None: a tenth of the rows, at most
-    100)."""
+class TableProblems(UserError):
+    """All that is wrong with a user's table; `remedies` are the settings that do away with it: values by option."""
 
-    target: str | None = None
-    columns: list[str] = []
-    drop: list[str] = []
-    categories: list[str] = []
-    date_format: str | None = None
-    sep: str | None = None
-    na: list[str] = []
-    missing: Literal["refuse", "drop", "mean", "level"] = "refuse"
-    levels: Annotated[int, msgspec.Meta(ge=2)] | None = None
-    log: bool = False
-    test: str | None = None
-    split: Literal["random", "time", "group"] = "random"
-    by: str | None = None
+    def __init__(self, file: str, problems: Sequence[str], remedies: Mapping[str, Sequence[str]]):
+        self.listed = f"{file}: {problems[0]}"
+        if len(problems) > 1:
+            self.listed = "\n- ".join([f"{file}: {len(problems)} problems:", *problems])
+        self.remedies = {f"csv.{option}": setting(option, *values) for option, values in remedies.items()}
+        super().__init__(self.listed + (f"\nAll of it: {' '.join(self.remedies.values())}" if remedies else ""))
+
+    def with_command(self, typed: Sequence[str]) -> str:
+        """What is wrong, and the whole command that was `typed`, corrected."""
+        kept = [word for word in typed if word.partition("=")[0] not in self.remedies]
+        command = " ".join([shlex.join(kept), *self.remedies.values()])
+        return self.listed + (f"\nAll of it: {command}" if self.remedies else "")
 
 
-def table_options(given: Mapping[str, Any]) -> TableOptions:
+def table_options(given: Mapping[str, Any]) -> CsvConfig:
     """The options of a dataset; UserError for one that does not exist or has a value it can't have."""
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in OTHERS or value is None:
-            continue
-        if name not in (known := TableOptions.__struct_fields__):
-            raise UserError(f"a table has no option '{name}': {nearest(str(name), list(known))}")
-        if isinstance(getattr(TableOptions(), name), list):
-            value = [str(word) for word in value] if isinstance(value, list | tuple) else [str(value)]
-        elif name not in HINTS and isinstance(value, int | float):
-            value = str(value)
-        try:
-            msgspec.convert({name: value}, TableOptions)
-        except msgspec.ValidationError:
-            raise UserError(f"csv.{name}={value}: give {HINTS.get(name, 'one value')}") from None
-        values[name] = value
-    options = msgspec.convert(values, TableOptions)
+    values = {name: value for name, value in given.items() if name not in OTHERS and value is not None}
+    known = {field.name: field.metadata.get("choices") for field in fields(CsvConfig)}
+    if odd := [name for name in values if name not in known]:
+        raise UserError(f"a table has no option '{odd[0]}': {nearest(odd[0], list(known))}")
+    if odd := [name for name, value in values.items() if known[name] and value not in known[name]]:
+        raise UserError(f"csv.{odd[0]}={values[odd[0]]}: give one of {', '.join(known[odd[0]])}")
+    try:
+        options = msgspec.convert(values, CsvConfig)
+    except msgspec.ValidationError as error:
+        raise UserError(f"csv.*: {error}") from None
     if (options.split == "random") == (options.by is not None):
         typed = f"csv.by={options.by}" if options.by else f"csv.split={options.split}"
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
@@ -69,19 +57,18 @@ def table_options(given: Mapping[str, Any]) -> TableOptions:
 
 def separator(given: str | None, suffix: str = ".csv") -> str:
     """One character, from what the user typed (itself, or its name) or from the ending of the file."""
-    found = SEPARATORS.get(given, given) if given is not None else "\t" if suffix.startswith(".tsv") else ","
-    if len(found) != 1 or not found.isascii() or found in '\r\n"':
+    sep = SEPARATORS.get(given, given) if given is not None else "\t" if suffix.startswith(".tsv") else ","
+    if len(sep) != 1 or not sep.isascii() or sep in '\r\n"':
         raise UserError(f"csv.sep={given}: give one character, or one of {', '.join(SEPARATORS)}")
-    return found
+    return sep
 
 
 def setting(name: str, *values: str) -> str:
     """`csv.drop=[age]`; in quotes where a name needs them: `"csv.drop=['age, in years']"`. Of an option with one value
     that one, without brackets."""
-    single = not isinstance(getattr(TableOptions(), name), list)
     plain = all(map(PLAIN.fullmatch, values))
     listed = ",".join(values if plain else map(in_quotes, values))
-    text = f"csv.{name}={listed}" if single else f"csv.{name}=[{listed}]"
+    text = f"csv.{name}=[{listed}]" if isinstance(getattr(CsvConfig(), name), list) else f"csv.{name}={listed}"
     return text if plain else f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
 
 

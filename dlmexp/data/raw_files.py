@@ -1,20 +1,36 @@
-"""Raw files of a dataset: which are present, whether they are the published ones, and how a user can get the others."""
+"""Raw files of a dataset: which are present, whether they are the published ones, how to get the others; downloads (by
+pooch) and imports. A file gets its final name in the data root only after it was verified and parsed."""
 
 import hashlib
 import importlib.util
+import logging
 import os
 import shlex
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
+from dlmexp.data.checks import parse
+from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.spec import DatasetSpec, FileSpec
+from dlmexp.errors import UserError
 from dlmexp.paths import data_root
+from dlmexp.reading.files import GIB, reading
 
+T = TypeVar("T")
+R = TypeVar("R")
 Availability = Literal["ready", "partial", "missing", "drawn"]
 """All files present, some present, none present; or drawn from a definition, without files."""
+ProgressCallback = Callable[[int, int | None], None]
+"""Called with (bytes so far, bytes in total if known)."""
+MAX_BYTES = 8 * GIB
+RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 
 
 @dataclass(frozen=True)
@@ -30,49 +46,29 @@ class FoundFiles:
 
 def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
     """Searches the data root for a dataset's files, one group after another in the order of the spec."""
-    groups = [find_group(entries, root) for entries in file_groups(spec)]
-    present = {name: path for found, _ in groups for name, path in found.items()}
-    for found, missing in groups:
+    groups = [_find_group(entries, root, {}) for entries in _groups(spec)]
+    present = {name: path for files, _ in groups for name, path in files.items()}
+    for files, missing in groups:
         if not missing:
-            return FoundFiles("ready", found, present, ())
+            return FoundFiles("ready", files, present, ())
     closest = min((missing for _, missing in groups), key=len, default=())
     return FoundFiles("partial" if present else "missing", {}, present, closest)
 
 
-def file_groups(spec: DatasetSpec) -> list[list[FileSpec]]:
-    """The files of a spec by group. Groups are alternatives: any complete one is enough."""
-    names = dict.fromkeys(entry.group for entry in spec.files)
-    return [[entry for entry in spec.files if entry.group == name] for name in names]
-
-
-def find_group(
-    entries: list[FileSpec], root: Path, staged: Mapping[str, Path] | None = None
-) -> tuple[dict[str, Path], tuple[FileSpec, ...]]:
-    """The files of one group that are present, and those that are missing. Files in `staged` (by name) are used instead
-    of those in the data root."""
-    matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
-    found = {name: path for match in matches for name, path in sorted(match.items())}
-    if not found:
-        return {}, tuple(entries)
-    return found, tuple(e for e, match in zip(entries, matches, strict=True) if not match and not e.optional)
-
-
 def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
     """A message for a dataset that is not ready: what is missing, and the commands and web pages to get it."""
-    named = [[e for e in entries if e.package is None and "*" not in e.name] for entries in file_groups(spec)]
+    named = [[e for e in entries if e.package is None and "*" not in e.name] for entries in _groups(spec)]
     in_root = [entries for entries in named if entries]
-    joined = [(" or " if entries[0].optional else " + ").join(e.name for e in entries) for entries in in_root]
-    missing = [entry for entry in found.missing if entry.package is None and "*" not in entry.name]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
     if any(all(entry.url for entry in entries) for entries in in_root):
         commands.append(f"run `{data_command(f'fetch {spec.name}', root)}`")
     pages = sorted({entry.page for entries in in_root for entry in entries if entry.page})
     source = f" with files from {', '.join(pages)}" if pages else ""
     commands.append(f"`{data_command(f'import {spec.name} FILE...', root)}`{source}")
+    groups = [(" or " if entries[0].optional else " + ").join(e.name for e in entries) for entries in in_root]
+    problem = f"has no {' or '.join(groups)}"
     if found.present:
-        problem = f"has {', '.join(found.present)} but not {', '.join(entry.name for entry in missing)}"
-    else:
-        problem = f"has no {' or '.join(joined)}"
+        problem = f"has {', '.join(found.present)} but not {', '.join(entry.name for entry in found.missing)}"
     return f"{root} {problem}: {', or '.join(commands)}"
 
 
@@ -82,16 +78,18 @@ def data_command(words: str, root: Path) -> str:
 
 
 def mismatch(entry: FileSpec, path: Path) -> str | None:
-    """How a file differs from its spec, by size or checksum; None if it does not."""
-    size = path.stat().st_size
-    if entry.size is not None and size != entry.size:
-        return f"{path} has {size} bytes, the published file has {entry.size}"
-    if entry.sha256 is not None and (found := _digest(path, "sha256")) != entry.sha256:
-        return f"{path} has SHA-256 {found}, the published file has {entry.sha256}"
-    # git hashes a header with the size, then the bytes.
-    if entry.git_blob is not None and (found := _digest(path, "sha1", f"blob {size}\0".encode())) != entry.git_blob:
-        return f"{path} has git blob hash {found}, the published file has {entry.git_blob}"
+    """How a file differs from its spec, by checksum; None if it does not."""
+    if entry.sha256 is not None and (actual := _digest(path, "sha256")) != entry.sha256:
+        return f"{path} has SHA-256 {actual}, the published file has {entry.sha256}"
+    header = f"blob {path.stat().st_size}\0".encode()  # git hashes it with the bytes
+    if entry.git_blob is not None and (actual := _digest(path, "sha1", header)) != entry.git_blob:
+        return f"{path} has git blob hash {actual}, the published file has {entry.git_blob}"
     return None
+
+
+def _digest(path: Path, name: str, header: bytes = b"") -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(name, header, usedforsecurity=False)).hexdigest()
 
 
 def is_writable(folder: Path) -> bool:
@@ -102,18 +100,161 @@ def is_writable(folder: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
 
 
-def _digest(path: Path, name: str, header: bytes = b"") -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(name, header, usedforsecurity=False)).hexdigest()
+class _Bar:
+    """What pooch tells the progress of a download; one that does not end is refused."""
+
+    def __init__(self, report: ProgressCallback):
+        self.report, self.total, self.done = report, 0, 0
+
+    def update(self, amount: int) -> None:
+        self.done += amount
+        if max(self.done, self.total) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes: refused")
+        self.report(self.done, self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None: ...
+
+
+def download(url: str, target: Path, progress: ProgressCallback, sha256: str | None = None) -> None:
+    """Downloads `url` to the file `target`, which appears when it is complete and has the checksum. Errors that may
+    pass are tried again after some seconds."""
+    import pooch
+
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"'{url}' is no address of a file: it should begin with https:// and a host")
+    logging.getLogger("pooch").setLevel(logging.WARNING)
+    known = {target.name: sha256 and f"sha256:{sha256}"}
+    files = pooch.create(target.parent, "", registry=known, urls={target.name: url}, retry_if_failed=RETRIES)
+    by_http: Any = pooch.HTTPDownloader(progressbar=cast(Any, _Bar(progress)), timeout=TIMEOUT)
+    with reading(url, "could not be downloaded"):
+        try:
+            files.fetch(target.name, downloader=by_http)
+        except OSError as error:  # requests' errors are such, without a number
+            raise UserError(f"{url}: {error}; is the address right, and is there a network here?") from error
+
+
+def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
+    """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
+    `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
+    if loader_of(spec).drawn:
+        return []
+    found, groups = find_files(spec, root), _groups(spec)
+    if found.state == "ready":
+        groups = [[entry for entry in spec.files if entry.name in found.files and entry.url]]
+    groups = [entries for entries in groups if all(entry.url for entry in entries)]
+    if not groups:
+        raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
+
+    def from_address(entry: FileSpec, target: Path, url: str) -> Path:
+        download(url, target, progress(entry.name), entry.sha256)
+        if problem := mismatch(entry, target):
+            target.unlink()
+            raise UserError(f"{url} is not the expected file: {problem}; the download was deleted")
+        return target
+
+    def group(entries: list[FileSpec]) -> list[Path]:
+        wanted = [e for e in entries if not (root / e.name).is_file() or (e.pinned and mismatch(e, root / e.name))]
+        if not wanted:
+            return []
+        with _staging_folder(root) as folder:
+            staged = {}
+            for entry in wanted:
+                target, urls = folder / Path(entry.name).name, filter(None, (entry.url, *entry.mirrors))
+                staged[entry.name] = _first_success(partial(from_address, entry, target), urls)
+            return _parse_and_move(spec, root, staged)
+
+    return _first_success(group, groups)
+
+
+def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
+    """Copies a user's files to the data root; each is recognised by its name or checksum. Returns the copies."""
+    if loader_of(spec).drawn:
+        raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
+    if absent := [path for path in given if not path.is_file()]:
+        raise UserError(f"{absent[0]}: there is no such file")
+    names = [_recognise(spec, path) for path in given]
+    with _staging_folder(root) as folder:
+        staged = {name: folder / Path(name).name for name in names}
+        for path, copy in zip(given, staged.values(), strict=True):
+            shutil.copyfile(path, copy)
+        return _parse_and_move(spec, root, staged)
+
+
+def _first_success(attempt: Callable[[T], R], choices: Iterable[T]) -> R:
+    """What `attempt` returns for the first choice without a UserError; the errors of all, if there is none."""
+    problems = []
+    for choice in choices:
+        try:
+            return attempt(choice)
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
+
+
+def _recognise(spec: DatasetSpec, path: Path) -> str:
+    """The name in the spec of the file that `path` is: by its name, its checksum, or a pattern of names."""
+    entries = [entry for entry in spec.files if entry.package is None]
+    for entry in entries:
+        if Path(entry.name).name == path.name:
+            if entry.pinned and (problem := mismatch(entry, path)):
+                raise UserError(f"dataset '{spec.name}': {problem}")
+            return entry.name
+    for entry in entries:
+        if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
+            return entry.name
+        if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
+            return str(Path(entry.name).parent / path.name)
+    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
+
+
+def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:
+    """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
+    for entries in _groups(spec):
+        files, missing = _find_group(entries, root, staged)
+        if staged.keys() & files.keys() and not missing:
+            parse(spec, files)
+    for name, path in staged.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, root / name)
+    return [root / name for name in staged]
+
+
+@contextmanager
+def _staging_folder(root: Path) -> Iterator[Path]:
+    """A folder in the data root for unfinished files, removed with what is left in it."""
+    if not is_writable(root):
+        raise UserError(f"the data root {root} is read-only: choose another with --data-root or DLMEXP_DATA")
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as folder:
+        yield Path(folder)
+
+
+def _groups(spec: DatasetSpec) -> list[list[FileSpec]]:
+    """The files of a spec by group. Groups are alternatives: any complete one is enough."""
+    names = dict.fromkeys(entry.group for entry in spec.files)
+    return [[entry for entry in spec.files if entry.group == name] for name in names]
+
+
+def _find_group(
+    entries: list[FileSpec], root: Path, staged: Mapping[str, Path]
+) -> tuple[dict[str, Path], tuple[FileSpec, ...]]:
+    """The files of one group that are present, and those that are missing. Files in `staged` (by name) are used instead
+    of those in the data root."""
+    matches = [_matching_paths(entry, root, staged) for entry in entries]
+    files = {name: path for match in matches for name, path in sorted(match.items())}
+    missing = (e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional))
+    return files, tuple(missing)
 
 
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
     if "*" in entry.name:
-        found = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
-        return found | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
-    folder = root
-    if entry.package is not None:
-        package = importlib.util.find_spec(entry.package)
-        folder = Path(str(package.origin)).parent if package else Path("/none")
+        files = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
+        return files | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
+    package = entry.package and importlib.util.find_spec(entry.package)
+    folder = Path(str(package.origin)).parent if package else root if entry.package is None else Path("/none")
     path = staged.get(entry.name, folder / entry.name)
     return {entry.name: path} if path.is_file() else {}

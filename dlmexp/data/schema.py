@@ -1,17 +1,17 @@
-"""The one schema of a user's table: learned from training rows (`fit`), saved with the model, and applied to whatever
-table follows (`encode`): training rows, a file of test rows, rows to predict on, a DataFrame, an array."""
+"""The one schema of a user's table: learned from training rows (`Schema.fit`), saved with the model, and applied to
+whatever table follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 from jaxtyping import Float
 
+from dlmexp.config import CsvConfig
 from dlmexp.console import counted
 from dlmexp.data.options import setting
 from dlmexp.errors import UserError, nearest
@@ -19,14 +19,14 @@ from dlmexp.errors import UserError, nearest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["text", "numbers", "dates"]
+ValueKind = Literal["text", "numbers", "dates"]
 Label = int | str
 Values = Mapping[str, np.ndarray]
 """Columns by name: float64 (missing: NaN), object (text, missing: None) or datetime64 (missing: NaT), [rows] each."""
 
 SHOWN = 8  # names or values in a message
 MISSING_LEVEL = "(missing)"
-TRUTH = {"true": 1.0, "false": 0.0}
+TRUTH = {"true": "1", "false": "0"}
 MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
 SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
 
@@ -39,7 +39,7 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     kind: Literal["number", "date", "category"] = "number"
     levels: tuple[str, ...] = ()
-    of: Kind = "text"
+    of: ValueKind = "text"
     format: str | None = None
 
     @property
@@ -72,6 +72,16 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         names = [f"x{k + 1}" for k in range(features)] if isinstance(features, int) else features
         return cls("y", tuple(Column(name) for name in names), (0, 1) if task == "binary" else None)
 
+    @classmethod
+    def fit(cls, values: Values, target: str, features: Sequence[str], task: str, options: CsvConfig) -> "Schema":
+        """What the columns `features` and the target of training rows are, whatever may be wrong with them."""
+        known = values[target][~missing(values[target])]
+        classes = as_text(np.unique(known.astype(str) if known.dtype == object else known))
+        labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
+        columns = tuple(_learned(name, values[name], options) for name in features)
+        fill = options.missing in ("mean", "level")
+        return cls(target, columns, labels, fill, options.sep, tuple(options.na), options.log)
+
     @property
     def features(self) -> tuple[str, ...]:
         """The names of all features, in the order of the arrays."""
@@ -84,12 +94,13 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         ignored), or an array with exactly these columns in their order. A mistake is a `UserError` that names `source`,
         the row (counted from `first`) and the column.
         """
-        columns = rows if isinstance(rows, dict) else self._values(rows, source)
-        encoded = [_encoded(column, columns[column.name], self.fill, first, source) for column in self.columns]
+        values = rows if isinstance(rows, dict) else self._values(rows, source)
+        encoded = [_encoded(column, values[column.name], self.fill, first, source) for column in self.columns]
         return np.concatenate([np.empty((len(encoded[0]) if encoded else 0, 0)), *encoded], axis=1)
 
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
-        """The targets that a model is trained on: numbers, their logarithms, or 0 and 1 for the labels."""
+        """The targets that a model is trained on: numbers, their logarithms, or 0 and 1 for the labels. ValueError for
+        text that is no amount of money."""
         if self.labels is not None:
             return (as_text(values) == str(self.labels[1])).astype(np.float64)
         y = money(values) if values.dtype == object else values
@@ -97,12 +108,11 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
         """UserError for columns that are missing in a table with these names, or there twice."""
-        wanted = [column.name for column in self.columns]
-        if absent := [name for name in wanted if name not in names]:
+        wanted, times = [column.name for column in self.columns], Counter(names)
+        if absent := [name for name in wanted if name not in times]:
             close = nearest(absent[0], list(names)).replace("valid:", "it has") if names else "it has none"
             more = f" (and {len(absent) - 1} more: {', '.join(absent[1:SHOWN])})" if len(absent) > 1 else ""
             raise UserError(f"{source} has no column '{absent[0]}'{more}, which the model needs: {close}")
-        times = Counter(names)
         if twice := sorted(name for name in wanted if times[name] > 1):
             raise UserError(f"{source}: several columns are called {', '.join(twice)}")
 
@@ -127,23 +137,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: values_of(name, _arrow(array[:, k].tolist()), source) for k, name in enumerate(wanted)}
 
 
-def learn_column(name: str, values: np.ndarray, category: bool, level: bool, format: str | None) -> Column:
-    """What a column of training rows is. `category`: one, whatever it holds; `level`: missing values of a category are
-    a level of their own; `format`: how dates are written if not as 2020-12-31."""
-    if (dates := parse_dates(values)) is not None:
-        format = None
-    elif format is None or (dates := parse_dates(values, format)) is None:
-        dates, format = values, None
-    values, kind = dates, kind_of(dates)
-    if kind != "text" and not category:
-        return Column(name, "date" if kind == "dates" else "number", format=format)
-    texts = as_text(values)
-    levels = np.unique(texts[~missing(texts)].astype(str)).tolist()
-    levels += [MISSING_LEVEL] if level and missing(texts).any() else []
-    return Column(name, "category", tuple(levels), kind, format)
-
-
-def kind_of(values: np.ndarray) -> Kind:
+def kind_of(values: np.ndarray) -> ValueKind:
     return "text" if values.dtype.kind == "O" else "dates" if values.dtype.kind == "M" else "numbers"
 
 
@@ -162,21 +156,18 @@ def days(values: np.ndarray) -> np.ndarray:
 
 def as_text(values: np.ndarray) -> np.ndarray:
     """Values as people write them, different ones differently; None where missing."""
-    if values.dtype == object:
+    if values.dtype.kind in "OU":
         return values
-    texts = np.array([number_text(v) if values.dtype.kind == "f" else str(v) for v in values], dtype=object)
+    # Whole numbers in full; -0 is 0.
+    written = (lambda v: f"{v + 0.0:.15g}" if abs(v) < 1e15 else f"{v:.0f}") if values.dtype.kind == "f" else str
+    texts = np.array([written(value) for value in values], dtype=object)
     texts[missing(values)] = None
     return texts
 
 
-def number_text(value: float) -> str:
-    value += 0.0  # -0 is 0
-    return f"{value:.0f}" if value == round(value, 0) and abs(value) < 2**53 else f"{value:.15g}"
-
-
 def as_label(text: str) -> Label:
     """A label as a whole number where it is one."""
-    return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
+    return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else str(text)
 
 
 def values_of(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
@@ -205,13 +196,11 @@ def money(texts: np.ndarray) -> np.ndarray:
 
 
 def parse_dates(texts: np.ndarray, format: str | None = None) -> np.ndarray | None:
-    """Text as datetime64, written as 2020-12-31 or in a format of `strftime`; None if a value is written otherwise, or
-    if there is none. Times with an offset are taken in UTC."""
+    """Text as datetime64, written as 2020-12-31 or in a format of `strftime`; None if a value is written otherwise.
+    Times with an offset are taken in UTC."""
     import pandas as pd
     import pyarrow as pa
 
-    if texts.dtype != object or missing(texts).all():
-        return None
     if format is not None:
         with suppress(ValueError):
             return pd.to_datetime(pd.Series(texts), format=format).to_numpy().astype("datetime64[us]")
@@ -226,12 +215,11 @@ def parse_numbers(texts: np.ndarray) -> np.ndarray | None:
     """Text as numbers, `true` and `false` as 1 and 0; None if a value is none."""
     import pyarrow as pa
 
-    trimmed = _trimmed(texts)
     with suppress(pa.ArrowInvalid):
-        return np.asarray(trimmed.cast(pa.float64()))
+        return np.asarray(_trimmed(texts).cast(pa.float64()))
     with suppress(ValueError):
-        words = (None if text is None else text.lower() for text in trimmed.to_pylist())
-        return np.array([np.nan if word is None else TRUTH[word] if word in TRUTH else float(word) for word in words])
+        words = ("nan" if text is None else text.strip().lower() for text in texts)
+        return np.array([float(TRUTH.get(word, word)) for word in words])
     return None
 
 
@@ -253,51 +241,60 @@ def _arrow(values: Any) -> "pa.Array":
         return pa.array([None if pd.isna(value) is True else str(value) for value in values], pa.string())
 
 
-def _typed(column: Column, values: np.ndarray, source: str, refuse: Callable[[int, str], UserError]) -> np.ndarray:
-    """The values as training had them: numbers, text or dates; text is parsed where training had none."""
-    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
-    if missing(values).all():
-        nothing = {"numbers": np.nan, "dates": np.datetime64("NaT", "us"), "text": None}[wanted]
-        return np.full(len(values), nothing, dtype=object if wanted == "text" else None)
-    if wanted == "text" and kind_of(values) == "numbers":
-        return as_text(values)
-    if kind_of(values) == "text" and wanted != "text":
-        parse = parse_numbers if wanted == "numbers" else partial(parse_dates, format=column.format)
-        if (parsed := parse(values)) is not None:
-            return parsed
-        known = np.flatnonzero(~missing(values))  # a value may be odd beside the first one only
-        row = int(next(row for row in known if parse(values[[known[0], row]]) is None))
-        like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
-        raise refuse(row, f"'{values[row]}' is not {like}, as others are")
-    if kind_of(values) != wanted:
-        raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
-    return values
+def recognised_dates(values: np.ndarray, format: str | None) -> tuple[np.ndarray, str | None]:
+    """Text that is dates as datetime64, with the format that was needed for it; other values as they are."""
+    for known in (None, format) if values.dtype == object and not missing(values).all() else ():
+        if (dates := parse_dates(values, known)) is not None:
+            return dates, known
+    return values, None
+
+
+def _learned(name: str, values: np.ndarray, options: CsvConfig) -> Column:
+    """What a column of training rows is."""
+    values, format = recognised_dates(values, options.date_format)
+    kind = kind_of(values)
+    if kind != "text" and name not in options.categories:
+        return Column(name, "date" if kind == "dates" else "number", format=format)
+    texts = as_text(values)
+    levels = np.unique(texts[~missing(texts)].astype(str)).tolist()
+    levels += [MISSING_LEVEL] if options.missing == "level" and missing(texts).any() else []
+    return Column(name, "category", tuple(levels), kind, format)
 
 
 def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source: str) -> Float[np.ndarray, "N k"]:
-    """One column as its features, missing values as NaN."""
+    """A column as its features, missing values as NaN. Text is parsed where training had none."""
     import pandas as pd
 
-    def refuse(row: int, why: str) -> UserError:
-        return UserError(f"{source}: row {first + row}, column '{column.name}': {why}")
+    def refuse(row: Any, why: str) -> UserError:
+        return UserError(f"{source}: row {first + int(row)}, column '{column.name}': {why}")
 
-    values = _typed(column, values, source, refuse)
+    def parsed(texts: np.ndarray) -> np.ndarray | None:
+        return parse_numbers(texts) if wanted == "numbers" else parse_dates(texts, column.format)
+
+    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
     lacking = missing(values)
-    own_level = MISSING_LEVEL in column.levels
+    values = np.full(len(values), None, dtype=object) if lacking.all() else values
+    if wanted != "text" and kind_of(values) == "text":
+        texts, known = values, np.flatnonzero(~lacking)
+        if (values := parsed(texts)) is None:
+            row = next(row for row in known if parsed(texts[[known[0], row]]) is None)  # odd beside the first, perhaps
+            like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
+            raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
+    elif wanted not in ("text", kind_of(values)):
+        raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
+    lacking, own_level = missing(values), MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
-        raise refuse(int(np.argmax(lacking)), "the value is missing; fill it in")
+        raise refuse(np.argmax(lacking), "the value is missing; fill it in")
     if column.kind == "date":
         return days(values)[:, None]
     if column.kind == "number":
         if (infinite := np.isinf(values)).any():
-            raise refuse(int(np.argmax(infinite)), "the value is infinite")
+            raise refuse(np.argmax(infinite), "the value is infinite")
         return values[:, None]
-    texts = as_text(values)
-    if own_level:
-        texts = np.where(lacking, MISSING_LEVEL, texts)
+    texts = np.where(lacking, MISSING_LEVEL, as_text(values)) if own_level else as_text(values)
     codes = pd.Index(column.levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
     if (unknown := (codes < 0) & ~missing(texts)).any():
-        row = int(np.argmax(unknown))
+        row = np.argmax(unknown)
         known = ", ".join(column.levels[:SHOWN]) + (", ..." if len(column.levels) > SHOWN else "")
         raise refuse(row, f"'{texts[row]}' is not a value that the model was trained on; there were {known}")
     features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)

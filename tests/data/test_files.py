@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dlmexp.cli import data as cli
-from dlmexp.data import acquire
+from dlmexp.data import raw_files as acquire
 from dlmexp.data.dataset import dataset_status, load, verify
 from dlmexp.data.raw_files import find_files, how_to_get
 from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names, read_spec

@@ -5,7 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dlmexp.config import CsvConfig, DatasetConfig
-from dlmexp.data.checks import DataMismatch, check
+from dlmexp.data.checks import check
 from dlmexp.data.parsers.registry import Parsed, loader_of
 from dlmexp.data.spec import USER_TABLE, DatasetSpec, Task, as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError
@@ -104,7 +104,7 @@ def test_good_data_passes():
     ("'content'", {"x_mean": [0, 0, 0]}), ("'content'", {"x_mean": [0, 0]}),
 ])  # fmt: skip
 def test_a_failed_check_is_named_with_both_values(message, arguments):
-    with pytest.raises(DataMismatch, match=f"'made_up': check {message}"):
+    with pytest.raises(UserError, match=f"'made_up': check {message}"):
         checked(**arguments)
 
 

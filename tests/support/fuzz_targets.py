@@ -18,9 +18,8 @@ import msgspec
 import numpy as np
 
 from dlmexp.cli import main
-from dlmexp.data.acquire import download
-from dlmexp.data.dataset import parse
-from dlmexp.data.parsers.registry import loader_of
+from dlmexp.data.checks import parse
+from dlmexp.data.raw_files import download
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
@@ -195,7 +194,7 @@ def _table(path: Path, chance: random.Random) -> None:
     task: Task = chance.choice(get_args(Task))
     spec = DatasetSpec("csv", "table", task, "regression", options={"target": chance.choice(["y", "x", "y", "nope"])})
     with contextlib.suppress(UserError):
-        parse(spec, loader_of(spec), {path.name: path})
+        parse(spec, {path.name: path})
     with contextlib.suppress(UserError):  # in pieces too, as rows to predict on are read
         for piece in open_rows(path, TWO_COLUMNS, only=True):
             TWO_COLUMNS.encode(piece, 1, path.name)

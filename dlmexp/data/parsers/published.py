@@ -1,5 +1,5 @@
-"""Text files of numbers as collections publish them: plain with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's
-.dat, PMLB's .tsv.gz."""
+"""Files as collections publish them: text with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's .dat, PMLB's
+.tsv.gz, and MATLAB 5."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import parse_numbers
-from dlmexp.reading.files import GIB
+from dlmexp.reading.files import GIB, reading
+from dlmexp.reading.matlab import read_variables
 from dlmexp.reading.tables import csv_chunks
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
@@ -20,12 +21,11 @@ LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two class
 MAX_BYTES = GIB // 4
 
 
-def rows_of(path: Path, member: str | None = None) -> list[str]:
+def text_rows(path: Path, member: str | None = None) -> list[str]:
     """The rows of a file, or of a member of an archive, as numbers or words between blanks; without the header of ARFF
     and KEEL, comments and empty lines."""
     with open_raw(path, member, MAX_BYTES) as stream:
-        content = stream.read()
-    text = content.decode("utf-8", errors="replace").translate(str.maketrans(",'\"", "   "))
+        text = stream.read().decode("utf-8", errors="replace").translate(str.maketrans(",'\"", "   "))
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("%")]
     begins = next((k for k, line in enumerate(lines, start=1) if line.lower().startswith("@data")), 0)
     return [line for line in lines[begins:] if not line.startswith("@")]
@@ -36,7 +36,7 @@ def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
     path = _single(spec, files)
-    rows = rows_of(path)
+    rows = text_rows(path)
     named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
     table = parse_numbers(rows[named:], path, (spec.features or 0) + 1)
     label = table[:, -1]
@@ -53,7 +53,7 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
     binary columns, both 0 for M."""
     path = _single(spec, files)
-    rows = [row.partition(" ") for row in rows_of(path)]
+    rows = [row.partition(" ") for row in text_rows(path)]
     if odd := [sex for sex, *_ in rows if sex not in ("M", "F", "I")]:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
     values = parse_numbers([rest for *_, rest in rows], path, 8)
@@ -65,7 +65,7 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
     path = _single(spec, files)
-    table = parse_numbers(rows_of(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
+    table = parse_numbers(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
     return Parsed(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
 
 
@@ -84,8 +84,47 @@ def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """The published training rows, then the test rows; features and targets are in separate files."""
     parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
-    X, y = ([parse_numbers(rows_of(path), path) for path in parts[kind]] for kind in ("data", "labels"))
+    X, y = ([parse_numbers(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
     return Parsed(np.concatenate(X), np.concatenate(y)[:, 0])
+
+
+@parser("sarcos")
+def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
+    parts = [_variables(path, Path(name).stem)[0] for name, path in files.items()]
+    with reading(" and ".join(map(str, files.values())), "have other columns"):
+        table = np.concatenate(parts)
+        return Parsed(table[:, :21], table[:, 21])
+
+
+@parser("thyroid")
+def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The file of ODDS: variables X and y, with y = 1 for outliers."""
+    X, y = _variables(_single(spec, files), "X", "y")
+    return Parsed(X, y.ravel())
+
+
+@parser("peds1_left")
+def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
+    X, y = _variables(_single(spec, files), "data.xt", "data.yt")
+    return Parsed(X, y.ravel())
+
+
+@parser("peds1")
+def peds1(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `fv` (features x frames) and `cnt`
+    (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
+    path, cell = _single(spec, files), spec.options["cell"]
+    X, y = _variables(path, f"fv.{cell}", f"cnt.{cell}", member="Peds1_feats.mat" if path.suffix == ".zip" else None)
+    return Parsed(X.T, y.ravel())
+
+
+def _variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
+    """The named arrays of a MATLAB file as float64."""
+    arrays = read_variables(path, *{name.partition(".")[0] for name in names}, member=member)
+    with reading(path, f"has not the variables {', '.join(names)} of numbers"):
+        return [arrays[name].astype(np.float64) for name in names]
 
 
 def _single(spec: DatasetSpec, files: Mapping[str, Path]) -> Path:

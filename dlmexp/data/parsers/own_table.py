@@ -1,0 +1,324 @@
+"""A user's own table (`dataset=csv`, or `loader: table`): CSV, TSV or Parquet. All that is wrong with it is put in one
+list, with the settings that do away with it; what makes results look better than they are is warned of."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from dlmexp.config import CsvConfig
+from dlmexp.console import counted
+from dlmexp.data.options import SEPARATORS, TableProblems, separator, setting, table_options
+from dlmexp.data.parsers.registry import Parsed, parser
+from dlmexp.data.schema import (
+    Column,
+    Schema,
+    Values,
+    as_text,
+    days,
+    kind_of,
+    missing,
+    parse_dates,
+    recognised_dates,
+    values_of,
+)
+from dlmexp.data.spec import TEST, DatasetSpec
+from dlmexp.data.splits import Arrangement
+from dlmexp.errors import UserError, nearest
+from dlmexp.reading.tables import PARQUET, SUFFIXES, first_line, read_table, table_suffix
+
+UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index that was saved with a table
+MAX_LEVELS = 100
+MANY_WORDS = 10  # so many that are no numbers are no words for a missing value
+DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y", "%Y%m%d")
+ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
+MANY = 0.1  # as a share of the rows: so many copies are no coincidence
+RARE = 10  # rows of a class
+EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
+
+
+class Problem(NamedTuple):
+    """What is wrong, and the settings that do away with it: values by option."""
+
+    text: str
+    remedies: Mapping[str, list[str]] = {}
+
+
+@parser("table")
+def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Column `options.target` is y, the others are features. The facts say what was read, and what was left out."""
+    options = table_options(spec.options)
+    path = next(path for name, path in files.items() if name != TEST)
+    values, left_out = _columns(path, options)
+    test_rows = 0
+    if TEST in files:
+        values, test_rows = _with_test_rows(values, path, files[TEST], options)
+    target = str(options.target)
+    features = options.columns or [name for name in values if name not in (target, options.by)]
+    values = {name: values[name] for name in dict.fromkeys([target, *features, *filter(None, [options.by])])}
+    if options.missing == "drop":
+        gone = np.any([missing(column) for column in values.values()], axis=0)
+        if gone.all():
+            raise UserError(f"{path.name}: every row has a missing value: leave out a column with csv.drop=[COLUMN]")
+        values = {name: column[~gone] for name, column in values.items()}
+        left_out += [f"{counted(int(gone.sum()), 'row')} with missing values (csv.missing=drop)"] if gone.any() else []
+        test_rows -= int(gone[len(gone) - test_rows :].sum())
+    schema = Schema.fit(values, target, features, spec.task, options)
+    warnings = _examine(values, schema, spec.task, options, path.name)
+    X, y = schema.encode(values, source=path.name), schema.encode_target(values[target])
+    facts: dict[str, Any] = {
+        "features": list(schema.features), "schema": msgspec.to_builtins(schema),
+        "kinds": {column.name: column.words for column in schema.columns}, "file": path.name, "target": target,
+        "classes": [str(label) for label in schema.labels or ()], "warnings": warnings + _repeated_rows(X, y),
+        "left_out": left_out + [f"column '{name}'" for name in options.drop],
+        "filled": int(np.isnan(X).any(axis=1).sum()), "test_file": files[TEST].name if TEST in files else None,
+    }  # fmt: skip
+    return Parsed(X, y, facts, _arrangement(values, options, test_rows))
+
+
+def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The columns of a file that are used, and what is left out."""
+    table = _checked_table(path, options)
+    names = list(map(str, table.column_names))
+    if options.target is None:
+        raise UserError(f"csv.target is not set: name the column to predict, one of {', '.join(names[:20])}")
+    for option in ("target", "by", "columns", "drop", "categories") if not test else ():
+        given = getattr(options, option) or ()
+        for name in [given] if isinstance(given, str) else given:
+            if name not in names:
+                raise UserError(f"csv.{option}={name}: {path.name} has no column '{name}': {nearest(name, names)}")
+    if options.target in options.columns:
+        raise UserError(f"csv.columns: '{options.target}' is the target, it can't be a feature as well")
+    values, left_out = dict[str, np.ndarray](), []
+    for number, (name, column) in enumerate(zip(names, table.columns, strict=True), start=1):
+        unused = name in options.drop or (options.columns and name not in options.columns)
+        if unused and name not in (options.target, options.by):
+            continue
+        values[name] = values_of(name, column, path.name)
+        if name == options.target and str(column.type) == "bool":  # labels are words, not numbers
+            values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
+        if name in UNNAMED and name not in options.columns:
+            if not _numbers_rows(values.pop(name)):
+                advice = f"name it, or leave it out with {setting('drop', name)}"
+                raise UserError(f"{path.name}: column {number} has no name ('{name}'): {advice}")
+            left_out.append("a column without a name that numbers the rows (an index of pandas)")
+    return values, left_out
+
+
+def _checked_table(path: Path, options: CsvConfig) -> Any:
+    """The table in a file, with names of columns that tell them apart, and rows."""
+    suffix = table_suffix(path)
+    if suffix is None:
+        raise UserError(f"csv.path={path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such")
+    sep = separator(options.sep, suffix)
+    header = "" if suffix == PARQUET else first_line(path).decode("utf-8-sig", errors="replace").strip()
+    likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
+    if likely and sep not in header:
+        raise UserError(f"{path.name} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
+    table = read_table(path, sep, options.na)
+    names = table.column_names
+    if header and len(names) > 1 and all(map(_is_number, names)) and not all(map(str.isdecimal, names)):
+        raise UserError(f"{path.name}: its first line holds numbers ({names[0]}, ...): write names of columns above it")
+    if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
+        raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
+    if table.num_rows == 0:
+        raise UserError(f"{path.name} has columns but no rows")
+    return table
+
+
+def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) -> tuple[dict[str, np.ndarray], int]:
+    """All columns, those of the test rows below the others, and the number of test rows."""
+    below, _ = _columns(test, options, test=True)
+    for name, column in values.items():
+        if name not in below:
+            advice = f"; {setting('drop', *options.drop, name)} leaves it out of {path.name} too"
+            raise UserError(
+                f"csv.test={test}: it has no column '{name}'{advice * (name not in (options.target, options.by))}"
+            )
+        if kind_of(column) != kind_of(below[name]):
+            kinds = f"{kind_of(column)} in {path.name}, {kind_of(below[name])} in {test.name}"
+            raise UserError(f"column '{name}' holds {kinds}")
+    joined = {name: np.concatenate([column, below[name]]) for name, column in values.items()}
+    return joined, len(next(iter(below.values())))
+
+
+def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement | None:
+    if options.by is None:
+        return Arrangement(test=test_rows) if test_rows else None
+    column, _ = recognised_dates(values[options.by], options.date_format)
+    if options.split == "group":
+        codes = np.unique(as_text(column).astype(str), return_inverse=True)[1]
+        return Arrangement("group", codes.astype(np.float64), options.by, test_rows)
+    if column.dtype == object:
+        advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
+        raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
+    return Arrangement("time", days(column) if kind_of(column) == "dates" else column, options.by, test_rows)
+
+
+def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file: str) -> list[str]:
+    """What looks wrong without being refused. `TableProblems` lists all that is wrong."""
+    y, wrong = _targets(values[schema.target], schema, task)
+    problems = [*_gaps(values, schema, options), *([Problem(f"csv.target={schema.target}{wrong}")] if wrong else ())]
+    warnings = []
+    for column in schema.columns:
+        name, some = column.name, values[column.name]
+        problems += _odd_categories(column, some, options)
+        exact, how = (False, "") if y is None else _leak(some, column, y)
+        advice = f"{setting('drop', name)} leaves it out"
+        sentence = f"column '{name}' gives the target '{schema.target}' away: {how}; {advice}"
+        if exact and name not in options.columns:
+            problems.append(Problem(f"{sentence}, naming it in csv.columns=[...] keeps it", {"drop": [name]}))
+        elif how:
+            warnings.append(f"{sentence}; is it known when you predict?")
+        if _numbers_rows(some):
+            warnings.append(f"column '{name}' numbers the rows: {advice}")
+        elif (some == some[0]).all():
+            warnings.append(f"column '{name}' is the same in all rows")
+    if problems:
+        remedies: dict[str, list[str]] = {}
+        for option, names in (pair for problem in problems for pair in problem.remedies.items()):
+            given = getattr(options, option)
+            before = remedies.get(option, given if isinstance(given, list) else [])
+            remedies[option] = list(dict.fromkeys([*before, *names]))
+        raise TableProblems(file, [problem.text for problem in problems], remedies)
+    if not schema.features:
+        raise UserError(f"{file} has no feature besides the target '{schema.target}'")
+    for value, label in enumerate(schema.labels or ()):
+        if (rows := int((y == value).sum())) < RARE:
+            said = f"class '{label}' has {counted(rows, 'row')}"
+            warnings.append(f"{said}: not every training, validation and test set has some")
+    return warnings
+
+
+def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Problem]:
+    """Infinite and missing values."""
+    features, lacking = {c.name for c in schema.columns}, {name: missing(column) for name, column in values.items()}
+    for name, column in values.items():
+        if column.dtype.kind == "f" and np.isinf(column).any():
+            row = int(np.argmax(np.isinf(column))) + 1
+            yield Problem(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
+    for name in (empty := {name for name in features if lacking[name].all()}):
+        yield Problem(f"column '{name}' is empty: {setting('drop', name)} leaves it out", {"drop": [name]})
+    # With a mean to put in, only the target and what rows are divided by must be there.
+    strict = [name for name in values if name not in empty and (options.missing == "refuse" or name not in features)]
+    gaps = [(int(np.argmax(lacking[name])) + 1, name) for name in strict if lacking[name].any()]
+    if gaps:
+        (row, name), count = min(gaps), sum(int(lacking[name].sum()) for name in strict)
+        mean = ", csv.missing=mean puts in the mean of the training rows" if name in features else ""
+        said = f"a value is missing in row {row}, column '{name}'" + (f" ({count} in all)" if count > 1 else "")
+        remedy = "mean" if all(name in features for _, name in gaps) else "drop"
+        yield Problem(f"{said}; csv.missing=drop leaves such rows out{mean}", {"missing": [remedy]})
+
+
+def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
+    """The targets as numbers (None if they are none), and what is wrong with them."""
+    known = values[~missing(values)]
+    if kind_of(recognised_dates(values, None)[0]) == "dates":
+        return None, " holds dates: a target is a number or, if binary, one of two values"
+    if task == "binary" and schema.labels is None:
+        classes = np.unique(known.astype(str)).tolist()
+        return None, f": a binary target has two values, this one has {len(classes)} ({', '.join(classes[:5])})"
+    try:
+        y = msgspec.structs.replace(schema, log=False).encode_target(values)
+    except ValueError:
+        example = f" is text (e.g. '{str(known[0])[:40]}'): a {task} target is a number"
+        return None, f" {odd}" if (odd := _stray_words(values)[0]) else example
+    if schema.log and (y <= 0).any():
+        row = int(np.argmax(y <= 0))
+        return None, f", csv.log=true: it is {y[row]:g} in row {row + 1}: only numbers > 0 have a logarithm"
+    if task != "binary" and len(known) > 1 and np.nanmin(y) == np.nanmax(y):
+        return None, f": it is {np.nanmin(y):g} in all {len(known)} rows, so there is nothing to predict"
+    return y, ""
+
+
+def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> Iterator[Problem]:
+    """A category that is rather numbers with a few words among them, names or dates."""
+    if column.kind != "category":
+        return
+    name, drop = column.name, f"{setting('drop', column.name)} leaves it out"
+    odd, words = _stray_words(values) if name not in options.categories else ("", [])
+    if odd:
+        gaps = {"missing": ["mean"]} if options.missing == "refuse" else {}
+        remedies = {"na": words, **gaps} if 0 < len(words) <= MANY_WORDS else {"categories": [name]}
+        yield Problem(
+            f"column '{name}' {odd}, {setting('categories', name)} takes each value as a category; {drop}", remedies
+        )
+        return
+    most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
+    if count > most:
+        formats = [form for form in DATE_FORMATS if values.dtype == object and parse_dates(values, form) is not None]
+        choices = " or ".join(setting("date_format", form) for form in formats)
+        example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
+        dates = f"if these are dates, {choices} reads them, " if formats else ""
+        said = f"column '{name}' is a category with {example}: {dates}csv.levels={count} allows so many; {drop}"
+        yield Problem(said, {"date_format": formats} if len(formats) == 1 else {"drop": [name]})
+
+
+def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
+    """What to say of a column of numbers that is text because of a few words in it ('' of others), and the words."""
+    texts = [value for value in values if value is not None] if values.dtype == object else []
+    odd = [text for text in texts if not _is_number(text.replace(",", "") if "." in text else text)]
+    if len(texts) == len(odd) or 2 * len(odd) > len(texts):
+        return "", []
+    if not odd:
+        return "is text, though all its values are numbers: make them numbers", []
+    words = [word for word, _ in Counter(odd).most_common()]
+    shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + (", ..." if len(words) > 3 else "")
+    where = f"in {counted(len(odd), 'row')} (the first: row {int(np.argmax(values == odd[0])) + 1})"
+    advice = f"{setting('na', *words)} calls that missing" if len(words) <= MANY_WORDS else "correct them"
+    return f"is text because of {shown} {where}; its other {len(texts) - len(odd)} values are numbers: {advice}", words
+
+
+def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]:
+    """Whether a column of features is the target in other units or words, and how it gives the target away ('')."""
+    known = ~missing(values) & ~np.isnan(y)
+    x, y = recognised_dates(values[known], column.format)[0], y[known]
+    if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
+        return False, ""
+    if column.kind != "category":
+        x = days(x) if kind_of(x) == "dates" else x
+        with np.errstate(all="ignore"):  # values so large that they overflow are refused for that
+            slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
+            offset = y.mean() - slope * x.mean()
+            rest = np.var(slope * x + offset - y) / np.var(y)
+        if rest < NEARLY:
+            left = "" if rest < EXACTLY else f", which leaves {100 * rest:.2g} % of its variance"
+            more = f" plus {offset:.6g}" if abs(offset) > EXACTLY * np.abs(y).max() else ""
+            return not left, f"the target is {slope:.6g} times it{more}{left}"
+        order = np.lexsort((y, x))
+        steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
+        if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
+            return False, "sorted by it, the target only rises or only falls"
+    levels, pairs = len(set(x.tolist())), len(set(zip(x.tolist(), y.tolist(), strict=True)))
+    if pairs == levels <= len(y) // 5:
+        return pairs == len(set(y.tolist())), "each of its values occurs with one value of the target only"
+    return False, ""
+
+
+def _repeated_rows(X: np.ndarray, y: np.ndarray) -> list[str]:
+    """A warning if many rows occur more than once: of copies, some are trained on and others tested on."""
+    import pandas as pd
+
+    rows = len(y)
+    repeated = int(pd.DataFrame(np.column_stack([X, y])).duplicated().sum())
+    if rows < ENOUGH or repeated <= rows * MANY:
+        return []
+    advice = "leave copies out or keep them together with csv.split=group csv.by=COLUMN"
+    return [f"{repeated} of {rows} rows are copies of others, so that some test rows are trained on; {advice}"]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers_rows(values: np.ndarray) -> bool:
+    """Whether a column numbers the rows, from 0 or 1."""
+    counts = kind_of(values) == "numbers" and len(values) > 1 and values[0] in (0.0, 1.0)
+    return bool(counts and (values == np.arange(len(values)) + values[0]).all())
