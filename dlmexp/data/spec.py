@@ -1,7 +1,7 @@
 """The specification of a dataset, read from `conf/dataset/NAME.yaml`: its files, shape, task and split."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +12,7 @@ from dlmexp.errors import UserError, nearest
 Task = Literal["regression", "binary", "count"]
 
 USER_TABLE = "csv"
-"""The name of the dataset that is a user's own file; its spec is complete only inside a composed config."""
+"""The dataset that is a user's own file; its spec is complete only inside a composed config."""
 TEST = "test rows"
 """The name under which a user's own file of test rows is given to the loader of tables."""
 
@@ -26,7 +26,6 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page: str | None = None  # a web page where a user can get it
     sha256: str | None = None
     git_blob: str | None = None
-    size: int | None = None
     group: str = "raw"  # files of a group are read together; the first complete group is read
     optional: bool = False  # a group of optional files only is complete with any one of them
     pinned: bool = True  # it must have this checksum; else only a download must
@@ -54,20 +53,12 @@ class DatasetSpec:
 
 
 def as_spec(node: Any) -> DatasetSpec:
-    """Converts a dict, a dataclass or an OmegaConf node to a DatasetSpec; keys that it does not have are ignored."""
+    """A dict or a dataclass as a DatasetSpec; keys that it does not have are ignored."""
     if isinstance(node, DatasetSpec):
         return node
-    values: Any = node
-    if is_dataclass(node):
-        values = {f.name: getattr(node, f.name) for f in fields(node)}
-    elif not isinstance(node, dict):
-        from omegaconf import OmegaConf
-
-        if node.get("task") is None:  # others are interpolated from it, which would fail with an obscure error
-            raise UserError(f"dataset '{node.get('name')}': task 'None' is not one of regression, binary, count")
-        values = OmegaConf.to_container(node, resolve=True)
+    values = node if isinstance(node, dict) else vars(node)
     try:
-        return msgspec.convert({k: v for k, v in values.items() if v is not None}, DatasetSpec)
+        return msgspec.convert({name: value for name, value in values.items() if value is not None}, DatasetSpec)
     except msgspec.ValidationError as error:
         raise UserError(f"dataset '{values.get('name')}': {error}") from None
 
@@ -83,4 +74,4 @@ def read_spec(name: str) -> DatasetSpec:
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
     from omegaconf import OmegaConf
 
-    return as_spec(OmegaConf.create(catalogue.datasets()[name]))
+    return as_spec(OmegaConf.to_container(OmegaConf.create(catalogue.datasets()[name]), resolve=True))

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.data.dataset import load
@@ -15,8 +15,7 @@ from dlmexp.errors import UserError
 from dlmexp.models.tables import open_rows
 
 ROWS = 40
-WORDS = st.lists(st.text("abcXYZ éß,'\"", min_size=1, max_size=6).filter(lambda w: w.strip() == w), min_size=2,
-                 max_size=3, unique=True)  # fmt: skip
+WORDS = st.lists(st.text("abX é,'\"", min_size=1).filter(lambda w: w.strip() == w), min_size=2, max_size=3, unique=True)
 
 
 @st.composite
@@ -24,26 +23,23 @@ def frames(draw) -> tuple[pd.DataFrame, dict]:
     """A table of numbers, whole numbers, truth values, categories and dates, some of them missing, with a target that
     none of them gives away; and the options to read it with."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    kinds = draw(
-        st.lists(st.sampled_from(["number", "whole", "truth", "word", "code", "date"]), min_size=1, max_size=5)
-    )
-    missing, options, columns = draw(st.sampled_from(["refuse", "mean", "level"])), {}, {}
-    for k, kind in enumerate(kinds):
-        name = f"{kind} {k}"
-        columns[name] = pd.Series({
-            "number": lambda: rng.normal(size=ROWS) * 10.0 ** rng.integers(-4, 5),
-            "whole": lambda: rng.integers(-5, 99, ROWS),
-            "truth": lambda: rng.random(ROWS) < 0.5,
-            "word": lambda: rng.choice(draw(WORDS), ROWS),
-            "code": lambda: rng.choice([1, 7, 30], ROWS),
-            "date": lambda: pd.Timestamp("2020-02-27") + pd.to_timedelta(rng.integers(0, 900, ROWS), "D"),
-        }[kind]())  # fmt: skip
-        if missing != "refuse" and kind in ("number", "word", "date"):
+    missing = draw(st.sampled_from(["refuse", "mean", "level"]))
+    make = {
+        "number": lambda: rng.normal(size=ROWS) * 10.0 ** rng.integers(-4, 5),
+        "whole": lambda: rng.integers(-5, 99, ROWS),
+        "truth": lambda: rng.random(ROWS) < 0.5,
+        "word": lambda: rng.choice(draw(WORDS), ROWS),
+        "code": lambda: rng.choice([1, 7, 30], ROWS),
+        "date": lambda: pd.Timestamp("2020-02-27") + pd.to_timedelta(rng.integers(0, 900, ROWS), "D"),
+    }
+    kinds = draw(st.lists(st.sampled_from(list(make)), min_size=1, max_size=5))
+    columns = {f"{kind} {k}": pd.Series(make[kind]()) for k, kind in enumerate(kinds)}
+    for name in columns:
+        if missing != "refuse" and name.startswith(("number", "word", "date")):
             columns[name] = columns[name].where(rng.random(ROWS) > 0.2)
-        if kind == "code":
-            options.setdefault("categories", []).append(name)
+    categories = [name for name in columns if name.startswith("code")]
     frame = pd.DataFrame(columns).assign(y=rng.normal(size=ROWS).round(6))
-    return frame, options | {"missing": missing, "target": "y"}
+    return frame, {"categories": categories, "missing": missing, "target": "y"}
 
 
 def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"):
@@ -53,23 +49,18 @@ def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"
     return load(spec, folder)
 
 
-def streamed(path, schema: Schema) -> np.ndarray:
-    first, found = 1, []
-    for piece in open_rows(path, schema):
-        found.append(schema.encode(piece, first, path.name))
-        first += piece.num_rows
-    return np.concatenate(found)
-
-
 @given(made=frames(), chance=st.randoms(use_true_random=False))
+@settings(max_examples=40)
 def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):
-    """Columns permuted, others added, other types of the same values, in memory and in files."""
+    """Columns permuted, others added, other types of the same values, in memory and in files; the schema saved and
+    loaded."""
     frame, options = made
     folder = tmp_path_factory.mktemp("tables")
-    data = trained(frame, options, folder)
-    schema = data.schema
-    again = msgspec.json.decode(msgspec.json.encode(schema), type=Schema)
-    assert again == schema
+    data, text = trained(frame, options, folder), trained(frame, options, folder, ".csv")
+    np.testing.assert_array_equal(text.X, data.X)
+    assert text.schema.columns == data.schema.columns
+    schema = msgspec.json.decode(msgspec.json.encode(data.schema), type=Schema)
+    assert schema == data.schema
     names = [*frame.columns.drop("y"), "extra"]
     chance.shuffle(names)
     other = frame.assign(extra="x")[names]
@@ -81,17 +72,16 @@ def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):
         elif name.startswith("date"):
             other[name] = other[name].dt.strftime("%Y-%m-%d") if chance.random() < 0.5 else other[name]
     for rows in (other, pa.Table.from_pandas(other, preserve_index=False)):
-        np.testing.assert_array_equal(again.encode(rows), data.X)
+        np.testing.assert_array_equal(schema.encode(rows), data.X)
     other.to_csv(folder / "new.csv", index=False)
     other.to_parquet(folder / "new.parquet")
     for name in ("new.csv", "new.parquet"):
-        np.testing.assert_array_equal(streamed(folder / name, again), data.X)
-    text = trained(frame, options, folder, ".csv")
-    np.testing.assert_array_equal(text.X, data.X)
-    assert text.schema.columns == schema.columns
+        pieces = [schema.encode(piece) for piece in open_rows(folder / name, schema)]
+        np.testing.assert_array_equal(np.concatenate(pieces), data.X)
 
 
-TWO = Schema("z", (Column("age"), Column("sort", "category", ("a", "b", "c")), Column("day", "date")))
+COLUMNS = (Column("age"), Column("sort", "category", ("a", "b", "c")), Column("day", "date"))
+THREE = Schema("z", COLUMNS)
 GOOD = {"age": [1.0, 2.0], "sort": ["a", "b"], "day": ["2020-01-01", "2020-01-02"]}
 
 
@@ -105,20 +95,18 @@ GOOD = {"age": [1.0, 2.0], "sort": ["a", "b"], "day": ["2020-01-01", "2020-01-02
 ])  # fmt: skip
 def test_what_cant_be_predicted_on_is_named(changed, words):
     with pytest.raises(UserError) as refused:
-        TWO.encode(pd.DataFrame({**GOOD, **changed}), source="new.csv")
+        THREE.encode(pd.DataFrame({**GOOD, **changed}), source="new.csv")
     assert all(word in str(refused.value) for word in ["new.csv", *words]), refused.value
 
 
 def test_columns_are_found_by_name_and_arrays_by_order():
     frame = pd.DataFrame(GOOD)
-    np.testing.assert_array_equal(TWO.encode(frame)[:, :3], [[1, 0, 0], [2, 1, 0]])
-    np.testing.assert_array_equal(TWO.encode(frame.to_numpy()), TWO.encode(frame))
-    with pytest.raises(UserError, match=r"'day'.*it has age, sort"):
-        TWO.encode(frame.drop(columns="day"))
-    with pytest.raises(UserError, match="several columns are called age"):
-        TWO.encode(pd.concat([frame, frame[["age"]]], axis=1))
-    with pytest.raises(UserError, match=r"shape \(2, 2\).*3 columns.*age, sort, day"):
-        TWO.encode(np.ones((2, 2)))
+    np.testing.assert_array_equal(THREE.encode(frame)[:, :3], [[1, 0, 0], [2, 1, 0]])
+    np.testing.assert_array_equal(THREE.encode(frame.to_numpy()), THREE.encode(frame))
+    for rows, words in ((frame.drop(columns="day"), "'day'.*it has age, sort"), (np.ones((2, 2)), r"\(2, 2\).*age"),
+                        (pd.concat([frame, frame[["age"]]], axis=1), "several columns are called age")):  # fmt: skip
+        with pytest.raises(UserError, match=words):
+            THREE.encode(rows)
 
 
 @pytest.mark.parametrize(("text", "label"), [("5", 5), ("-5", -5), ("0", 0), ("--5", "--5"), ("-", "-"), ("05", "05"),
@@ -130,8 +118,8 @@ def test_labels_that_are_whole_numbers_are_numbers(text, label):
 
 
 def test_amounts_of_money():
-    found = money(np.array(["$1,234.50", "€ 950", None, "-$7", " 1,000,000 "], dtype=object))
-    np.testing.assert_array_equal(found, [1234.5, 950, np.nan, -7, 1e6])
+    amounts = money(np.array(["$1,234.50", "€ 950", None, "-$7", " 1,000,000 "], dtype=object))
+    np.testing.assert_array_equal(amounts, [1234.5, 950, np.nan, -7, 1e6])
     for doubtful in (["0,054"], ["1,234", "950"], ["1.234,50"], ["12 apples"]):
         with pytest.raises(ValueError, match="money"):
             money(np.array(doubtful, dtype=object))
