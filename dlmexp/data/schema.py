@@ -121,20 +121,18 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         import pyarrow as pa
 
         wanted = [column.name for column in self.columns]
-        if isinstance(rows, pa.Table | pa.RecordBatch):
-            self.check_columns(rows.schema.names, source)
+        if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
+            array = np.asarray(rows)
+            if array.ndim != 2 or array.shape[1] != len(wanted):
+                known = ", ".join(wanted[:SHOWN]) + ", ..." * (len(wanted) > SHOWN)
+                advice = f"give rows with the {counted(len(wanted), 'column')} of training ({known}), or a DataFrame"
+                raise UserError(f"{source} has shape {array.shape}: {advice} with these names")
+            rows = pd.DataFrame(array, columns=wanted)
+        names = list(map(str, rows.columns if isinstance(rows, pd.DataFrame) else rows.schema.names))
+        self.check_columns(names, source)
+        if not isinstance(rows, pd.DataFrame):
             return {name: values_of(name, rows.column(name), source) for name in wanted}
-        if isinstance(rows, pd.DataFrame):
-            names = [str(name) for name in rows.columns]
-            self.check_columns(names, source)
-            return {name: values_of(name, _arrow(rows.iloc[:, names.index(name)]), source) for name in wanted}
-        array = np.asarray(rows)
-        if array.ndim != 2 or array.shape[1] != len(wanted):
-            raise UserError(
-                f"{source} has shape {array.shape}: give rows with the {counted(len(wanted), 'column')} of training "
-                f"({', '.join(wanted[:SHOWN])}{', ...' * (len(wanted) > SHOWN)}), or a DataFrame with these names"
-            )
-        return {name: values_of(name, _arrow(array[:, k].tolist()), source) for k, name in enumerate(wanted)}
+        return {name: values_of(name, _arrow(rows.iloc[:, names.index(name)]), source) for name in wanted}
 
 
 def kind_of(values: np.ndarray) -> ValueKind:

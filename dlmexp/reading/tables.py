@@ -11,7 +11,6 @@ from dlmexp.reading.files import GIB, MIB, check_plain, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import csv
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 PARQUET = ".parquet"
@@ -37,12 +36,11 @@ def read_table(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.T
     import pyarrow as pa
     from pyarrow import csv
 
-    limit = min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
+    limit = _limit(path)
     if table_suffix(path) != PARQUET:
         _check_header(path, sep)
-        parse, convert = csv.ParseOptions(delimiter=sep, newlines_in_values=True), _convert(missing)
         with open_raw(path, limit=limit) as stream, reading(path, "is not a CSV file with a header"):
-            return _in_utf8(path, csv.read_csv(stream, parse_options=parse, convert_options=convert))
+            return _in_utf8(path, csv.read_csv(stream, **_options(sep, missing)))
     names, pieces = stream_table(path)
     kept, total = [], 0
     for piece in pieces:
@@ -60,17 +58,15 @@ def stream_table(
     all). Values of a text file are text, as a type that fits the first piece may not fit the next."""
     import pyarrow as pa
 
-    suffix = table_suffix(path)
-    problem = f"is not a {str(suffix)[1:]} file with named columns"
-    if suffix == PARQUET:
-        return _parquet_pieces(path, problem, columns)
+    if table_suffix(path) == PARQUET:
+        return _parquet_pieces(path, columns)
     _check_header(path, sep)
-    with _csv_reader(path, sep, problem, _convert()) as reader:
+    with _csv_reader(path, _options(sep)) as reader:
         names = _in_utf8(path, reader.schema.empty_table()).column_names
-    present = dict.fromkeys((name for name in names if columns is None or name in columns), pa.string())
+    types = dict.fromkeys((name for name in names if columns is None or name in columns), pa.string())
 
     def pieces() -> "Iterator[pa.RecordBatch]":
-        with _csv_reader(path, sep, problem, _convert(missing, present)) as reader:
+        with _csv_reader(path, _options(sep, missing, types)) as reader:
             yield from reader
 
     return names, pieces()
@@ -85,16 +81,22 @@ def csv_chunks(
     from pyarrow import csv
 
     types = {name: pa.string() if name in text else pa.float64() for name in columns}
+    convert = csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
     read = csv.ReadOptions(block_size=16 * MIB, column_names=None if header else list(columns))
     kind = f"CSV with the columns {', '.join(columns)}" if header else f"table of {len(columns)} numbers per line"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
-        yield from csv.open_csv(stream, read, convert_options=_convert(None, types))
+        yield from csv.open_csv(stream, read, convert_options=convert)
 
 
 def first_line(path: Path) -> bytes:
     """The first line of a text file, perhaps gzipped."""
     with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
         return stream.readline(MAX_HEADER)
+
+
+def _limit(path: Path) -> int:
+    """How many bytes a file may unfold to."""
+    return min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
 
 
 def _check_header(path: Path, sep: str) -> None:
@@ -110,36 +112,35 @@ def _check_width(path: Path, columns: int) -> None:
         raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
 
 
-def _convert(missing: Sequence[str] | None = (), types: "dict[str, pa.DataType] | None" = None) -> "csv.ConvertOptions":
-    """Only the columns with `types`, if there are any; `missing` adds words for a missing value (None: Arrow's own)."""
+def _options(sep: str, missing: Sequence[str] = (), types: "dict[str, pa.DataType] | None" = None) -> dict[str, Any]:
+    """How Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
     from pyarrow import csv
 
-    words = None if missing is None else [*MISSING, *missing]
-    return csv.ConvertOptions(
-        column_types=types, include_columns=list(types or ()), strings_can_be_null=True, null_values=words
-    )
+    words = {"null_values": [*MISSING, *missing], "strings_can_be_null": True}
+    convert = csv.ConvertOptions(column_types=types, include_columns=list(types or ()), **words)
+    return {"parse_options": csv.ParseOptions(delimiter=sep, newlines_in_values=True), "convert_options": convert}
 
 
 @contextmanager
-def _csv_reader(path: Path, sep: str, problem: str, convert: "csv.ConvertOptions") -> Iterator[Any]:
+def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
     """A plain file is opened by Arrow: its threads read ahead, and one that were in a read of Python's when the program
     ends, after an error say, would abort it."""
     import pyarrow as pa
     from pyarrow import csv
 
-    parse, read = csv.ParseOptions(delimiter=sep, newlines_in_values=True), csv.ReadOptions(block_size=BLOCK_BYTES)
-    packed = path.suffix.lower() == ".gz"
-    opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if packed else pa.OSFile(str(path))
-    with opened as stream, reading(path, problem), csv.open_csv(stream, read, parse, convert) as reader:
+    read, problem = (
+        csv.ReadOptions(block_size=BLOCK_BYTES),
+        f"is not a {str(table_suffix(path))[1:]} file with a header",
+    )
+    opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if path.suffix.lower() == ".gz" else pa.OSFile(str(path))
+    with opened as stream, reading(path, problem), csv.open_csv(stream, read, **options) as reader:
         yield reader
 
 
-def _parquet_pieces(
-    path: Path, problem: str, columns: Sequence[str] | None
-) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
+def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
     from pyarrow import parquet
 
-    limit = min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
+    limit, problem = _limit(path), "is not a parquet file with named columns"
     with reading(path, problem):
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)

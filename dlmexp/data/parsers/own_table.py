@@ -195,12 +195,12 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
 
 def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Problem]:
     """Infinite and missing values."""
-    features, lacking = {c.name for c in schema.columns}, {name: missing(column) for name, column in values.items()}
+    features, lacking = [c.name for c in schema.columns], {name: missing(column) for name, column in values.items()}
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
             yield Problem(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
-    for name in (empty := {name for name in features if lacking[name].all()}):
+    for name in (empty := [name for name in features if lacking[name].all()]):
         yield Problem(f"column '{name}' is empty: {setting('drop', name)} leaves it out", {"drop": [name]})
     # With a mean to put in, only the target and what rows are divided by must be there.
     strict = [name for name in values if name not in empty and (options.missing == "refuse" or name not in features)]
@@ -224,8 +224,8 @@ def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray 
     try:
         y = msgspec.structs.replace(schema, log=False).encode_target(values)
     except ValueError:
-        example = f" is text (e.g. '{str(known[0])[:40]}'): a {task} target is a number"
-        return None, f" {odd}" if (odd := _stray_words(values)[0]) else example
+        words = _stray_words(values)[0] or f"is text (e.g. '{[*known, ''][0][:40]}'): a {task} target is a number"
+        return None, f" {words}"
     if schema.log and (y <= 0).any():
         row = int(np.argmax(y <= 0))
         return None, f", csv.log=true: it is {y[row]:g} in row {row + 1}: only numbers > 0 have a logarithm"
