@@ -155,7 +155,7 @@ class SparseGP(BaseEstimator):
         """The betas, largest first; `InvalidParameter` names a parameter that can't be."""
         if rows < 2:
             raise ValueError(f"n_samples={rows}: a model needs at least 2 rows, one of them for validation")
-        values = entries("protocol")["own"]["beta"]["values"] if self.betas is None else self.betas
+        values = entries("beta")["own"]["values"] if self.betas is None else self.betas
         betas = list(values) if np.iterable(values) else [values]
         known = [name for name in OBJECTIVES.names() if self._takes(name)]
 

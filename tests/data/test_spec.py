@@ -54,6 +54,12 @@ def test_a_users_table_is_configured_by_its_task(task, likelihood, split):
     assert about == {name for name in CsvConfig.__dataclass_fields__ if name not in ("name", "task")}
 
 
+def test_betas_of_an_own_table_are_few_unless_a_grid_is_asked_for():
+    words = ["experiment=own", "dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count"]
+    assert len(compose(words).beta.values or ()) == 4
+    assert compose([*words, "beta=grid"]).beta.values is None
+
+
 @pytest.mark.parametrize(("changed", "word"), [
     ({"task": "classification"}, "'classification'"), ({"task": None}, "task"), ({"files": ["b"]}, "files"),
     ({"files": [{"name": "b", "sha265": ""}]}, "sha265"), ({"loader": "pool"}, "pol"),
