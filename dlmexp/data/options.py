@@ -37,7 +37,7 @@ class TableProblems(UserError):
 def table_options(given: Mapping[str, Any]) -> CsvConfig:
     """The options of a dataset; UserError for one that does not exist or has a value it can't have."""
     values = {name: value for name, value in given.items() if name not in OTHERS and value is not None}
-    known = {field.name: field.metadata.get("choices") for field in fields(CsvConfig)}
+    known = {field.name: field.metadata.get("choices", ()) for field in fields(CsvConfig)}
     if odd := [name for name in values if name not in known]:
         raise UserError(f"a table has no option '{odd[0]}': {nearest(odd[0], list(known))}")
     if odd := [name for name, value in values.items() if known[name] and value not in known[name]]:

@@ -198,15 +198,13 @@ def _recognise(spec: DatasetSpec, path: Path) -> str:
     """The name in the spec of the file that `path` is: by its name, its checksum, or a pattern of names."""
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
-        if Path(entry.name).name == path.name:
+        if fnmatch(path.name, Path(entry.name).name):
             if entry.pinned and (problem := mismatch(entry, path)):
                 raise UserError(f"dataset '{spec.name}': {problem}")
-            return entry.name
+            return str(Path(entry.name).parent / path.name)
     for entry in entries:
         if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
             return entry.name
-        if "*" in entry.name and fnmatch(path.name, Path(entry.name).name):
-            return str(Path(entry.name).parent / path.name)
     names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
     raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
 
@@ -246,7 +244,7 @@ def _find_group(
     of those in the data root."""
     matches = [_matching_paths(entry, root, staged) for entry in entries]
     files = {name: path for match in matches for name, path in sorted(match.items())}
-    missing = (e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional))
+    missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
     return files, tuple(missing)
 
 

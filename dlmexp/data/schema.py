@@ -274,10 +274,11 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     values = np.full(len(values), None, dtype=object) if lacking.all() else values
     if wanted != "text" and kind_of(values) == "text":
         texts, known = values, np.flatnonzero(~lacking)
-        if (values := parsed(texts)) is None:
+        if (numbers := parsed(texts)) is None:
             row = next(row for row in known if parsed(texts[[known[0], row]]) is None)  # odd beside the first, perhaps
             like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
             raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
+        values = numbers
     elif wanted not in ("text", kind_of(values)):
         raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
     lacking, own_level = missing(values), MISSING_LEVEL in column.levels

@@ -1,5 +1,4 @@
 """Training, validation and test rows, and their normalisation: pure functions of (rows, kind of split, seed, n).
-
 The rows are permuted once per seed and cut into test, validation and training pool; a training set of n rows is the
 first n of the pool. So a smaller set is nested in a larger one, and test and validation rows depend on the seed alone.
 """

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import GIB, MIB, reading
@@ -24,24 +24,18 @@ PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 class BoundedStream(io.RawIOBase):
     """A stream that raises `Unreadable` after `limit` bytes."""
 
-    def __init__(self, inner: IO[bytes] | io.BufferedIOBase, limit: int, label: str):
-        self._inner, self._left, self._limit, self._label = inner, limit, limit, label
+    def __init__(self, inner: Any, limit: int, label: str):
+        self._inner, self._read, self._limit, self._label = inner, 0, limit, label
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer) -> int:
-        chunk = self._inner.read(len(buffer))
-        self._left -= len(chunk)
-        if self._left < 0:
+    def readinto(self, buffer: Any) -> int:
+        count = self._inner.readinto(buffer)
+        self._read += count
+        if self._read > self._limit:
             raise Unreadable(f"{self._label} decompresses to more than {self._limit} bytes: refused")
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-
-def bounded(inner: IO[bytes] | io.BufferedIOBase, limit: int, label: str) -> io.BufferedReader:
-    """The same stream, buffered, up to `limit` bytes."""
-    return io.BufferedReader(BoundedStream(inner, limit, label), MIB)
+        return count
 
 
 @contextmanager
@@ -55,11 +49,12 @@ def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Ite
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
             info = _member(((info.filename, info) for info in archive.infolist()), str(member), path)
-            yield bounded(stack.enter_context(archive.open(info)), limit, f"{path}: member {member}")
+            member_stream = BoundedStream(stack.enter_context(archive.open(info)), limit, f"{path}: member {member}")
+            yield io.BufferedReader(member_stream, MIB)
             return
         stream = stack.enter_context(PACKED.get(path.suffix, open)(path, "rb"))
         if path.suffix in PACKED or is_tar:
-            stream = bounded(stream, limit, str(path))
+            stream = io.BufferedReader(BoundedStream(stream, limit, str(path)), MIB)
         if is_tar:
             archive = stack.enter_context(tarfile.open(fileobj=io.BytesIO(stream.read())))
             stream = archive.extractfile(_member(((info.name, info) for info in archive), str(member), path))

@@ -76,7 +76,8 @@ def test_members_of_archives(tmp_path, name):
         kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
         refused += [("f.txt is a link", {"kind": kind}) for kind in kinds]
     for word, changed in refused:
-        changed and archive(path, **changed)
+        if changed:
+            archive(path, **changed)
         with pytest.raises(Unreadable, match=word), open_raw(path, member) as stream:
             stream.read()
     if member:

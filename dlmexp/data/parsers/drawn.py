@@ -13,12 +13,10 @@ SHIFT = 2 / np.sqrt(20)
 
 
 def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
-    rows = spec.options.get("rows")
-    if not isinstance(rows, int) or isinstance(rows, bool) or not 1 <= rows <= MOST_ROWS:
-        raise UserError(f"dataset '{spec.name}': options.rows={rows} is not a number of rows, 1 to {MOST_ROWS}")
-    seed = spec.options.get("seed", 0)
-    if not isinstance(seed, int) or seed < 0:
-        raise UserError(f"dataset '{spec.name}': options.seed={seed} is not a seed: give 0, 1, 2, ...")
+    rows, seed = spec.options.get("rows", 0), spec.options.get("seed", 0)
+    for name, value, least, most in (("rows", rows, 1, MOST_ROWS), ("seed", seed, 0, 2**63)):
+        if type(value) is not int or not least <= value <= most:
+            raise UserError(f"dataset '{spec.name}': options.{name}={value} is not a whole number, {least} to {most}")
     return rows, np.random.Generator(np.random.PCG64(seed))
 
 
@@ -63,9 +61,8 @@ def airline_like(spec: DatasetSpec) -> Parsed:
     air = np.maximum(18, distance // 8 + rng.integers(5, 40, rows))
     arrival = (departure + air) % 1440
     age = rng.integers(0, 30, rows)
-    X = np.empty((rows, 8))
-    for column, values in enumerate((month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)):
-        X[:, column] = values
+    columns = (month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)
+    X = np.column_stack(columns).astype(np.float64)
     late = np.sin(departure / 1440 * 2 * np.pi + 3.5) + 0.3 * (air / (distance / 8 + 22) - 1) - 0.1
     return Parsed(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FACTS)
 
