@@ -1,13 +1,7 @@
-"""What an objective is, and the facts it states about itself.
-
-A new one needs a loss per row and a regulariser of q, and a line that registers it:
-
-    OBJECTIVES.add("renyi", Objective("renyi", row_loss=renyi_loss, regulariser=kl))
-"""
+"""What an objective is, and the facts it states about itself."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -19,20 +13,15 @@ from dlmexp.gp.collapsed import CollapsedObjective, Moments
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.registry import Registry
 
-
-@runtime_checkable
-class RowLoss(Protocol):
-    """Loss per row [B, N], and per cell the share of accepted proposals where the loss draws by rejection."""
-
-    def __call__(
-        self, likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
-    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]: ...
-
+RowLoss = Callable[
+    [Likelihood, Estimator, Tensor, Tensor, Tensor, RandomNumbers],
+    tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None],
+]
+"""row_loss(likelihood, estimator, mu, v, y, draws): the loss per row, of marginals and targets [B, N], and per cell the
+share of accepted proposals where the loss draws by rejection."""
 
 Path = Callable[[Moments, Float[Tensor, "K"]], tuple[Float[Tensor, "S K M"], Float[Tensor, "S K"]]]
 """The mean of q and the objective that solve S splits at K betas, from the moments of all rows."""
-
-
 NO_PENALTY = "beta = 0: without a penalty there may be no minimiser, or more than one; this is where training stopped"
 
 
@@ -91,27 +80,27 @@ class Objective:
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
         """`row_loss`, whose result has the right shapes; a plugin's mistake is a sentence for its author."""
         assert self.row_loss is not None
-        found = self.row_loss(likelihood, estimator, mu, v, y, draws)
-        if not (isinstance(found, tuple) and len(found) == 2):
-            kind = type(found).__name__
+        pair = self.row_loss(likelihood, estimator, mu, v, y, draws)
+        if not (isinstance(pair, tuple) and len(pair) == 2):
+            kind = type(pair).__name__
             raise UserError(f"objective '{self.name}': row_loss gave a {kind}, not a pair (loss, acceptance or None)")
-        self.check_shape("the loss of row_loss", found[0], mu.shape)
-        if found[1] is not None:
-            self.check_shape("the acceptance of row_loss", found[1], mu.shape[:-1])
-        return found
+        loss, acceptance = pair
+        self.check_shape("the loss of row_loss", loss, mu.shape)
+        if acceptance is not None:
+            self.check_shape("the acceptance of row_loss", acceptance, mu.shape[:-1])
+        return loss, acceptance
 
     def penalty(self, m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
         """`regulariser`, whose result has the right shape."""
         assert self.regulariser is not None
-        found = self.regulariser(m, L)
-        self.check_shape("regulariser", found, m.shape[:-1])
-        return found
+        return self.check_shape("regulariser", self.regulariser(m, L), m.shape[:-1])
 
-    def check_shape(self, what: str, value: object, shape: Sequence[int]) -> None:
-        """Raise a sentence for the author of the objective where `value` is not a tensor of this shape."""
-        found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        if found != list(shape):
-            raise UserError(f"objective '{self.name}': {what} is {found}, where a tensor of {list(shape)} is needed")
+    def check_shape(self, what: str, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """`value`; where it is not a tensor of this shape, a sentence for the author of the objective."""
+        given = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if given != list(shape):
+            raise UserError(f"objective '{self.name}': {what} is {given}, where a tensor of {list(shape)} is needed")
+        return value
 
     def note(self, variant: str, beta: float | None, task: str) -> str | None:
         """What a reader of a fit must know: why its objective has no minimiser, or may have none."""

@@ -18,10 +18,9 @@ from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.running.clock import TRIAL_SECONDS, mean_seconds
 from dlmexp.running.device import Target
 from dlmexp.training.metrics import evaluate
-from dlmexp.training.program import Model, Program
-from dlmexp.training.rows import Split
+from dlmexp.training.program import Model, Program, Split
 from dlmexp.training.state import Settings, State
-from dlmexp.training.stepper import stepper
+from dlmexp.training.step import stepper
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 Hyperparameters = dict[str, np.ndarray]

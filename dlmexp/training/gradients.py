@@ -9,11 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dlmexp.estimators import BMC, Exact
-from dlmexp.estimators.base import Estimator
+from dlmexp.estimators import BMC, Estimator, Exact
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.training.program import Program
-from dlmexp.training.stepper import captured
+from dlmexp.training.step import captured
 
 DRAWS = 100
 TRUTH_SAMPLES = 10_000

@@ -1,10 +1,12 @@
-"""What a batch of cells computes: its parameters, the objective of given ones, and the posterior that results."""
+"""What a batch of cells computes: its rows (all, or a minibatch that depends on seed and iteration alone), its
+parameters, the objective of given ones, and the posterior that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -16,12 +18,82 @@ from dlmexp.gp.kernels import Kernel, Parameter
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.precision import PARAMETERS, hyper_as_rows, row_mean
 from dlmexp.objectives import Objective
-from dlmexp.training.rows import Minibatches, Split
 
 Tensors = dict[str, Tensor]
 
 NO_FLOORS: Mapping[str, float] = {}
 Q = ("m", "L")  # the names of q's own parameters; all others are hyperparameters
+
+
+@dataclass
+class Split:
+    """Training, validation and test rows of the S repetitions in a batch, and which repetition each cell belongs to."""
+
+    X: Float[Tensor, "S N D"]
+    y: Float[Tensor, "S N"]
+    parts: dict[str, tuple[Float[Tensor, "S T D"], Float[Tensor, "S T"]]]  # "validation" and "test"
+    seed_of: list[int]  # each repetition
+    repetition_of: list[int]  # each cell
+    seeds: Int[Tensor, "S"] = field(init=False)  # the two on the device
+    index: Int[Tensor, "B"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seeds, self.index = (
+            torch.tensor(numbers, dtype=torch.int64, device=self.X.device)
+            for numbers in (self.seed_of, self.repetition_of)
+        )
+
+    def inputs_by_cell(self) -> Float[Tensor, "B N D"]:
+        """Training inputs of every cell. On a GPU they lie feature by feature, as the kernel matrices read them."""
+        if not self.X.is_cuda:
+            return self.X[self.index]
+        return self.X.mT[self.index].contiguous().mT
+
+    def used_by(self, cells: Sequence[int]) -> list[int]:
+        """The repetitions that these cells belong to."""
+        return sorted({self.repetition_of[cell] for cell in cells})
+
+    def keep(self, cells: Sequence[int]) -> "Split":
+        """The same for some of the cells; repetitions that no cell needs any more are dropped."""
+        used = self.used_by(cells)
+        of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
+        if len(used) == len(self.seed_of):
+            return Split(self.X, self.y, self.parts, self.seed_of, of_cells)
+        parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
+        return Split(self.X[used], self.y[used], parts, [self.seed_of[i] for i in used], of_cells)
+
+
+def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu") -> Int[Tensor, "S n"]:
+    """The order of n rows in an epoch, one line per seed: that of the raw words of a bit generator which numpy promises
+    for good. They are sorted on the device: on a CPU the sorting took longer than a GPU's steps."""
+    words = np.stack([np.random.PCG64(np.random.SeedSequence([seed, epoch])).random_raw(n) for seed in seeds])
+    signed = (words ^ np.uint64(1 << 63)).view(np.int64)  # in the same order
+    return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)
+
+
+@dataclass
+class Minibatches:
+    """Rows of each step: `size` consecutive ones of the epoch's order; what is left over at its end is not used.
+
+    With `afresh` every step has an order of its own and takes its first `size` rows: a draw without replacement."""
+
+    split: Split
+    size: int
+    afresh: bool = False
+    _epoch: int = field(default=-1, init=False)
+    _order: Tensor | None = field(default=None, init=False)
+
+    @property
+    def per_epoch(self) -> int:
+        return 1 if self.afresh else self.split.X.shape[1] // self.size
+
+    def rows(self, iteration: int) -> Int[Tensor, "S b"]:
+        """Row numbers of this iteration, one line per repetition."""
+        epoch, step = divmod(iteration, self.per_epoch)
+        if self._order is None or epoch != self._epoch:
+            self._order = shuffled(self.split.seed_of, epoch, self.split.X.shape[1], self.split.X.device)
+            self._epoch = epoch
+        return self._order[:, step * self.size : (step + 1) * self.size]
 
 
 def unsoftplus(x: Tensor) -> Tensor:
@@ -42,20 +114,6 @@ def unconstrain(constrained: Tensors, positive: Collection[str], floors: Mapping
     """The inverse of `constrain`, for hyperparameters taken from another fit."""
     above = constrained | {name: constrained[name] - floor for name, floor in floors.items() if name in constrained}
     return {name: unsoftplus(value) if name in positive else value for name, value in above.items()}
-
-
-def floors_of(parameters: Mapping[str, Parameter]) -> dict[str, float]:
-    """The floors of those parameters that have one."""
-    return {name: each.floor for name, each in parameters.items() if each.floor > 0}
-
-
-def initial_hyperparameters(
-    Z: Float[Tensor, "B M D"], parameters: Mapping[str, Parameter], initial: Mapping[str, float]
-) -> Tensors:
-    """Inducing inputs at Z, every parameter at its own initial value or at that in `initial`; unconstrained."""
-    values = {name: each.start(Z, len(Z), initial.get(name)) for name, each in parameters.items()}
-    positive = {name for name, each in parameters.items() if each.positive}
-    return unconstrain({"Z": Z} | values, positive, floors_of(parameters))
 
 
 def initial_q(hyper: Tensors, kernel: Kernel, whitened: bool) -> Tensors:
@@ -86,13 +144,14 @@ class Posterior(NamedTuple):
 
     def cell(self, i: int) -> "Posterior":
         """The posterior of cell i, as a batch of one."""
-        cell = slice(i, i + 1)
-        hyper = {name: value[cell] for name, value in self.hyper.items()}
-        return Posterior(hyper, self.m[cell], self.L[cell], self.jitter[cell])
+        return self._map(lambda tensor: tensor[i : i + 1])
 
     def cpu(self) -> "Posterior":
-        hyper = {name: value.cpu() for name, value in self.hyper.items()}
-        return Posterior(hyper, self.m.cpu(), self.L.cpu(), self.jitter.cpu())
+        return self._map(Tensor.cpu)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Posterior":
+        hyper = {name: change(value) for name, value in self.hyper.items()}
+        return Posterior(hyper, *(change(tensor) for tensor in self[1:]))
 
 
 @dataclass
@@ -116,10 +175,10 @@ class Model:
     def parameters(self, D: int) -> dict[str, Parameter]:
         """The learned hyperparameters on D features, beside the inducing inputs."""
         mean = {"mean": Parameter(0.0)} if self.learns_mean else {}
-        found = {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
+        parameters = {**self.kernel.parameters(D, self.ard), **self.likelihood.parameters, **mean}
         if self.noise_floor is not None:
-            found["noise"] = replace(found["noise"], floor=self.noise_floor)
-        return found
+            parameters["noise"] = replace(parameters["noise"], floor=self.noise_floor)
+        return parameters
 
 
 @dataclass
@@ -134,7 +193,7 @@ class Program(ABC):
         self.n, size = self.split.X.shape[1], self.model.minibatch
         self.parameters = self.model.parameters(self.split.X.shape[-1])
         self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
-        self.floors = floors_of(self.parameters)
+        self.floors = {name: each.floor for name, each in self.parameters.items() if each.floor > 0}
         self._minibatches = Minibatches(self.split, size, self.model.afresh) if size else None
         self._rows: Tensor | None = None
 
@@ -165,10 +224,13 @@ class Program(ABC):
         """Hyperparameters and q for predictions."""
 
     def initial_hyperparameters(self) -> Tensors:
-        """Inducing inputs at the first or last M rows, the rest as kernel, likelihood and `Model.initial` say."""
-        M = self.model.M
+        """Inducing inputs at the first or last M rows, the rest as kernel, likelihood and `Model.initial` say; all of
+        them unconstrained."""
+        M, initial = self.model.M, self.model.initial
         Z = (self.split.X[:, -M:] if self.model.inducing == "last" else self.split.X[:, :M])[self.split.index]
-        return initial_hyperparameters(Z.to(PARAMETERS), self.parameters, self.model.initial)
+        Z = Z.to(PARAMETERS)
+        values = {name: each.start(Z, len(Z), initial.get(name)) for name, each in self.parameters.items()}
+        return unconstrain({"Z": Z} | values, self.positive, self.floors)
 
     def constrained(self, values: Tensors) -> tuple[Tensors, tuple[Tensor, Tensor]]:
         """Hyperparameters and q (as parameterised) of the values that Adam moves."""
@@ -177,10 +239,9 @@ class Program(ABC):
 
     def hyperparameters(self, values: Tensors) -> Tensors:
         """Constrained, one per cell."""
-        hyper = {name: value for name, value in values.items() if name not in Q}
-        found = constrain(hyper, self.positive, self.floors)
-        found.setdefault("mean", torch.zeros_like(self.beta))
-        return found
+        hyper = constrain({n: value for n, value in values.items() if n not in Q}, self.positive, self.floors)
+        hyper.setdefault("mean", torch.zeros_like(self.beta))
+        return hyper
 
     def keep(self, cells: Sequence[int]) -> Self:
         """The same for some of the cells."""

@@ -130,8 +130,9 @@ class State:
     def check(self, fresh: "State") -> None:
         """Raises `Unreadable` unless this state, of a checkpoint, can go on where a `fresh` one of the same cells
         could begin."""
-        mine, theirs = self._tensors(), fresh._tensors()
-        if wrong := [n for n in mine.keys() | theirs.keys() if _kind(mine.get(n)) != _kind(theirs.get(n))]:
+        mine = self._tensors()
+        shapes, wanted = ({(n, t.shape, t.dtype) for n, t in one._tensors().items()} for one in (self, fresh))
+        if wrong := {name for name, *_ in shapes ^ wanted}:
             raise Unreadable(f"its tensors do not fit its cells: {', '.join(sorted(wrong))}")
         most = self.history.shape[1]
         for name, top in (("iteration", most), ("stopped_at", most), ("steps", most), ("outcome", REPORTED)):
@@ -154,15 +155,11 @@ class State:
     @classmethod
     def _unflatten(cls, flat: Tensors) -> "State":
         """The inverse of `_tensors`."""
-        found: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for name, tensor in flat.items():
             group, _, key = name.partition("/")
             if key:
-                found.setdefault(group, {})[key] = tensor
+                parts.setdefault(group, {})[key] = tensor
             else:
-                found[group] = tensor
-        return cls(**found)
-
-
-def _kind(tensor: Tensor | None) -> tuple[object, ...] | None:
-    return None if tensor is None else (tensor.shape, tensor.dtype)
+                parts[group] = tensor
+        return cls(**parts)

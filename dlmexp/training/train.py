@@ -6,13 +6,13 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from dlmexp.training.metrics import Metrics, evaluate, evaluate_finally, metrics_of_cells
 from dlmexp.training.program import Posterior, Program
 from dlmexp.training.state import BLOCK, FAILED, REPORTED, RUNNING, STOPPED, Settings, State
-from dlmexp.training.stepper import stepper
+from dlmexp.training.step import stepper
 
 # Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
 # only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
@@ -30,10 +30,9 @@ class Curve:
     metrics: list[Metrics] = field(default_factory=list)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        found = {"evaluated_at": np.array(self.iterations)}
-        for name in self.metrics[0] if self.metrics else ():
-            found[f"test_{name}"] = np.array([entry[name] for entry in self.metrics])
-        return found
+        names = self.metrics[0] if self.metrics else ()
+        tests = {f"test_{name}": np.array([entry[name] for entry in self.metrics]) for name in names}
+        return {"evaluated_at": np.array(self.iterations)} | tests
 
 
 @dataclass
@@ -42,18 +41,18 @@ class Finished:
 
     cell: int  # its index in the batch that was started
     stopped: str
-    failed: bool
     iterations: int
     seconds: float  # its share of the time of its batch, and that one's share of the device
     alone: bool  # no other batch trained beside it in this process
     objective: np.ndarray
-    acceptance: float | None
     metrics: dict[str, Metrics]
     reliability: dict[str, np.ndarray]  # binary data: bins on the test rows
     hyperparameters: dict[str, np.ndarray]
-    curve: Curve
-    state: dict[str, np.ndarray]  # of a failed cell: its last good parameters
     posterior: Posterior  # of this cell alone, on the CPU
+    failed: bool = False
+    state: dict[str, np.ndarray] = field(default_factory=dict)  # of a failed cell: its last good parameters
+    curve: Curve = field(default_factory=Curve)
+    acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))  # acceptance by blocks of iterations
 
 
@@ -72,12 +71,10 @@ class Training:
 
     def __post_init__(self) -> None:
         self.iteration = int(self.state.iteration)
-        self._outcome = self.state.outcome.cpu()
-        if self.state.outcome.is_cuda:
-            self._outcome = self._outcome.pin_memory()
+        self._outcome = _readable(self.state.outcome.cpu(), self.state)
 
     def fetch(self) -> None:
-        """Bring the outcomes from the device, after all that it has been given; on a CPU they are at hand."""
+        """Bring the outcomes from the device, after all that it has been given."""
         self._outcome.copy_(self.state.outcome, non_blocking=True)
 
     @classmethod
@@ -108,12 +105,15 @@ class Training:
     def keep(self, indices: list[int]) -> None:
         """Go on with some of the cells."""
         self.program, self.state = self.part(indices)
-        self._outcome = self._outcome[indices]
-        if self.state.outcome.is_cuda:
-            self._outcome = self._outcome.pin_memory()
-        self.cells = [self.cells[i] for i in indices]
-        self.seconds = [self.seconds[i] for i in indices]
-        self.curves = [self.curves[i] for i in indices]
+        self._outcome = _readable(self._outcome[indices], self.state)
+        self.cells, self.seconds, self.curves = (
+            [entries[i] for i in indices] for entries in (self.cells, self.seconds, self.curves)
+        )
+
+
+def _readable(outcome: Tensor, state: State) -> Tensor:
+    """Outcomes on the CPU, where those of a GPU can be copied to without waiting."""
+    return outcome.pin_memory() if state.outcome.is_cuda else outcome
 
 
 def train(
@@ -135,11 +135,11 @@ def train(
     while (unreported := training.unreported()).any():
         live = training.live()
         iteration = training.iteration
-        if settings.evaluate_every and iteration == 0:
+        every = settings.evaluate_every
+        if every and iteration == 0:
             yield from _extend(training)
-        stretch = min(_until(iteration, settings.check_every), settings.iterations - iteration)
-        if settings.evaluate_every:
-            stretch = min(stretch, _until(iteration, settings.evaluate_every))
+        ends = [period - iteration % period for period in (settings.check_every, every) if period]
+        stretch = min(*ends, settings.iterations - iteration)
         began = perf_counter()
         for _ in range(stretch - 1):
             advance()
@@ -156,11 +156,10 @@ def train(
         share = (perf_counter() - began) / (at_once * max(1, live.sum()))
         training.seconds = [s + share * alive for s, alive in zip(training.seconds, live.tolist(), strict=True)]
         stopped = np.flatnonzero(unreported & ~now).tolist()
-        if settings.evaluate_every:
-            at_boundary = training.iteration % settings.evaluate_every == 0
-            yield from _extend(training, None if at_boundary else stopped)
+        if every:
+            yield from _extend(training, stopped if training.iteration % every else None)
         compact = now.any() and now.sum() <= compact_at * len(now)
-        enough = bool(settings.evaluate_every) or len(stopped) >= REPORT_AT[device] * len(now)
+        enough = bool(every) or len(stopped) >= REPORT_AT[device] * len(now)
         if stopped and (enough or compact or not now.any()):
             yield from _finish(training, stopped)
             training.report(stopped)
@@ -168,10 +167,6 @@ def train(
                 training.keep(np.flatnonzero(now).tolist())
                 advance = stepper(training.program, training.state, settings, pool)
         between(training)
-
-
-def _until(iteration: int, every: int) -> int:
-    return every - iteration % every
 
 
 def _extend(training: Training, indices: list[int] | None = None) -> Iterator[None]:
@@ -205,26 +200,22 @@ def _finish(training: Training, indices: list[int]) -> Iterator[Finished | None]
     for i, index in enumerate(indices):
         code, iterations = outcomes[i], stopped_at[i]
         failed = code in FAILED
+        starts = np.arange(0, iterations, BLOCK)
+        metrics, reliability = measured[i]
         yield Finished(
             cell=training.cells[index],
             stopped=FAILED[code] if failed else STOPPED[code],
-            failed=failed,
             iterations=iterations,
             seconds=training.seconds[index],
             alone=training.alone,
             objective=history[i, :iterations].copy(),
-            acceptance=accepted[i] / iterations if accepted[i] > 0 else None,
-            metrics=measured[i].metrics,
-            reliability=measured[i].reliability,
+            metrics=metrics,
+            reliability=reliability,
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
-            curve=training.curves[index],
-            state={name: value[i] for name, value in values.items()} if failed else {},
             posterior=posterior.cell(i),
-            block_acceptance=_by_block(blocks[i], iterations),
+            failed=failed,
+            state={name: value[i] for name, value in values.items()} if failed else {},
+            curve=training.curves[index],
+            acceptance=accepted[i] / iterations if accepted[i] > 0 else None,
+            block_acceptance=blocks[i, : len(starts)] / np.minimum(BLOCK, iterations - starts),
         )
-
-
-def _by_block(sums: Float[np.ndarray, "K"], iterations: int) -> Float[np.ndarray, "k"]:
-    """Mean acceptance of each block of iterations, the last of which may be short."""
-    starts = np.arange(0, iterations, BLOCK)
-    return sums[: len(starts)] / np.minimum(BLOCK, iterations - starts)

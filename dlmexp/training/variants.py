@@ -17,7 +17,7 @@ from dlmexp.gp.products import Workspace
 from dlmexp.gp.rbf_posterior import fits, rbf_marginals
 from dlmexp.training.metrics import evaluate_finally
 from dlmexp.training.program import Posterior, Program, Tensors, Value, constrain, initial_q, unconstrain
-from dlmexp.training.train import Curve, Finished
+from dlmexp.training.train import Finished
 
 
 class Joint(Program):
@@ -62,7 +62,7 @@ class Fixed(Program):
         Z = self.hyper["Z"]
         self.jitter, self._ok = escalate(self.model.kernel(Z, Z, self.hyper), Z.new_full((len(Z),), FIRST_JITTER))
         self._counts = [self.split.repetition_of.count(i) for i in range(len(Z))]
-        self._Kuu = self._projected(self.split.X[:, :0]).Kuu
+        self._Kuu = projection(self.model.kernel, self.hyper, self.split.X[:, :0], self.jitter).Kuu
         self._whole = None if self.minibatched else self._shared(self.split.X)
 
     def initial(self) -> Tensors:
@@ -98,15 +98,16 @@ class Fixed(Program):
         index = self.split.index
         return to_whitened(q["m"], q["L"], Factor(*(part[index] for part in self._Kuu)))
 
-    def _projected(self, X: Float[Tensor, "S b D"]):
-        return projection(self.model.kernel, self.hyper, X, self.jitter)
-
     def _shared(self, X: Float[Tensor, "S b D"]) -> tuple[Float[Tensor, "S M b"], Float[Tensor, "S b"]]:
-        p = self._projected(X)
+        p = projection(self.model.kernel, self.hyper, X, self.jitter)
         return p.A, p.kff
 
 
 ENTRIES_AT_ONCE = {"cpu": 16_000_000, "cuda": 1_000_000_000}  # of [B, M, rows]: beyond it, rows come in pieces
+
+
+def _rows_at_once(lines: int, program: Program) -> int:
+    return max(1, ENTRIES_AT_ONCE[program.beta.device.type] // (lines * program.model.M))
 
 
 class Collapsed(Program):
@@ -115,8 +116,7 @@ class Collapsed(Program):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._X, self._y = self.split.inputs_by_cell(), self.split.y[self.split.index]
-        entries = ENTRIES_AT_ONCE[self.beta.device.type]
-        self._rows_at_once = max(1, entries // (len(self.beta) * self.model.M))
+        self._rows_at_once = _rows_at_once(len(self.beta), self)
 
     def initial(self) -> Tensors:
         return self.initial_hyperparameters()
@@ -143,57 +143,38 @@ class Collapsed(Program):
 def solve(program: Fixed, batches_at_once: Callable[[], int] = lambda: 1) -> Iterator[Finished]:
     """Every cell's solution (`Objective.path`, or `Objective.collapsed` where there is no path) and metrics."""
     began = perf_counter()
-    m, L, loss = _at_all_betas(program) if program.model.objective.path else _cell_by_cell(program)
+    m, L, loss = _solution(program)
     posterior = program.posterior({"m": m, "L": L}, program.beta)
     measured, posterior = evaluate_finally(program, posterior).read(), posterior.cpu()
     hyper = {name: value.cpu().numpy() for name, value in program.hyperparameters({}).items()}
     at_once = batches_at_once()
     seconds = (perf_counter() - began) / (at_once * len(program.beta))
-    for i in range(len(program.beta)):
+    for i, (metrics, reliability) in enumerate(measured):
         yield Finished(
             cell=i,
             stopped="closed form",
-            failed=False,
             iterations=0,
             seconds=seconds,
             alone=at_once == 1,
             objective=np.array([float(loss[i] / program.n)]),
-            acceptance=None,
-            metrics=measured[i].metrics,
-            reliability=measured[i].reliability,
+            metrics=metrics,
+            reliability=reliability,
             hyperparameters={name: value[i] for name, value in hyper.items()},
-            curve=Curve(),
-            state={},
             posterior=posterior.cell(i),
         )
 
 
-def _at_all_betas(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
-    """m, L and the objective of every cell: one solution per repetition serves all betas."""
-    path, split = program.model.objective.path, program.split
-    assert path is not None
-    entries = len(split.X) * program.model.M
-    s = moments(program.model.kernel, program.hyper, split.X, split.y, program.jitter, _rows_at_once(program, entries))
-    betas, which = torch.unique(program.beta, return_inverse=True)
-    means, losses = path(s, betas)
-    return means[split.index, which], torch.zeros_like(s.AA)[split.index], losses[split.index, which]
-
-
-def _cell_by_cell(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
-    """m, L and the objective of every cell by the closed form over q."""
-    collapsed, index = program.model.objective.collapsed, program.split.index
-    assert collapsed is not None
-    found = collapsed(
-        program.model.kernel,
-        program.hyperparameters({}),
-        program.split.X[index],
-        program.split.y[index],
-        program.beta,
-        program.jitter[index],
-        _rows_at_once(program, len(program.beta) * program.model.M),
-    )
-    return found.m, found.L, found.loss
-
-
-def _rows_at_once(program: Fixed, entries: int) -> int:
-    return max(1, ENTRIES_AT_ONCE[program.split.X.device.type] // entries)
+def _solution(program: Fixed) -> tuple[Tensor, Tensor, Tensor]:
+    """m, L and the objective of every cell."""
+    kernel, objective, split, index = program.model.kernel, program.model.objective, program.split, program.split.index
+    lines = len(split.X) if objective.path else len(index)  # one solution per repetition serves all betas of a path
+    rows = _rows_at_once(lines, program)
+    if objective.path:
+        s = moments(kernel, program.hyper, split.X, split.y, program.jitter, rows)
+        betas, which = torch.unique(program.beta, return_inverse=True)
+        means, losses = objective.path(s, betas)
+        return means[index, which], torch.zeros_like(s.AA)[index], losses[index, which]
+    assert objective.collapsed is not None
+    hyper, jitter = program.hyperparameters({}), program.jitter[index]
+    closed = objective.collapsed(kernel, hyper, split.X[index], split.y[index], program.beta, jitter, rows)
+    return closed.m, closed.L, closed.loss

@@ -16,11 +16,9 @@ from dlmexp.estimators import Estimator, Exact
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model
-from dlmexp.training.rows import Split
+from dlmexp.training.program import Model, Split
 from dlmexp.training.state import Settings, State
-from dlmexp.training.step import step
-from dlmexp.training.stepper import stepper
+from dlmexp.training.step import step, stepper
 from dlmexp.training.variants import Joint
 
 with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported

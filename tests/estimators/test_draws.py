@@ -13,25 +13,13 @@ def draws(seeds, iteration=0, dtype=torch.float64) -> Draws:
 
 def test_first_numbers_are_pinned_on_every_platform():
     u = draws([0, 7], iteration=3).uniform(2, 2, stream=1)
-    expected = [
-        0.7027828912220865,
-        0.5172936638845739,
-        0.2134444230735374,
-        0.7814460630275967,
-        0.10700414841627659,
-        0.3875634286711075,
-        0.5760860131253597,
-        0.7580901176395899,
-    ]
-    assert u.flatten().tolist() == expected
+    assert u[0].flatten().tolist() == [0.7027828912220865, 0.5172936638845739, 0.2134444230735374, 0.7814460630275967]
+    assert u[1].flatten().tolist() == [0.10700414841627659, 0.3875634286711075, 0.5760860131253597, 0.7580901176395899]
 
 
 def test_a_transform_is_applied_to_the_uniforms():
-    def squared_and_first(u):
-        return u.square(), u[:, :1]
-
     d = Draws(torch.tensor([5, 9]), torch.tensor([0, 1, 1]), torch.tensor(4))
-    squares, first = d.transformed(squared_and_first, 4, 6, stream=1)
+    squares, first = d.transformed(lambda u: (u.square(), u[:, :1]), 4, 6, stream=1)
     assert torch.equal(squares, d.uniform(4, 6, stream=1).square())
     assert torch.equal(first, d.uniform(4, 6, stream=1)[:, :1])
     (fresh,) = FreshDraws((2,)).transformed(lambda u: (-u.log(),), 100, 100)
@@ -51,10 +39,7 @@ def test_a_cell_gets_the_same_numbers_in_any_batch_and_of_any_length(kind):
 @pytest.mark.parametrize("change", ["seed", "iteration", "stream", "sample", "row", "kind"])
 def test_whatever_changes_the_numbers_are_unrelated(change):
     n = 40_000
-    first = {
-        "sample": lambda: draws([0]).uniform(2, n)[0, 0],
-        "row": lambda: draws([0]).uniform(1, n + 1)[0, 0, :-1],
-    }.get(change, lambda: draws([0]).uniform(1, n)[0, 0])()
+    first = draws([0]).uniform(1, n)[0, 0]  # whatever the number of samples and rows
     second = {
         "seed": lambda: draws([1]).uniform(1, n)[0, 0],
         "iteration": lambda: draws([0], iteration=1).uniform(1, n)[0, 0],

@@ -1,7 +1,5 @@
 """Samplers against the numerically normalised density, in the open and in the corners; and what they are made of."""
 
-import sys
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -10,31 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import FreshDraws
-from dlmexp.estimators.samplers import SAMPLERS
-from dlmexp.estimators.samplers.closed import truncated_normal
-from dlmexp.estimators.samplers.envelope import log_concave, replace_rejected, scale_mixture
-from dlmexp.estimators.samplers.half_normals import half_normals, pieces
-from dlmexp.estimators.samplers.rejection import widening
+from dlmexp.estimators import FreshDraws, product_samplers
+from dlmexp.estimators.envelope import replace_rejected
+from dlmexp.estimators.half_normals import pieces
+from dlmexp.estimators.product_samplers import SAMPLERS, truncated_normal, widening
 from dlmexp.gp.likelihoods import Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import ROWS, SAMPLES, chi2_p_value, draw, draws_for, grid_and_cdf, ks_p_value, t
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_auto_draws_from_the_product_density(row):
-    samples = draw(SAMPLERS["auto"], *ROWS[row], n=SAMPLES, seed=1)
+REJECTION = ["gaussian", "probit", "poisson", "softplus zero", "logistic", "student"]
+
+
+@pytest.mark.parametrize(("sampler", "row"), [*(("auto", row) for row in ROWS), *(("rejection", r) for r in REJECTION)])
+def test_draws_from_the_product_density(sampler, row):
+    samples = draw(SAMPLERS[sampler], *ROWS[row], n=SAMPLES, seed=1 if sampler == "auto" else 2)
     e, cdf = grid_and_cdf(*ROWS[row])
     assert np.isfinite(samples).all()
-    assert ks_p_value(samples, e, cdf) > 1e-3
-    assert chi2_p_value(samples, e, cdf) > 1e-3
-
-
-@pytest.mark.parametrize("row", ["gaussian", "probit", "poisson", "softplus zero", "logistic", "student"])
-def test_rejection_draws_from_the_product_density(row):
-    samples = draw(SAMPLERS["rejection"], *ROWS[row], n=SAMPLES, seed=2)
-    e, cdf = grid_and_cdf(*ROWS[row])
     assert ks_p_value(samples, e, cdf) > 1e-3
     assert chi2_p_value(samples, e, cdf) > 1e-3
 
@@ -45,44 +36,46 @@ def test_a_row_draws_the_same_whatever_shares_its_batch(kind):
     likelihood = rows[0][0]
     mu, v, y = (t([[r[i]] * 6 for r in rows] + [[r[i]] * 6 for r in rows]) for i in (1, 2, 3))
     mu[-1] = torch.nan
-    together = SAMPLERS["auto"](likelihood, mu, v, y, 5, draws_for(len(mu))).e
+    together = SAMPLERS["auto"].draw(likelihood, mu, v, y, 5, draws_for(len(mu))).e
     for b in range(len(rows)):
-        alone = SAMPLERS["auto"](likelihood, mu[b : b + 1], v[b : b + 1], y[b : b + 1], 5, draws_for(1, seed=b)).e
+        alone = SAMPLERS["auto"].draw(likelihood, mu[b : b + 1], v[b : b + 1], y[b : b + 1], 5, draws_for(1, seed=b)).e
         torch.testing.assert_close(together[b], alone[0], rtol=1e-10, atol=1e-12)
 
 
-def test_unknown_sampler_is_the_users_mistake():
+def test_a_sampler_that_is_not_there_or_not_for_this_likelihood():
     with pytest.raises(UserError, match="rejection"):
         SAMPLERS["rejecton"]
+    with pytest.raises(UserError, match=r"sampler=gaussian .*'probit'"):
+        SAMPLERS["gaussian"].chosen_for(Probit)
 
 
 def test_leading_shapes_of_any_kind():
     for lead in ((), (2,), (2, 3)):
         mu, v = torch.zeros(*lead, 7, dtype=torch.float64), torch.ones(*lead, 7, dtype=torch.float64)
         for likelihood, *_ in ROWS.values():
-            sample = SAMPLERS["auto"](likelihood, mu, v, torch.ones(7, dtype=torch.float64), 4, FreshDraws(lead))
+            sample = SAMPLERS["auto"].draw(likelihood, mu, v, torch.ones(7, dtype=torch.float64), 4, FreshDraws(lead))
             assert sample.e.shape == (*lead, 4, 7)
             assert sample.accepted.shape == (*lead, 7)
             assert sample.acceptance.shape == lead
 
 
-@pytest.mark.slow
 def test_acceptance_is_high_everywhere():
-    rng = np.random.default_rng(0)
-    n = 4000
+    rng, n = np.random.default_rng(0), 1000
     v = 10 ** rng.uniform(-12, 4, n)
     mu = rng.normal(size=n) * 2 * (1 + np.sqrt(v))
     counts = np.where(rng.random(n) < 0.3, 0, np.floor(10 ** rng.uniform(0, 4, n)))
-    rows = [
-        (PoissonSoftplus(), log_concave, counts, 0.7),
-        (Logistic(), log_concave, counts % 2, 0.7),
-        (StudentT(t(0.5), t(4.0)), scale_mixture, rng.normal(size=n) * 10 * (1 + np.sqrt(v)), 0.9),
-    ]
-    for likelihood, sampler, y, worst in rows:
-        rate = sampler(likelihood, t(mu)[None], t(v)[None], t(y)[None], 400, draws_for(1))
-        rate = rate.accepted / rate.proposed
+    for likelihood, y, worst, mean in (
+        (PoissonSoftplus(), counts, 0.7, 0.94),
+        (Logistic(), counts % 2, 0.7, 0.94),
+        (StudentT(t(0.5), t(4.0)), rng.normal(size=n) * 10 * (1 + np.sqrt(v)), 0.9, 0.94),
+        (Poisson(), counts, 0.55, 0.9),
+    ):
+        sample = SAMPLERS["auto"].draw(likelihood, t(mu)[None], t(v)[None], t(y)[None], 400, draws_for(1))
+        rate = sample.accepted / sample.proposed
         assert rate.min() > worst, likelihood.name
-        assert rate.mean() > 0.94, likelihood.name
+        assert rate.mean() > mean, likelihood.name
+        if likelihood.name == "poisson":
+            assert rate[:, v <= 1].mean() > 0.94
 
 
 @given(rate=st.floats(-16, 6), precision=st.floats(-4, 12))
@@ -102,30 +95,13 @@ def test_the_pieces_lie_above_the_density(rate, precision):
     assert -depth == pytest.approx(-rate * (np.expm1(-c) + c) - precision * c**2 / 2, rel=1e-6)
 
 
-def test_acceptance_of_half_normals_is_high_everywhere():
-    mu, v, y = (
-        x.flatten()[None]
-        for x in torch.meshgrid(
-            t([-150.0, -22.0, -15.0, -12.0, -8.0, -2.0, 0.0, 2.0, 8.0]), t([1e-12, 1e-4, 0.1, 1.0, 30.0, 100.0, 1e4]),
-            t([0.0, 1.0, 3.0, 50.0, 1e4]), indexing="ij",
-        )
-    )  # fmt: skip
-    sample = half_normals(Poisson(), mu, v, y, 2000, draws_for(1))
-    rate = sample.accepted / sample.proposed
-    assert rate.min() > 0.55
-    assert rate[v <= 100].min() > 0.79
-    assert rate[v <= 1].mean() > 0.94
-
-
 def test_rejected_candidates_give_way_to_accepted_ones():
     x = t([10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).view(1, 10, 1)
     accepted = torch.tensor([1, 0, 1, 1, 0, 1, 1, 0, 0, 1], dtype=torch.bool).view(1, 10, 1)
     got = replace_rejected(x, accepted, 3).flatten().tolist()
     # Samples are 0..6; stand-ins are the first three accepted of the pool: 10, 12, 0.
     assert got == [0.0, 12.0, 2.0, 3.0, 12.0, 0.0, 6.0]
-
-
-def test_one_accepted_candidate_serves_all_and_none_at_all_is_still_a_number():
+    # One accepted candidate serves all, and none at all is still a number.
     x = torch.arange(11, dtype=torch.float64).view(1, 11, 1)
     accepted = torch.zeros(1, 11, 1, dtype=torch.bool)
     accepted[0, 4] = True
@@ -163,16 +139,15 @@ def test_widening_follows_the_papers_rule(likelihood, observed):
 def test_acceptance_is_samples_over_proposals():
     # With k = 1 a proposal from q is accepted with probability p / p_max, so the rate is Z / p_max.
     likelihood, rows = Gaussian(t(0.5)), torch.zeros(1, 20_000, dtype=torch.float64)
-    sample = SAMPLERS["rejection"](likelihood, rows, rows + 0.4, rows + 0.3, 5, draws_for(1))
+    sample = SAMPLERS["rejection"].draw(likelihood, rows, rows + 0.4, rows + 0.3, 5, draws_for(1))
     expected = (-likelihood.log_loss(t([0.0]), t([0.4]), t([0.3])) - likelihood.log_p_max(t([0.3]))).exp().item()
     assert sample.acceptance.item() == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.slow
 def test_rows_it_could_never_finish_come_from_the_exact_sampler():
     mu, v, y = t([[-40.0, 0.1]]), t([[0.3, 0.3]]), t([[1.0, 1.0]])
-    sample = SAMPLERS["rejection"](Probit(), mu, v, y, 3, draws_for(1))
-    exact = SAMPLERS["auto"](Probit(), mu, v, y, 3, draws_for(1))
+    sample = SAMPLERS["rejection"].draw(Probit(), mu, v, y, 3, draws_for(1))
+    exact = SAMPLERS["auto"].draw(Probit(), mu, v, y, 3, draws_for(1))
     torch.testing.assert_close(sample.e[..., 0], exact.e[..., 0], rtol=1e-12, atol=1e-12)
     assert isinstance(sample.proposed, torch.Tensor)
     rate = sample.accepted / sample.proposed
@@ -183,7 +158,7 @@ def test_rows_it_could_never_finish_come_from_the_exact_sampler():
 def test_parameters_per_cell_meet_the_entries_still_open():
     noise = t([[0.05], [2.0]])
     mu = torch.zeros(2, 30_000, dtype=torch.float64)
-    e = SAMPLERS["rejection"](Gaussian(noise), mu, mu + 1.0, mu + 1.0, 2, draws_for(2)).e
+    e = SAMPLERS["rejection"].draw(Gaussian(noise), mu, mu + 1.0, mu + 1.0, 2, draws_for(2)).e
     mean, var = 1 / (1 + noise), noise / (1 + noise)
     torch.testing.assert_close(e.mean((1, 2)), mean.flatten(), rtol=0, atol=0.03)
     torch.testing.assert_close(e.var((1, 2)), var.flatten(), rtol=0.04, atol=0)
@@ -191,14 +166,11 @@ def test_parameters_per_cell_meet_the_entries_still_open():
 
 def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
     rng = np.random.default_rng(1)
-    mu, v, y = (
-        t(rng.normal(size=(2, 300)) * 2),
-        t(10 ** rng.uniform(-1, 1, (2, 300))),
-        t(rng.poisson(3, (2, 300)) * 1.0),
-    )
-    together = SAMPLERS["rejection"](Poisson(), mu, v, y, 4, draws_for(2))
-    monkeypatch.setattr(sys.modules["dlmexp.estimators.samplers.rejection"], "MOST_AT_ONCE", 1)
-    one_by_one = SAMPLERS["rejection"](Poisson(), mu, v, y, 4, draws_for(2))
+    mu, v, y = rng.normal(size=(2, 300)) * 2, 10 ** rng.uniform(-1, 1, (2, 300)), rng.poisson(3, (2, 300))
+    mu, v, y = t(mu), t(v), t(y)
+    together = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
+    monkeypatch.setattr(product_samplers, "MOST_AT_ONCE", 1)
+    one_by_one = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
     torch.testing.assert_close(together.e, one_by_one.e, rtol=1e-12, atol=1e-12)
     assert torch.equal(torch.as_tensor(together.proposed), torch.as_tensor(one_by_one.proposed))
     assert torch.as_tensor(together.proposed).max() > 40, "rows that need several blocks of rounds"
@@ -212,11 +184,9 @@ def test_quantiles_of_the_truncated_normal(alpha, u):
         # The share of the tail beyond `got` must be u; in the far tail by its asymptotic series.
         def log_tail(x):
             x = mp.mpf(x)
-            return (
-                mp.log(mp.ncdf(-x))
-                if x < 100
-                else -x * x / 2 - mp.log(x) + mp.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6) - mp.log(2 * mp.pi) / 2
-            )
+            if x < 100:
+                return mp.log(mp.ncdf(-x))
+            return -x * x / 2 - mp.log(x) + mp.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6) - mp.log(2 * mp.pi) / 2
 
         share = float(log_tail(got) - log_tail(-alpha) - mp.log(u))
     assert got >= -alpha

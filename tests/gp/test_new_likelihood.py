@@ -14,8 +14,7 @@ from dlmexp.gp.kernels import Parameter, rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood, Poisson, Probit
 from dlmexp.gp.likelihoods.base import relative_error
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model
-from dlmexp.training.rows import Split
+from dlmexp.training.program import Model, Split
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Training
 from dlmexp.training.variants import Joint

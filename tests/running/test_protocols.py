@@ -17,8 +17,7 @@ from dlmexp.plan import grid
 from dlmexp.plan.compose import compose
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import program, settings
-from dlmexp.training.program import Program
-from dlmexp.training.rows import Minibatches
+from dlmexp.training.program import Minibatches, Program
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Training
 from tests.support.engines import Sweep

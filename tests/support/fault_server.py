@@ -122,16 +122,16 @@ def limited_batches(most: int) -> None:
     """A step of more cells than `most` asks torch for more bytes than a machine can address."""
     import torch
 
-    from dlmexp.training import stepper
+    from dlmexp.training import step as module
 
-    plain = stepper.step
+    plain = module.step
 
     def step(program: Any, state: Any, settings: Any) -> None:
         if len(state.outcome) > most:
             torch.empty(1 << 60, dtype=torch.uint8)
         plain(program, state, settings)
 
-    stepper.step = step
+    module.step = step
 
 
 def child(cfg: Any, order: dict, said: int, log: int) -> int:

@@ -5,7 +5,7 @@ import scipy.stats as st
 import torch
 
 from dlmexp.estimators.draws import Draws
-from dlmexp.estimators.samplers import ProductSampler
+from dlmexp.estimators.product_samplers import ProductSampler
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 
 F64 = torch.float64
@@ -75,7 +75,7 @@ def draw(
     """n samples for one row, 20 to a row of the batch: what a training step asks for."""
     rows = n // 20
     full = torch.ones(1, rows, dtype=F64)
-    return sampler(likelihood, mu * full, v * full, y * full, 20, draws_for(1, seed)).e.flatten().numpy()
+    return sampler.draw(likelihood, mu * full, v * full, y * full, 20, draws_for(1, seed)).e.flatten().numpy()
 
 
 def ks_p_value(samples: np.ndarray, e: np.ndarray, cdf: np.ndarray) -> float:

@@ -11,8 +11,7 @@ from dlmexp.estimators import Estimator, Exact
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model, Program
-from dlmexp.training.rows import Split
+from dlmexp.training.program import Model, Program, Split
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint

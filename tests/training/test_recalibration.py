@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dlmexp.training.recalibration import best_factor, rescale
 from scipy.optimize import minimize_scalar
 
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.training.metrics import evaluate_finally
-from dlmexp.training.recalibration import best_factor, rescale
 from tests.support.small_programs import program
 
 

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from dlmexp.estimators import BMC, UPS
-from dlmexp.training import stepper as module
+from dlmexp.training import step as module
 from dlmexp.training.state import Settings, State
-from dlmexp.training.step import step
-from dlmexp.training.stepper import stepper
+from dlmexp.training.step import step, stepper
 from dlmexp.training.train import Training
 from tests.support.small_programs import program, stopped_cells
 

@@ -9,7 +9,7 @@ import torch
 
 from dlmexp.estimators import BMC, UPS, Exact
 from dlmexp.training import train
-from dlmexp.training.rows import Minibatches, shuffled
+from dlmexp.training.program import Minibatches, shuffled
 from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training
 from dlmexp.training.variants import Fixed

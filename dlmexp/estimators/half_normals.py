@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample, product_sampler
-from dlmexp.estimators.samplers.envelope import replace_rejected, spares
+from dlmexp.estimators.envelope import replace_rejected, spares
+from dlmexp.estimators.product_samplers import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood, Poisson
 
 # Chosen on a grid of corners: acceptance is 0.96 where q is as after training, at least 0.8 for v <= 100, and 0.58 in
@@ -61,7 +61,7 @@ def pieces(r: Tensor, p: Tensor) -> Pieces:
 def half_normals(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
-    """Exact rejection (`pool`). Shapes: [..., N] to [..., L, N]."""
+    """Exact rejection under `pieces`."""
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
@@ -96,7 +96,7 @@ def half_normals(
 
 
 def _ingredients(u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of uniforms: two exponentials, a half-normal, and how far its log density lies below that at 0."""
+    """Two exponentials, a half-normal, and how far its log density lies below that at 0, of uniforms [..., 3 C, N]."""
     pick, chance, half = u.chunk(3, -2)
     half = half.erfinv()
     return pick.log().neg_(), chance.log().neg_(), half * math.sqrt(2), half.square()

@@ -1,16 +1,35 @@
-"""Log-loss and square-loss DLM as GPyTorch objectives."""
+"""Direct loss minimisation for your own GPyTorch models: the estimators of `dlmexp.estimators` as GPyTorch objectives.
 
-from typing import Any
+`DirectLoss` takes the place of `gpytorch.mlls.VariationalELBO` in a training loop, with any `ApproximateGP` of any
+batch shape and variational strategy, full batch or minibatches:
 
+    mll = DirectLoss(likelihood, model, num_data=len(y), beta=0.1, estimator=UPS(10))
+    loss = -mll(model(x), y)
+    loss.backward()
+
+Like every objective of GPyTorch it returns what is to be *maximised*, per row: the log predictive density
+`mean_i log E_q p(y_i|f_i)` less `beta / num_data * KL(q || p)` (log-loss DLM, section 2 of the paper). `SquareLoss` is
+the same for `-1/2 (mu_i - y_i)^2`. A whole training script is `scripts/example_mlls.py`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import gpytorch.likelihoods as theirs
 import torch
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods.likelihood import _OneDimensionalLikelihood
 from gpytorch.mlls._approximate_mll import _ApproximateMarginalLogLikelihood
 from jaxtyping import Float
 from torch import Tensor
+from torch.distributions import Poisson
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import ESTIMATORS, Estimator, FreshDraws
-from dlmexp.mlls.translation import translate
+from dlmexp.estimators import BMC, ESTIMATORS, UPS, Estimator, Exact, FreshDraws, Quadrature, SmoothBMC
+from dlmexp.gp import likelihoods as ours
+
+__all__ = ["BMC", "UPS", "DirectLoss", "Exact", "PoissonExpLikelihood", "Quadrature", "SmoothBMC", "SquareLoss"]
 
 SAMPLES = 10  # of an estimator given by name
 
@@ -98,14 +117,6 @@ class SquareLoss(_ApproximateMarginalLogLikelihood):
         model: Any `ApproximateGP` with one latent function per row.
         num_data: The number of training rows, also where a step sees a minibatch of them.
         beta: The weight of the penalty, at least 0; a number, or a tensor of the model's batch shape.
-
-    Example:
-        ```python
-        from dlmexp.mlls import SquareLoss
-
-        mll = SquareLoss(likelihood, model, num_data=len(y), beta=0.1)
-        loss = -mll(model(x), y)
-        ```
     """
 
     def __init__(self, likelihood: torch.nn.Module, model: torch.nn.Module, num_data: int, beta: float | Tensor = 1.0):
@@ -150,3 +161,51 @@ def marginals_and_targets(
     if len(q.event_shape) != 1:
         raise UserError("direct loss needs one latent function per row: a MultivariateNormal, not a multitask one")
     return q.mean, q.variance, target.to(q.mean.dtype).expand_as(q.mean)
+
+
+class PoissonExpLikelihood(_OneDimensionalLikelihood):
+    """y ~ Poisson(exp(f)), a link that GPyTorch does not have; it works with GPyTorch's objectives too."""
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> Poisson:
+        return Poisson(function_samples.exp())
+
+
+@dataclass(frozen=True)
+class ByQuadrature(ours.Likelihood):
+    """Any one-dimensional likelihood of GPyTorch, through what its `forward` says of samples [L, *batch, N]."""
+
+    name: ClassVar[str] = "gpytorch"
+    module: _OneDimensionalLikelihood
+    samples_first: bool = False
+
+    def log_prob(self, f: Tensor, y: Tensor) -> Tensor:
+        if not self.samples_first:
+            return self.module(f).log_prob(y)
+        return self.module(f.movedim(-2, 0)).log_prob(y.movedim(-2, 0)).movedim(0, -2)
+
+    def over_samples(self) -> Self:
+        return replace(self, samples_first=True)
+
+
+TRANSLATIONS: dict[type, Callable[[Any], ours.Likelihood]] = {
+    theirs.GaussianLikelihood: lambda l: ours.Gaussian(l.noise),
+    theirs.BernoulliLikelihood: lambda l: ours.Probit(),
+    theirs.StudentTLikelihood: lambda l: ours.StudentT(l.noise.sqrt(), l.deg_free),
+    PoissonExpLikelihood: lambda l: ours.Poisson(),
+}
+if hasattr(theirs, "PoissonLikelihood"):  # not in GPyTorch's older versions
+    TRANSLATIONS[theirs.PoissonLikelihood] = lambda l: ours.PoissonSoftplus()
+
+
+def translate(likelihood: torch.nn.Module) -> ours.Likelihood:
+    """Our likelihood with the current parameters of GPyTorch's (still attached to their gradients). Exact types only: a
+    subclass may mean something else, and is integrated by quadrature."""
+    if type(likelihood) in TRANSLATIONS:
+        return TRANSLATIONS[type(likelihood)](likelihood)
+    if isinstance(likelihood, _OneDimensionalLikelihood):
+        return ByQuadrature(likelihood)
+    valid = ", ".join(kind.__name__ for kind in TRANSLATIONS)
+    raise UserError(
+        f"there is no direct loss for {type(likelihood).__name__}: use one of {valid}, or derive your own from "
+        "gpytorch.likelihoods.likelihood._OneDimensionalLikelihood"
+    )

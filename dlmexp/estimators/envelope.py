@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dlmexp.estimators.draws import RandomNumbers
-from dlmexp.estimators.samplers.base import ProductSample, product_sampler
+from dlmexp.estimators.product_samplers import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood, LogConcave, StudentT
 
 POOL = 9  # candidates of a row, spares first, that may stand in for rejected ones
@@ -110,8 +110,7 @@ def _at(interval: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Floa
 def log_concave(
     likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
 ) -> ProductSample:
-    """Exact rejection under 10 tangents to log(q p), four on either side of the mode and the tails.
-    Shapes: [..., N] to [..., L, N]."""
+    """Exact rejection under 10 tangents to log(q p), four on either side of the mode and the tails."""
     assert isinstance(likelihood, LogConcave)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
     mode = likelihood.mode(mu, v, y)
@@ -149,7 +148,6 @@ def scale_mixture(
 
     log of that density is A(u) + c(u) with A concave and c(u) = -(y - mu)^2 / (2 (v + w)) rising, convex for w < v and
     concave beyond: a tangent to A plus a tangent or a chord to c bounds it on each interval, so the rejection is exact.
-    Shapes: [..., N] to [..., L, N].
     """
     assert isinstance(likelihood, StudentT)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
