@@ -1,20 +1,26 @@
-"""Metrics against their definitions, row by row; the ECE against a loop; the trivial predictor against SciPy."""
+"""Metrics against their definitions, row by row; the ECE against a loop; the trivial predictor against SciPy; what
+recalibrates predictions against brute force on the same rows."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from scipy.optimize import minimize_scalar
 
 import dlmexp.training.metrics as metrics
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.posterior import predict
 from dlmexp.training.metrics import (
     BINS,
+    best_factor,
     evaluate,
     evaluate_finally,
     metrics_of_cells,
     reliability,
+    rescale,
     trivial_metrics,
 )
 from tests.support.small_programs import program
@@ -74,24 +80,24 @@ def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihoo
     made, posterior, mu, v, y = _evaluated(likelihood)
     plain, final = _metrics(made, posterior, "test"), evaluate_finally(made, posterior).read()
     scores = made.model.likelihood.from_hyper(posterior.hyper).calibration(mu, v, y)
-    for i, cell in enumerate(final):
-        assert set(cell.metrics) == {"validation", "test"}
-        for of_part in cell.metrics.values():
+    for i, (of_cell, bins) in enumerate(final):
+        assert set(of_cell) == {"validation", "test"}
+        for of_part in of_cell.values():
             found = {name for name in of_part if not name.startswith("recalibrated_")}
             assert found == set(plain[i]) | SCORES[likelihood]
-        assert {name: cell.metrics["test"][name] for name in plain[i]} == pytest.approx(plain[i], rel=1e-12)
+        assert {name: of_cell["test"][name] for name in plain[i]} == pytest.approx(plain[i], rel=1e-12)
         for name, value in scores.items():
-            assert cell.metrics["test"][name] == pytest.approx(value[i].mean().item(), rel=1e-12)
-        assert bool(cell.reliability) == ("ece" in SCORES[likelihood])
+            assert of_cell["test"][name] == pytest.approx(value[i].mean().item(), rel=1e-12)
+        assert bool(bins) == ("ece" in SCORES[likelihood])
     if "ece" in SCORES[likelihood]:
         ece = reliability(made.model.likelihood.from_hyper(posterior.hyper).mean(mu, v), y).ece().tolist()
-        assert [cell.metrics["test"]["ece"] for cell in final] == pytest.approx(ece, rel=1e-12)
+        assert [of_cell["test"]["ece"] for of_cell, _ in final] == pytest.approx(ece, rel=1e-12)
 
 
 def test_square_loss_has_no_calibration():
     made, posterior, *_ = _evaluated("gaussian", "sq_dlm", "collapsed")
-    for cell in evaluate_finally(made, posterior).read():
-        assert [set(metrics) for metrics in cell.metrics.values()] == [{"mse"}] * 2
+    for of_cell, _ in evaluate_finally(made, posterior).read():
+        assert [set(of_part) for of_part in of_cell.values()] == [{"mse"}] * 2
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "poisson"])
@@ -100,7 +106,7 @@ def test_calibration_of_rows_in_pieces(likelihood, monkeypatch):
     whole = evaluate_finally(made, posterior).read()
     monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
     for one, other in zip(whole, evaluate_finally(made, posterior).read(), strict=True):
-        assert one.metrics["test"] == pytest.approx(other.metrics["test"], rel=1e-12)
+        assert one[0]["test"] == pytest.approx(other[0]["test"], rel=1e-12)
 
 
 def plain(p: np.ndarray, y: np.ndarray) -> float:
@@ -187,3 +193,57 @@ def test_targets_that_are_all_equal(task, value, nll):
     found = trivial_metrics(task, np.full(8, value), {"test": np.array([1.0])})["test"]
     assert found["nll"] == pytest.approx(nll)
     assert all(np.isfinite(list(found.values())))
+
+
+def rows(task):
+    g = torch.Generator().manual_seed(3)
+    mu, v = torch.randn(2, 80, generator=g).double(), 0.1 + torch.rand(2, 80, generator=g).double()
+    f = 1.5 * mu + torch.randn(2, 80, generator=g)
+    y = {"regression": f, "binary": (f > 0).double(), "count": f.exp().round()}[task]
+    hyper = {"noise": torch.tensor([0.2, 2.0]).double(), "mean": torch.zeros(2).double()}
+    return hyper, mu, v, y
+
+
+def definition(name, hyper, i, factor, mu, v, y):
+    """The mean NLL of cell i with its factor, written out for its task."""
+    likelihood = LIKELIHOODS[name]
+    if name == "gaussian":
+        return -torch.distributions.Normal(mu, (factor * (v + hyper["noise"][i])).sqrt()).log_prob(y).mean()
+    if name == "poisson":
+        return likelihood().log_loss(mu, factor * v, y).mean()
+    p = torch.special.ndtr(mu / (1 + v).sqrt())
+    p = torch.sigmoid(torch.logit(p) / factor)
+    return -torch.where(y == 1, p, 1 - p).log().mean()
+
+
+@pytest.mark.parametrize("name", ["gaussian", "probit", "poisson"])
+def test_against_brute_force(name):
+    likelihood = LIKELIHOODS[name]
+    hyper, mu, v, y = rows(likelihood.task)
+    factor = best_factor(likelihood, hyper, mu, v, y)
+    nll = rescale(likelihood, hyper, factor, mu, v, y).nll.mean(-1)
+    for i in range(2):
+
+        def loss(log, i=i):
+            return float(definition(name, hyper, i, np.exp(log), mu[i], v[i], y[i]))
+
+        best: Any = minimize_scalar(loss, bounds=(-7, 7), method="bounded", options={"xatol": 1e-8})
+        assert np.log(float(factor[i])) == pytest.approx(best.x, abs=1e-3)
+        assert float(nll[i]) == pytest.approx(best.fun, abs=1e-7)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "probit", "poisson"])
+def test_factor_1_changes_nothing(name):
+    likelihood = LIKELIHOODS[name]
+    hyper, mu, v, y = rows(likelihood.task)
+    plain = likelihood.from_hyper(hyper).log_loss(mu, v, y)
+    torch.testing.assert_close(rescale(likelihood, hyper, torch.ones(2).double(), mu, v, y).nll, plain)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "probit", "poisson"])
+def test_recorded_of_every_fit_and_never_worse_on_the_validation_rows(likelihood):
+    made = program("joint", index=(0, 1, 1), likelihood=likelihood)
+    posterior = made.posterior(made.initial(), torch.full_like(made.beta, 1e-6))
+    for of_cell, _ in evaluate_finally(made, posterior).read():
+        assert of_cell["validation"]["recalibrated_nll"] <= of_cell["validation"]["nll"] + 1e-9
+        assert np.isfinite(of_cell["test"]["recalibrated_nll"])

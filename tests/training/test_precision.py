@@ -14,11 +14,9 @@ from tests.support.small_programs import in_float32, program
 ROWS = 31  # no other dimension is as long
 KINDS = {
     "binary": ("joint", {}),
-    "binary, ELBO": ("joint", {"objective": "elbo"}),
     "binary, uPS": ("joint", {"estimator": UPS(3)}),
     "counts": ("joint", {"likelihood": "poisson"}),
     "counts, uPS": ("joint", {"likelihood": "poisson", "estimator": UPS(3)}),
-    "counts, rejection": ("joint", {"likelihood": "poisson", "estimator": UPS(3, "rejection")}),
     "regression": ("joint", {"likelihood": "gaussian"}),
     "regression, ARD, Matern": ("joint", {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}),
     "regression, Student's t": ("joint", {"likelihood": "student_t", "estimator": Quadrature(8)}),

@@ -52,30 +52,14 @@ def _same(one, other, rtol=0.0, atol=0.0):
         )
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_on_a_cpu_it_is_the_step_itself(case):
-    _same(_advanced(program(**CASES[case]), 12, eager=False), _advanced(program(**CASES[case]), 12, eager=True))
-
-
-@pytest.mark.parametrize("case", ["joint minibatch", "joint ups"])
-def test_starts_at_the_state_it_is_given(case):
-    whole = _advanced(program(**CASES[case]), 15, eager=False)
-    _same(_advanced(program(**CASES[case]), 15, eager=False, resume_at=9), whole)
-
-
 @needs_gpu
-@pytest.mark.parametrize("case", CASES)
-def test_captured_equals_eager(case):
-    captured = _advanced(program(**CASES[case], device="cuda"), 30, eager=False)
-    eager = _advanced(program(**CASES[case], device="cuda"), 30, eager=True)
+@pytest.mark.parametrize("case", [*CASES, "rejection"])
+def test_captured_equals_eager_and_gpu_equals_cpu(case):
+    how = CASES.get(case, {"estimator": UPS(2, "rejection"), "likelihood": "poisson"})  # which is not captured
+    assert program(**how, device="cuda").capturable == (case != "rejection")
+    captured, eager = (_advanced(program(**how, device="cuda"), 30, eager=eager) for eager in (False, True))
     _same(captured, eager, rtol=1e-9, atol=1e-10)
-
-
-@needs_gpu
-@pytest.mark.parametrize("case", CASES)
-def test_gpu_equals_cpu(case):
-    gpu = _advanced(program(**CASES[case], device="cuda"), 10, eager=False)
-    cpu = _advanced(program(**CASES[case]), 10, eager=False)
+    gpu, cpu = (_advanced(program(**how, device=device), 10, eager=False) for device in ("cuda", "cpu"))
     _same(gpu, cpu, rtol=1e-7, atol=1e-8)
 
 
@@ -86,13 +70,6 @@ def test_capturing_leaves_the_state_as_it_was():
     before = state.clone()
     stepper(made, state, SETTINGS)
     _same(state, before)
-
-
-@needs_gpu
-def test_the_rejection_sampler_is_not_captured():
-    made = program(estimator=UPS(2, "rejection"), likelihood="poisson", device="cuda")
-    assert not made.capturable
-    assert int(_advanced(made, 3, eager=False).iteration) == 3
 
 
 @needs_gpu

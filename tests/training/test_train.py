@@ -36,10 +36,15 @@ def _alone(how, cell):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
     settings = SETTINGS if kind not in ("sampled", "minibatch") else Settings(lr=0.05, iterations=60, window=10)
-    together = trained(program(**KINDS[kind], **SIX), settings)
+    sizes = []
+    stopped = stopped_cells(
+        Training.start(program(**KINDS[kind], **SIX), settings), settings, lambda t: sizes.append(len(t.state.outcome))
+    )
+    together = {finished.cell: finished for finished in stopped}
     assert sorted(together) == list(range(6))
     if settings is SETTINGS:
         assert len({f.iterations for f in together.values()}) > 2, "cells should leave at different times"
+        assert len(set(sizes)) > 2
     for cell in (0, 2, 4):
         alone = trained(_alone(KINDS[kind], cell), settings)[0]
         assert alone.iterations == together[cell].iterations
@@ -49,20 +54,7 @@ def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
             assert together[cell].metrics[part] == pytest.approx(alone.metrics[part], rel=1e-6)
 
 
-def test_stopped_cells_leave_the_batch():
-    seen = []
-
-    def note(training):
-        seen.append((len(training.cells), len(training.state.outcome), len(training.program.beta)))
-
-    for _ in stopped_cells(Training.start(program(**SIX), SETTINGS), SETTINGS, note):
-        pass
-    assert seen[0] == (6, 6, 6)
-    assert all(a == b == c for a, b, c in seen)
-    assert len({a for a, _, _ in seen}) > 2
-
-
-@pytest.mark.parametrize("stop_at", [None, 60, 80])
+@pytest.mark.parametrize("stop_at", [None, 60])
 def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at, monkeypatch):
     """As on a GPU: stopped cells stay in the batch until there are enough, also across an interruption."""
     one_by_one = trained(program(**SIX), SETTINGS)
@@ -121,19 +113,16 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
     settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=15)
     straight = trained(program(**KINDS[kind], **SIX), settings)
 
-    class Left(Exception):
-        pass
-
     saved = {}
 
     def leave(training):
         if int(training.state.iteration) == stop_at:
             curves = [Curve(list(c.iterations), list(c.metrics)) for c in training.curves]
             saved.update(arrays=training.state.clone().arrays(), cells=list(training.cells), curves=curves)
-            raise Left
+            raise KeyboardInterrupt
 
     found = {}
-    with contextlib.suppress(Left):
+    with contextlib.suppress(KeyboardInterrupt):
         for finished in stopped_cells(Training.start(program(**KINDS[kind], **SIX), settings), settings, leave):
             found[finished.cell] = finished
     assert saved
@@ -151,9 +140,9 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
         assert finished.curve == straight[cell].curve
 
 
-@pytest.mark.parametrize(("every", "check"), [(5, 20), (10, 20), (13, 20), (50, 20)])
-def test_learning_curves_do_not_depend_on_who_shares_the_batch(every, check):
-    settings = Settings(lr=0.1, iterations=120, window=10, tolerance=1e-3, evaluate_every=every, check_every=check)
+@pytest.mark.parametrize("every", [5, 13, 50])
+def test_learning_curves_do_not_depend_on_who_shares_the_batch(every):
+    settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=every, check_every=20)
     together = trained(program("fixed", objective="elbo", **SIX), settings)
     for cell, finished in together.items():
         regular = range(0, finished.iterations + 1, every)
@@ -183,19 +172,11 @@ def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
         assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
-
-
-def test_rows_left_over_wait_for_another_epoch():
-    batches = Minibatches(split((0,)), 8)
-    seen = {int(row) for i in range(3) for row in batches.rows(i)[0]}
-    assert len(seen) == 24
-    assert seen | {int(row) for i in range(3, 30) for row in batches.rows(i)[0]} == set(range(30))
-
-
-def test_a_seed_has_the_same_rows_whoever_shares_the_batch():
+    left_over = Minibatches(split((0,)), 8)
+    seen = [{int(row) for i in steps for row in left_over.rows(i)[0]} for steps in (range(3), range(30))]
+    assert [len(rows) for rows in seen] == [24, 30]
     both = split((0, 0, 1))
-    alone = both.keep([2])
-    assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(alone, 7).rows(5))
+    assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(both.keep([2]), 7).rows(5))
 
 
 KERNELS = [f"gpytorch.kernels.{name}Kernel" for name in ("Periodic", "RQ", "Linear")]
@@ -216,11 +197,12 @@ def _program(kind, kernel, ard=False, **how):
     return Fixed(made.model, made.split, made.beta, hyper | {name: ours[name] for name in ("Z", "mean")})
 
 
-@pytest.mark.parametrize("whitened", [True, False])
-@pytest.mark.parametrize("kind", HOW)
+@pytest.mark.parametrize(
+    ("kind", "whitened"), [("joint", True), ("joint", False), ("fixed", True), ("collapsed", True)]
+)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_batch_is_its_cells_one_by_one(kernel, kind, whitened):
-    made = _program(kind, kernel, ard=whitened, whitened=whitened, **HOW[kind])
+    made = _program(kind, kernel, ard=bool(whitened), whitened=bool(whitened), **HOW[kind])
     together = trained(made, STEPS)
     if whitened:
         assert together[2].objective[-1] < together[2].objective[0]
@@ -234,11 +216,11 @@ def test_a_batch_is_its_cells_one_by_one(kernel, kind, whitened):
 
 
 def test_acceptance_is_kept_by_blocks_of_a_hundred_iterations():
-    made = program(likelihood="poisson", estimator=UPS(2, "rejection"))
-    for finished in trained(made, Settings(lr=0.05, iterations=230, window=None)).values():
+    made = program(betas=(1.0,), index=(0,), likelihood="poisson", estimator=UPS(2, "rejection"))
+    for finished in trained(made, Settings(lr=0.05, iterations=130, window=None)).values():
         blocks = finished.block_acceptance
-        assert blocks.shape == (3,)
+        assert blocks.shape == (2,)
         assert ((blocks > 0) & (blocks < 1)).all()
-        assert finished.acceptance == pytest.approx(np.average(blocks, weights=[100, 100, 30]), rel=1e-12)
+        assert finished.acceptance == pytest.approx(np.average(blocks, weights=[100, 30]), rel=1e-12)
     for finished in trained(program(), Settings(lr=0.05, iterations=3, window=None)).values():
         assert finished.acceptance is None

@@ -14,13 +14,12 @@ pytestmark = pytest.mark.slow
 NAMES = {f"{name}{suffix}" for name in ("condition_i", "condition_ii", "error") for suffix in ("", "_quadrature")}
 
 
-def _of(estimator, **changes):
-    made = program("fixed", (0.1,), (0,), estimator=estimator, likelihood="poisson", **changes)
-    return _statistics(made)[0]
-
-
 def _statistics(made):
-    return [found for found in gradient_statistics(made) if found is not None]
+    return [statistics for statistics in gradient_statistics(made) if statistics is not None]
+
+
+def _of(estimator):
+    return _statistics(program("fixed", (0.1,), (0,), estimator=estimator, likelihood="poisson"))[0]
 
 
 def test_the_exact_gradient_has_no_error():

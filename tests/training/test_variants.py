@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-import dlmexp.training.variants as collapsed_module
 from dlmexp.estimators import UPS, Exact
 from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.posterior import kl, marginals, projection
-from dlmexp.training import variants as module
 from dlmexp.training.program import constrain, unconstrain, unsoftplus
 from dlmexp.training.state import Settings
-from dlmexp.training.variants import Collapsed, Fixed, solve
-from tests.support.small_programs import M, N, held, program, trained
+from dlmexp.training.variants import Fixed, solve
+from tests.support.small_programs import M, held, program, trained
 
 
 def test_initial_values():
@@ -138,17 +136,6 @@ def test_equals_joint_with_the_same_hyperparameters(whitened, minibatch):
         torch.testing.assert_close(mine, other, rtol=1e-11, atol=1e-12)
 
 
-def test_keeping_cells_keeps_their_values():
-    fixed, _, q, _ = _pair()
-    jitter, chosen = torch.full((5,), FIRST_JITTER, dtype=torch.float64), [2, 4]
-    whole = fixed.objective(q, jitter, torch.tensor(0)).objective
-    part = fixed.keep(chosen)
-    assert isinstance(part, Fixed)
-    assert len(part.hyper["Z"]) == 1
-    kept = part.objective({name: value[chosen] for name, value in q.items()}, jitter[chosen], torch.tensor(0)).objective
-    torch.testing.assert_close(kept, whole[chosen], rtol=1e-12, atol=1e-12)
-
-
 def test_the_jitter_it_needs_is_found_once_for_all():
     """Inputs so far from the origin that rounding makes the kernel matrix indefinite by more than 1e-6."""
     fixed = program("fixed", BETAS, INDEX)
@@ -161,41 +148,18 @@ def test_the_jitter_it_needs_is_found_once_for_all():
     assert value.objective.isfinite().all()
 
 
-HOW = {"likelihood": "gaussian", "objective": "elbo", "index": (0, 1, 1)}
-
-
-def _value(made, values=None):
-    values = values or made.initial()
-    return made.objective(values, torch.full_like(made.beta, FIRST_JITTER), torch.tensor(0))
-
-
-def _explicit(made, posterior):
-    """The uncollapsed objective of a whitened q."""
-    h, m, L, jitter = posterior
-    index = made.split.index
-    p = projection(made.model.kernel, h, made.split.X[index], jitter)
-    mu, v = marginals(p, h["mean"], m, L)
-    loss = made.model.likelihood.from_hyper(h).elbo_loss(mu, v, made.split.y[index]).mean(-1)
-    return loss + made.beta * kl(m, L) / made.n
-
-
 def test_is_the_explicit_objective_at_the_posterior_it_returns():
-    made = program("collapsed", **HOW)
-    posterior = made.posterior(made.initial(), torch.full_like(made.beta, FIRST_JITTER))
-    torch.testing.assert_close(_value(made).objective, _explicit(made, posterior), rtol=1e-10, atol=1e-12)
-
-
-def test_rows_in_pieces_change_nothing(monkeypatch):
-    whole = program("collapsed", **HOW)
-    monkeypatch.setitem(collapsed_module.ENTRIES_AT_ONCE, "cpu", 3 * 6 * 7)
-    pieces = program("collapsed", **HOW)
-    assert isinstance(pieces, Collapsed)
-    assert pieces._rows_at_once == 7
-    torch.testing.assert_close(_value(pieces).objective, _value(whole).objective, rtol=1e-12, atol=1e-12)
+    made = program("collapsed", likelihood="gaussian", objective="elbo", index=(0, 1, 1))
+    jitter, index = torch.full_like(made.beta, FIRST_JITTER), made.split.index
+    hyper, m, L, _ = made.posterior(made.initial(), jitter)
+    mu, v = marginals(projection(made.model.kernel, hyper, made.split.X[index], jitter), hyper["mean"], m, L)
+    loss = made.model.likelihood.from_hyper(hyper).elbo_loss(mu, v, made.split.y[index]).mean(-1)
+    value = made.objective(made.initial(), jitter, torch.tensor(0)).objective
+    torch.testing.assert_close(value, loss + made.beta * kl(m, L) / made.n, rtol=1e-10, atol=1e-12)
 
 
 def test_against_the_normal_equations():
-    betas, index = (10.0, 1.0, 0.1, 3.0), (0, 0, 1, 1)
+    betas, index = (10.0, 1.0, 0.1, 1.0), (0, 0, 1, 1)
     made = program("fixed", betas, index, likelihood="gaussian", objective="sq_dlm")
     assert isinstance(made, Fixed)
     found = list(solve(made))
@@ -218,24 +182,6 @@ def test_against_the_normal_equations():
         assert f.metrics["test"] == pytest.approx({"mse": np.mean((mu - y_test[s].numpy()) ** 2)}, rel=1e-8)
         assert f.stopped == "closed form"
         assert not f.failed
-
-
-def test_equal_betas_of_different_repetitions_are_told_apart():
-    made = program("fixed", (1.0, 1.0), (0, 1), likelihood="gaussian", objective="sq_dlm")
-    assert isinstance(made, Fixed)
-    first, second = solve(made)
-    assert first.metrics["test"]["mse"] != pytest.approx(second.metrics["test"]["mse"], rel=1e-3)
-
-
-def test_beside_other_batches_it_has_its_share_of_the_device(monkeypatch):
-    made = program("fixed", (1.0, 0.1), (0, 0), likelihood="gaussian", objective="sq_dlm")
-    assert isinstance(made, Fixed)
-    found = []
-    for at_once in (1, 4):
-        clock = iter((10.0, 18.0))
-        monkeypatch.setattr(module, "perf_counter", lambda clock=clock: next(clock))
-        found += [(f.alone, f.seconds) for f in solve(made, lambda at_once=at_once: at_once)]
-    assert found == [(True, 4.0)] * 2 + [(False, 1.0)] * 2
 
 
 def test_only_the_lower_triangle_of_q_counts():
@@ -267,43 +213,17 @@ def test_keeping_cells_drops_repetitions_nobody_needs():
     assert made.keep([0, 2]).split.seeds.tolist() == [10, 11]
 
 
-def test_draws_follow_seed_and_iteration_alone():
-    made = program(index=(0, 1, 1))
-    here = made.draws(torch.tensor(5)).normal(2, N)
-    alone = made.keep([2]).draws(torch.tensor(5)).normal(2, N)
-    torch.testing.assert_close(here[2:], alone, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(here[1], here[2], rtol=1e-12, atol=1e-12)
-    assert not torch.equal(here[0], here[1])
-    assert not torch.equal(here, made.draws(torch.tensor(6)).normal(2, N))
-
-
 def test_only_the_rejection_sampler_can_not_be_captured():
     assert program(estimator=Exact()).capturable
     assert program(estimator=UPS(2)).capturable
     assert not program(estimator=UPS(2, "rejection")).capturable
 
 
-def test_acceptance_is_reported_where_it_is_known():
-    made = program(likelihood="poisson", estimator=UPS(4, "rejection"))
-    value = made.objective(made.initial(), torch.full_like(made.beta, 1e-6), torch.tensor(0))
-    assert value.acceptance is not None
-    assert ((value.acceptance > 0) & (value.acceptance <= 1)).all()
-
-
-KINDS = [("joint", "log_dlm"), ("joint", "elbo"), ("collapsed", "elbo"), ("collapsed", "fitc")]
-
-
-def with_floor(kind: str, objective: str, floor: float | None):
-    made = program(kind, likelihood="gaussian", objective=objective)
-    made.model.noise_floor = floor
-    made.__post_init__()
-    return made
-
-
-@pytest.mark.parametrize(("kind", "objective"), KINDS)
+@pytest.mark.parametrize(("kind", "objective"), [("joint", "log_dlm"), ("collapsed", "fitc")])
 def test_noise_that_would_fall_below_stays_above(kind, objective):
     def noise_of(floor):
-        made = with_floor(kind, objective, floor)
+        made = program(kind, likelihood="gaussian", objective=objective)
+        made.model.noise_floor = floor
         made.split.y[:] = torch.sin(made.split.X[..., 0])  # nothing random in it
         made.__post_init__()
         steps = Settings(lr=0.1, iterations=150, window=None)
