@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.gp.likelihoods import (
-    LIKELIHOODS,
-    Gaussian,
-    Likelihood,
-    Poisson,
-    PoissonSoftplus,
-    StudentT,
-)
+from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Poisson, PoissonSoftplus, StudentT
 from dlmexp.gp.likelihoods.calibration import LEVELS
 
-DRAWS = 400_000
+DRAWS = 200_000
 
 
 def tensor(values) -> torch.Tensor:
@@ -56,7 +49,7 @@ def test_regression_against_draws(likelihood, mu, v, y):
     for level in LEVELS:
         low, high = np.quantile(draws, [(1 - level / 100) / 2, (1 + level / 100) / 2])
         # An empirical quantile's error is sqrt(p (1 - p) / draws) / density: below 1 % of the width here.
-        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.012)
+        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.017)
         assert found[f"coverage_{level}"] == float(abs(y - mu) <= found[f"width_{level}"] / 2)
         inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
         assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
@@ -82,21 +75,12 @@ def test_rows_do_not_depend_on_their_neighbours(name):
     mu, v = 2 * torch.randn(3, 40, generator=g, dtype=torch.float64), torch.rand(3, 40, generator=g).double() * 4
     y = torch.poisson(mu.abs(), generator=g).clamp_max(1 if LIKELIHOODS[name].task == "binary" else 99)
     noise = tensor([0.1, 0.2, 0.3])
+    mu[:, 1], v[:, 2] = np.nan, np.inf  # what is not a number spoils no other row
     together = LIKELIHOODS[name].from_hyper({"noise": noise}).calibration(mu, v, y)
     for b in range(3):
         alone = LIKELIHOODS[name].from_hyper({"noise": noise[b : b + 1]})
         for row in range(0, 40, 7):
             one = alone.calibration(*(t[b : b + 1, row : row + 1] for t in (mu, v, y)))
+            assert together["crps" if "crps" in one else "brier"][b, 1].isnan()
             for score, value in one.items():
                 assert value.item() == pytest.approx(together[score][b, row].item(), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", list(LIKELIHOODS))
-def test_what_is_not_a_number_stays_so_and_spoils_no_other_row(name):
-    likelihood = LIKELIHOODS[name].from_hyper({"noise": tensor([0.1])})
-    mu, v, y = tensor([[0.5, np.nan, 0.5]]), tensor([[0.1, 0.1, np.inf]]), tensor([[1.0, 1.0, 1.0]])
-    found = likelihood.calibration(mu, v, y)
-    plain = likelihood.calibration(mu[:, :1], v[:, :1], y[:, :1])
-    for score, value in found.items():
-        assert value[0, 0].item() == pytest.approx(plain[score].item(), rel=1e-12)
-    assert found["crps" if "crps" in found else "brier"][0, 1].isnan()

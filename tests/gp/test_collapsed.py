@@ -19,48 +19,39 @@ LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
 LATENT = ("Z", "lengthscale", "outputscale", "mean")
 
 
-def uncollapsed(c, m, L):
-    p = projection(rbf, c, c["X"], c["jitter"])
-    mu, v = marginals(p, c["mean"], m, L)
+def elbo(c, m, L):
+    mu, v = marginals(projection(rbf, c, c["X"], c["jitter"]), c["mean"], m, L)
     noise = c["noise"][:, None]
     loss = 0.5 * (torch.log(2 * math.pi * noise) + ((c["y"] - mu).square() + v) / noise)
     return loss.sum(-1) + BETA * kl(m, L)
 
 
-def test_is_the_uncollapsed_objective_at_a_stationary_q(cells):
+def square_loss(c, m, L):
+    mu, _ = marginals(projection(rbf, c, c["X"], c["jitter"]), c["mean"], m, L)
+    return 0.5 * (c["y"] - mu).square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("collapsed", "objective", "learned"), [(collapsed_elbo, elbo, LEARNED), (collapsed_square, square_loss, LATENT)]
+)
+def test_is_the_objective_at_a_stationary_q(collapsed, objective, learned, cells):
     """Same value, same gradient in every hyperparameter (envelope theorem), no gradient left in q."""
     c = cells(3, 6, 50, 2)
-    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    closed = collapsed_elbo(rbf, ours, c["X"], c["y"], BETA, c["jitter"])
+    ours, explicit = (c | {k: c[k].clone().requires_grad_() for k in learned} for _ in range(2))
+    closed = collapsed(rbf, ours, c["X"], c["y"], BETA, c["jitter"])
     closed.loss.sum().backward()
-
-    explicit = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    m, L = closed.m.clone().requires_grad_(), closed.L.clone().requires_grad_()
-    value = uncollapsed(explicit, m, L)
+    m, L = closed.m.detach().clone().requires_grad_(), closed.L.detach().clone().requires_grad_()
+    value = objective(explicit, m, L)
     value.sum().backward()
     torch.testing.assert_close(closed.loss, value, rtol=1e-9, atol=1e-9)
     assert m.grad is not None
-    assert L.grad is not None
     # The terms that cancel at the optimum are of the size of n/noise, about 1e3.
     assert m.grad.abs().max() < 1e-8
-    assert L.grad.tril().abs().max() < 1e-8
-    for k in LEARNED:
+    assert L.grad is None or collapsed is collapsed_square or L.grad.tril().abs().max() < 1e-8
+    for k in learned:
         torch.testing.assert_close(ours[k].grad, explicit[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
     assert torch.equal(closed.L, closed.L.tril())
-    assert (uncollapsed(c, closed.m + 0.01, closed.L) > value).all()
-
-
-@pytest.mark.slow
-def test_pieces_of_rows_change_nothing(cells):
-    c = cells(3, 6, 50, 2)
-    values = []
-    for rows_at_once in (None, 7):
-        h = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-        loss = collapsed_elbo(rbf, h, c["X"], c["y"], BETA, c["jitter"], rows_at_once).loss
-        loss.sum().backward()
-        values.append([loss.detach(), *(h[k].grad for k in LEARNED)])
-    for a, b in zip(*values, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-9)
+    assert (objective(c, closed.m + 0.01, closed.L) > value).all()
 
 
 @pytest.mark.parametrize("collapsed", [collapsed_elbo, collapsed_square, fitc])
@@ -70,32 +61,9 @@ def test_a_loss_without_a_factor_is_not_taken_for_one(cells, collapsed):
     c["X"][1, 0] = float("nan")
     found = collapsed(rbf, c, c["X"], c["y"], BETA[:2], c["jitter"])
     assert found.ok.tolist() == [True, False]
-    alone = {name: value[:1] for name, value in c.items()}
-    assert torch.allclose(
-        found.loss[:1], collapsed(rbf, alone, alone["X"], alone["y"], BETA[:1], alone["jitter"]).loss, rtol=1e-12
-    )
-
-
-def loss_of(c, m):
-    A = projection(rbf, c, c["X"], c["jitter"]).A
-    error = c["y"] - c["mean"][:, None] - (m[..., None, :] @ A)[..., 0, :]
-    return 0.5 * error.square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
-
-
-def test_is_the_objective_at_a_stationary_m(cells):
-    c = cells(3, 6, 50, 2)
-    ours = c | {k: c[k].clone().requires_grad_() for k in LATENT}
-    closed = collapsed_square(rbf, ours, c["X"], c["y"], BETA, c["jitter"])
-    closed.loss.sum().backward()
-    explicit = c | {k: c[k].clone().requires_grad_() for k in LATENT}
-    m = closed.m.clone().requires_grad_()
-    value = loss_of(explicit, m)
-    value.sum().backward()
-    torch.testing.assert_close(closed.loss, value, rtol=1e-10, atol=1e-10)
-    assert m.grad is not None
-    assert m.grad.abs().max() < 1e-10
-    for k in LATENT:
-        torch.testing.assert_close(ours[k].grad, explicit[k].grad, rtol=1e-8, atol=1e-8, msg=lambda s, k=k: f"{k}: {s}")
+    one = {name: value[:1] for name, value in c.items()}
+    alone = collapsed(rbf, one, one["X"], one["y"], BETA[:1], one["jitter"]).loss
+    torch.testing.assert_close(found.loss[:1], alone, rtol=1e-12, atol=0)
 
 
 @settings(max_examples=20)
@@ -130,27 +98,15 @@ def test_equals_dense_matrices(cells):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(KERNELS))
-@pytest.mark.parametrize("rows_at_once", [None, 2])
+@pytest.mark.parametrize(("name", "rows_at_once"), [("rbf", None), ("matern52", 2)])
 def test_gradient_by_finite_differences(name, rows_at_once, cells):
     c = cells(2, 3, 5, 2)
 
     def f(*args):
-        return moments(KERNELS[name], dict(zip(LATENT, args, strict=True)), c["X"], c["y"], c["jitter"], rows_at_once)[
-            :4
-        ]
+        hyper = dict(zip(LATENT, args, strict=True))
+        return moments(KERNELS[name], hyper, c["X"], c["y"], c["jitter"], rows_at_once)[:4]
 
     assert gradcheck(f, [c[k].requires_grad_() for k in LATENT])
-
-
-def test_a_cell_that_fails_is_marked_and_changes_no_other(cells):
-    c = cells(3, 5, 20, 2)
-    broken = c | {"outputscale": c["outputscale"].clone()}
-    broken["outputscale"][1] = torch.nan
-    ours, expected = (moments(rbf, h, c["X"], c["y"], c["jitter"]) for h in (broken, c))
-    assert ours.ok.tolist() == [True, False, True]
-    for a, b in zip(ours[:4], expected[:4], strict=True):
-        torch.testing.assert_close(a[[0, 2]], b[[0, 2]], rtol=1e-10, atol=1e-12)
 
 
 def dense(c, X_new, alpha=1.0):
@@ -187,16 +143,6 @@ def test_equals_dense_computation(rows_at_once, alpha, cells):
     mu_q, v_q = predict(rbf, c, closed.m, closed.L, c["jitter"], X_new)
     torch.testing.assert_close(mu_q, mu, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(v_q, v, rtol=1e-8, atol=1e-8)
-
-
-def test_with_the_training_inputs_as_inducing_inputs_it_is_the_exact_gp(cells):
-    c = cells(2, 10, 10, 2)
-    c["Z"] = c["X"]
-    jitter = torch.full((2,), 1e-10, dtype=torch.float64)
-    Kff = rbf(c["X"], c["X"], c)
-    C = Kff + c["noise"][:, None, None] * torch.eye(10, dtype=torch.float64)
-    expected = -MultivariateNormal(c["mean"][:, None].expand(2, 10), C).log_prob(c["y"])
-    torch.testing.assert_close(fitc(rbf, c, c["X"], c["y"], torch.ones(2), jitter).loss, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_power_ep_has_fitc_and_the_elbo_as_its_ends(cells):

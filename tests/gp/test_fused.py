@@ -34,7 +34,6 @@ LAYOUTS = {
 SHAPES = {
     "usual": (2, 37, 75, 5, 1),
     "ard": (2, 18, 40, 3, 3),
-    "wide": (1, 33, 33, 20, 1),
     "one": (1, 1, 1, 1, 1),
     "many features": (1, 5, 9, 140, 1),
 }
@@ -94,15 +93,10 @@ def test_gram_matrix(M, N, weights, random):
     torch.testing.assert_close(P, P.mT, rtol=0, atol=1e-13)  # tiles on the diagonal are symmetric but for rounding
 
 
-@pytest.mark.parametrize(("M", "N"), [(10, 32), (74, 160)])
-def test_triangular_product(M, N, random):
-    R, K = random(2, M, M).tril(), random(2, M, N)
-    torch.testing.assert_close(products.triangular_product(R, K), R @ K)
-
-
-@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 150)])
-def test_products_that_share_a_factor(M, N, random):
+@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 96)])
+def test_products_with_a_triangle_or_a_factor_that_is_shared(M, N, random):
     A, L, h = random(2, M, N), random(2, 3, M, M).tril(), random(2, 3, N)
+    torch.testing.assert_close(products.triangular_product(L[:, 0], A), L[:, 0] @ A)
     torch.testing.assert_close(products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
     P = products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3))
     torch.testing.assert_close(P, (A[:, None] * h[:, :, None]) @ A[:, None].mT)
@@ -162,7 +156,7 @@ def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
     assert K[0].isnan().all(-1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("M", [1, 32, 37, 74])
+@pytest.mark.parametrize("M", [1, 32, 37])
 def test_inverse_of_a_triangle(M, random):
     R = random(2, M, M)
     L = torch.linalg.cholesky(R @ R.mT + M * torch.eye(M, dtype=R.dtype, device=DEVICE))
@@ -219,11 +213,10 @@ def test_log_ndtr_and_its_slope(dtype):
 
 
 RULES = {
-    "mean": Settings(0.1, 40, 7, 1e-2),
-    "sum": Settings(0.1, 40, 7, 1e-1, criterion="sum"),
-    "relative": Settings(0.1, 60, 5, 1e-2, criterion="relative", final_lr=1e-3, decay=20),
-    "none": Settings(0.1, 30, None),
-    "resolution": Settings(0.1, 30, None, epsilon=1e-3, resolution=2**-8),
+    "mean": Settings(0.1, 40, 5, 1e-2),
+    "sum": Settings(0.1, 40, 5, 1e-1, criterion="sum"),
+    "relative": Settings(0.1, 60, 5, 1e-2, criterion="relative", final_lr=1e-3, decay=6),
+    "resolution": Settings(0.1, 14, None, epsilon=1e-3, resolution=2**-8),
 }
 
 
@@ -234,15 +227,15 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
     values = {"Z": random(6, 4, 2), "s": random(6)}
     plain = State.fresh(values, settings)
     fused = plain.clone()
-    for iteration in range(min(30, settings.iterations)):
+    for iteration in range(14):
         objective = 0.01 * random(6) + torch.tensor([1, 1, 2, 3, 4, 5.0], device=DEVICE, dtype=torch.float64)
         objective[0] = 1 + 1e-4 * iteration  # settles
         ok = torch.ones(6, dtype=torch.bool, device=DEVICE)
-        ok[3], ok[4] = iteration % 3 != 0, iteration < 12  # need more jitter now and then, and for good
+        ok[3], ok[4] = iteration % 3 != 0, iteration < 6  # need more jitter now and then, and for good
         grads = {name: random(*value.shape) for name, value in values.items()}
-        if iteration == 9:
+        if iteration == 4:
             objective[5] = torch.nan
-        if iteration == 15:
+        if iteration == 7:
             grads["Z"][2, 1, 1] = torch.inf
         seen = (Value(objective, ok, random(6).abs()), grads, 50, settings)
         step.update(plain, *seen)
@@ -266,26 +259,21 @@ PROGRAMS = {
     "collapsed": ("collapsed", {"likelihood": "gaussian", "objective": "elbo"}),
     "fixed": ("fixed", {}),
 }
+NARROW = ("binary", "ard, matern52", "fixed")
 
 
-@pytest.mark.parametrize("rows", ["float64", "float32"])
-@pytest.mark.parametrize("kind", ["binary", "ard, matern52", "fixed"])
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [*((kind, "tiles") for kind in PROGRAMS), ("binary", "float64"), *((k, "float32") for k in NARROW)],
+)
 def test_whole_steps(kind, rows, monkeypatch):
-    """Float32 rows beside float64 parameters go through the kernels as through the plain functions."""
-    made = in_float32(_program(kind)) if rows == "float32" else _program(kind)
-    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
-
-
-@pytest.mark.parametrize("kind", PROGRAMS)
-def test_whole_steps_with_products_in_tiles(kind, monkeypatch):
-    monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
-    made = _program(kind)
-    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], "float64")
-
-
-def _program(kind):
+    """With products in tiles; without; and float32 rows beside float64 parameters."""
+    if rows == "tiles":
+        monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
     form, of_model = PROGRAMS[kind]
-    return program(form, betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **of_model)
+    made = program(form, betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **of_model)
+    made = in_float32(made) if rows == "float32" else made
+    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
 
 
 def _both_ways(monkeypatch):
@@ -305,7 +293,7 @@ def _after_steps(made):
 
 def _compared(both, rows):
     plain, found = both
-    tolerance = 1e-9 if rows == "float64" else 1e-4
+    tolerance = 1e-4 if rows == "float32" else 1e-9
     for name, tensor in plain.items():
         assert found[name].dtype == tensor.dtype
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=tolerance, equal_nan=True)

@@ -88,9 +88,8 @@ def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
     for i in range(3):
         one = {key: value[i : i + 1] for key, value in hyper.items()}
         X, Z = c["X"][i : i + 1], c["Z"][i : i + 1]
-        for together, alone in zip(
-            whole, (kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)), strict=True
-        ):
+        parts = kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)
+        for together, alone in zip(whole, parts, strict=True):
             torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-12)
         dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
         torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)

@@ -19,6 +19,7 @@ LIKELIHOODS = {
     "student_t": StudentT(torch.tensor(0.5, dtype=F64), torch.tensor(4.0, dtype=F64)),
     "cauchy": StudentT(torch.tensor(0.1, dtype=F64), torch.tensor(1.0, dtype=F64)),
     "nearly_normal": StudentT(torch.tensor(1.0, dtype=F64), torch.tensor(60.0, dtype=F64)),
+    "sharp": StudentT(torch.tensor(0.02, dtype=F64), torch.tensor(3.0, dtype=F64)),
 }
 
 
@@ -90,22 +91,17 @@ def ours(name: str, mu: float, v: float, y: float) -> tuple[float, float, float]
     return loss.item(), d_mu.item(), d_v.item()
 
 
-COUNT_CORNERS = [
-    # (mu, v, y)
+COUNT_CORNERS = [  # mu, v, y
     (0.0, 1.0, 0.0),
     (0.5, 0.3, 3.0),
-    (-3.0, 0.5, 29.0),
     (2.0, 1e-2, 5000.0),
     (9.0, 1e-3, 10_000.0),
-    (0.0, 4.0, 10_000.0),
     (5.0, 2.0, 0.0),
     (-30.0, 9.0, 0.0),
     (-8.0, 9.0, 0.0),
-    (-20.0, 100.0, 0.0),
     (3.0, 100.0, 7.0),
     (0.0, 1e4, 0.0),
     (-300.0, 1e4, 0.0),
-    (150.0, 1e4, 1.0),
     (0.0, 1e4, 10_000.0),
 ]
 BINARY_CORNERS = [
@@ -113,17 +109,14 @@ BINARY_CORNERS = [
     (-40.0, 0.3, 1.0),
     (40.0, 2.0, 0.0),
     (-40.0, 100.0, 1.0),
-    (12.0, 9.0, 1.0),
     (30.0, 100.0, 1.0),
     (0.0, 1e4, 0.0),
-    (200.0, 1e4, 1.0),
     (-3000.0, 1e4, 1.0),
 ]
 REAL_CORNERS = [
     (0.0, 1.0, 0.3),
     (0.0, 0.01, 30.0),
     (0.0, 1.0, 6.0),
-    (1.0, 100.0, -60.0),
     (0.0, 1e4, 500.0),
     (0.0, 1e4, 0.0),
     (-2.0, 1e-2, 2.0),
@@ -137,6 +130,7 @@ CASES = [
     *(("student_t", *c) for c in REAL_CORNERS),
     *(("cauchy", *c) for c in REAL_CORNERS),
     *(("nearly_normal", *c) for c in REAL_CORNERS),
+    ("sharp", 0.0, 1.0, 5.6),  # an outlier at six standard deviations: two modes hold mass
 ]
 
 
@@ -166,8 +160,8 @@ def test_the_brisk_rule_around_a_known_mode(name):
 
 
 @pytest.mark.parametrize("name", ["poisson", "poisson_softplus", "logistic", "probit", "student_t"])
-@pytest.mark.parametrize("v", [1e-12, 1e-8, 1e-5])
-@pytest.mark.parametrize("mu", [-2.0, 0.7, 6.0])
+@pytest.mark.parametrize("v", [1e-12, 1e-5])
+@pytest.mark.parametrize("mu", [-2.0, 6.0])
 def test_narrow_q_is_a_taylor_series(name, v, mu):
     # log E p = l + v (l'' + l'^2)/2 + O(v^2), its derivatives l' + v (...) and (l'' + l'^2)/2 + O(v).
     lik = LIKELIHOODS[name]
@@ -185,15 +179,3 @@ def test_narrow_q_is_a_taylor_series(name, v, mu):
     assert got[0] == pytest.approx(-(value + v * half).item(), rel=1e-11, abs=v * v * scale + 1e-10)
     assert got[1] == pytest.approx(-slope.item(), rel=1e-9, abs=10 * v * scale)
     assert got[2] == pytest.approx(-half.item(), rel=1e-6, abs=10 * v * scale)
-
-
-def test_two_modes_of_a_student_t_product_are_both_counted():
-    # Outlier at six standard deviations, sharp likelihood: both modes hold mass, and neither alone is the answer.
-    lik = StudentT(torch.tensor(0.02, dtype=F64), torch.tensor(3.0, dtype=F64))
-    LIKELIHOODS["sharp"] = lik
-    try:
-        exact = reference("sharp", 0.0, 1.0, 5.6)
-        assert 1.0 < -exact[1] < 4.5  # E[f] between the modes at 0 and 5.6
-        assert ours("sharp", 0.0, 1.0, 5.6) == pytest.approx(exact, rel=1e-8)
-    finally:
-        del LIKELIHOODS["sharp"]

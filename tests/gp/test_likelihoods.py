@@ -12,15 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 from scipy.special import lambertw
 
-from dlmexp.gp.likelihoods import (
-    LIKELIHOODS,
-    Gaussian,
-    Logistic,
-    Poisson,
-    PoissonSoftplus,
-    Probit,
-    StudentT,
-)
+from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from dlmexp.gp.special import expectation, lambert_w_exp, log_ndtr
 
 F64 = torch.float64
@@ -46,14 +38,8 @@ SCIPY = {
     "logistic": lambda f, y: st.logistic.logcdf((2 * y - 1) * f),
     "student_t": lambda f, y: st.t.logpdf(y, 4, f, 0.5),
 }
-OBSERVED = {
-    "gaussian": [-2.0, 0.0, 3.5],
-    "probit": [0.0, 1.0],
-    "poisson": [0.0, 1.0, 7.0, 300.0],
-    "poisson_softplus": [0.0, 1.0, 7.0, 300.0],
-    "logistic": [0.0, 1.0],
-    "student_t": [-2.0, 0.0, 3.5],
-}
+BY_TASK = {"regression": [-2.0, 0.0, 3.5], "binary": [0.0, 1.0], "count": [0.0, 1.0, 7.0, 300.0]}
+OBSERVED = {name: BY_TASK[likelihood.task] for name, likelihood in ALL.items()}
 every = pytest.mark.parametrize("name", sorted(ALL))
 
 
@@ -136,20 +122,6 @@ def test_a_row_does_not_depend_on_its_neighbours_even_if_they_are_nan(name):
         assert together[1].isnan().all()
 
 
-def test_parameters_per_cell_meet_shared_observations():
-    noise, scale, nu = t([[0.1], [0.5]]), t([[0.3], [2.0]]), t([[3.0], [5.0]])
-    mu, v, y = torch.zeros(2, 5, dtype=F64), torch.ones(2, 5, dtype=F64), torch.linspace(-2, 2, 5, dtype=F64)
-    for lik, alone in [
-        (Gaussian(noise), lambda b: Gaussian(noise[b])),
-        (StudentT(scale, nu), lambda b: StudentT(scale[b], nu[b])),
-    ]:
-        for method in ("log_loss", "elbo_loss"):
-            both = getattr(lik, method)(mu, v, y)
-            assert both.shape == (2, 5)
-            for b in range(2):
-                torch.testing.assert_close(both[b], getattr(alone(b), method)(mu[b], v[b], y), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["gaussian", "student_t"])
 def test_gradients_in_the_likelihoods_own_parameters(name):
     mu, v, y = t([0.0, 1.0, -2.0]), t([0.2, 1.5, 40.0]), t([0.5, -6.0, 1.0])
@@ -161,16 +133,9 @@ def test_gradients_in_the_likelihoods_own_parameters(name):
     assert torch.autograd.gradcheck(loss, tuple(p.clone().requires_grad_() for p in start), rtol=1e-6, atol=1e-8)
 
 
-DOMAIN = {
-    "mu": hs.floats(-40, 40),
-    "log_v": hs.floats(-12, 4),
-    "y": hs.integers(0, 10_000),
-}
-
-
 @every
-@settings(max_examples=60, derandomize=True)
-@given(**DOMAIN)
+@settings(max_examples=40, derandomize=True)
+@given(mu=hs.floats(-40, 40), log_v=hs.floats(-12, 4), y=hs.integers(0, 10_000))
 def test_loss_is_finite_and_between_its_bounds_everywhere(name, mu, log_v, y):
     lik = ALL[name]
     observed = {"probit": y % 2, "logistic": y % 2, "gaussian": y / 100, "student_t": y / 100}.get(name, y)
@@ -205,17 +170,13 @@ def test_log_ndtr_value_and_gradient_against_mpmath(x):
     assert t.grad.item() == pytest.approx(slope, rel=1e-11, abs=1e-300)
 
 
-def test_lambert_w_against_scipy_where_e_to_the_t_is_a_number():
+def test_lambert_w_against_scipy_and_where_e_to_the_t_is_no_number():
     t = np.linspace(-600, 600, 4001)
     np.testing.assert_allclose(lambert_w_exp(torch.tensor(t)).numpy(), lambertw(np.exp(t)).real, rtol=1e-12)
-
-
-def test_lambert_w_solves_its_equation_where_it_is_not():
-    t = torch.logspace(3, 9, 61, dtype=torch.float64)
-    w = lambert_w_exp(t)
-    torch.testing.assert_close(w + w.log(), t, rtol=1e-13, atol=0)
-    smallest = torch.full_like(t, torch.finfo(t.dtype).tiny)
-    torch.testing.assert_close(lambert_w_exp(-t), smallest, rtol=1e-12, atol=0)
+    large = torch.logspace(3, 9, 61, dtype=F64)
+    w = lambert_w_exp(large)
+    torch.testing.assert_close(w + w.log(), large, rtol=1e-13, atol=0)
+    torch.testing.assert_close(lambert_w_exp(-large), torch.full_like(w, torch.finfo(F64).tiny), rtol=1e-12, atol=0)
 
 
 def test_expectation_of_an_exponential_and_its_gradient():

@@ -98,9 +98,7 @@ def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells)
         torch.testing.assert_close(mine, gradient.flatten(), rtol=1e-8, atol=1e-8, msg=lambda s, n=name: f"{n}: {s}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(KERNELS))
-@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize(("name", "whitened"), [("rbf", True), ("matern52", False)])
 def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
     c = cells(2, 3, 4, 2)
     names = ("Z", "X", "lengthscale", "outputscale", "mean", "m", "L")
@@ -209,16 +207,6 @@ def test_a_cell_that_does_not_factorise_is_marked_and_leaves_the_others_alone():
     assert d_Z[[0, 2]].isfinite().all()
     for one, other in zip((mu, v), alone, strict=False):
         torch.testing.assert_close(one[[0, 2]], other[[0, 2]], rtol=1e-12, atol=1e-12)
-
-
-def test_one_step_after_another_in_the_same_memory():
-    hyper, m, L, X, jitter, weight = _problem("usual")
-    memory, found = Workspace(), []
-    for _ in range(2):
-        mu, v, _ = rbf_marginals(hyper, X, jitter, m, L, memory)
-        found.append(torch.autograd.grad((torch.stack([mu, v]) * weight).sum(), [hyper["Z"], L]))
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (1, 1), (4, 1), (0, 5)])

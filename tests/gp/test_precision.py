@@ -7,7 +7,7 @@ from dlmexp.gp import products
 from dlmexp.gp.cholesky import FIRST_JITTER, factorise
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.precision import row_gram, row_mean, row_sum, sum_over_rows
-from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
+from dlmexp.gp.products import symmetric_product, triangular_product
 
 
 @pytest.fixture
@@ -94,12 +94,3 @@ def test_a_symmetric_product_can_be_differentiated(monkeypatch):
     K = torch.ones(1, 91, 3, dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(symmetric_product(K, K).sum(), K)
     assert (found == 2 * 91).all()
-
-
-def test_a_workspace_gives_the_same_memory_again_if_it_fits():
-    memory, like = Workspace(), torch.zeros(1, dtype=torch.float64)
-    first = memory.array("K", like, (2, 3))
-    assert memory.array("K", like, (2, 3)) is first
-    assert memory.array("A", like, (2, 3)).data_ptr() != first.data_ptr()
-    assert memory.array("K", like, (3, 3)).shape == (3, 3)
-    assert memory.array("K", like.float(), (3, 3)).dtype == torch.float32
