@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
@@ -41,7 +42,7 @@ def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Tar
     fits: list[tuple[Cell, Finished]] = []
     for first in range(0, len(cells), size):
         batch = tuple(cells[first : first + size])
-        how = settings(batch[0], target)
+        how = replace(settings(batch[0], target), calibration=False)
         made = program(batch, lambda _: split, lambda cell: {}, target)
         fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
     scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]

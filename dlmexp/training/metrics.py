@@ -86,14 +86,14 @@ def evaluate(program: Program, posterior: Posterior, part: str) -> dict[str, Flo
 
 
 @torch.no_grad()
-def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
-    """Everything that is recorded of every cell: on all parts, with calibration where the objective predicts a
+def evaluate_finally(program: Program, posterior: Posterior, calibration: bool = True) -> Evaluation:
+    """Everything that is recorded of every cell: on all parts, with `calibration` where the objective predicts a
     variance."""
     means: dict[str, Tensors] = {}
     bins: dict[str, Reliability] = {}
-    likelihood, has_distribution = program.model.likelihood, program.model.objective.predicts_variance
-    factor = None
-    if has_distribution and "validation" in program.split.parts:
+    likelihood, factor = program.model.likelihood, None
+    calibration = calibration and program.model.objective.predicts_variance
+    if calibration and "validation" in program.split.parts:
         pieces = zip(*_predictions(program, posterior, "validation"), strict=True)
         mu, v, y = (torch.cat(arrays, -1) for arrays in list(pieces)[1:])
         factor = best_factor(likelihood, posterior.hyper, mu, v, y)
@@ -102,7 +102,7 @@ def evaluate_finally(program: Program, posterior: Posterior) -> Evaluation:
         probabilities = []
         for made, mu, v, y in _predictions(program, posterior, part):
             _add(sums, rowwise(program, made, mu, v, y))
-            if not has_distribution:
+            if not calibration:
                 continue
             _add(sums, made.calibration(mu, v, y))
             if factor is not None:

@@ -31,6 +31,7 @@ class Settings:
     decay: int | None = None  # ... within so many iterations, after which the stopping rule applies
     epsilon: float = 1e-8  # added to the size of a gradient that Adam divides by
     resolution: float | None = None  # Adam's steps are multiples of lr * resolution
+    calibration: bool = True  # whether calibration is measured at the end
 
     @property
     def first_check(self) -> int:

@@ -126,8 +126,8 @@ def _flat(n: int, state: State, settings: Settings) -> Bool[Tensor, "B"]:
 
 def _finite(grads: Tensors) -> Bool[Tensor, "B"]:
     """Whether all of a cell's gradient is finite: a sum is finite only if its terms are (0 x inf is NaN)."""
-    total = torch.stack([(grad * 0).reshape(len(grad), -1).sum(1) for grad in grads.values()]).sum(0)
-    return total == 0
+    whole = torch.cat([grad.reshape(len(grad), -1) for grad in grads.values()], 1)
+    return whole.mul_(0).sum(1) == 0
 
 
 def divided(program: Program, state: State) -> list[tuple[Program, State]]:

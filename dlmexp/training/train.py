@@ -161,7 +161,7 @@ def train(
         compact = now.any() and now.sum() <= compact_at * len(now)
         enough = bool(every) or len(stopped) >= REPORT_AT[device] * len(now)
         if stopped and (enough or compact or not now.any()):
-            yield from _finish(training, stopped)
+            yield from _finish(training, stopped, settings.calibration)
             training.report(stopped)
             if compact:
                 training.keep(np.flatnonzero(now).tolist())
@@ -186,10 +186,10 @@ def _extend(training: Training, indices: list[int] | None = None) -> Iterator[No
             curve.metrics.append(metrics)
 
 
-def _finish(training: Training, indices: list[int]) -> Iterator[Finished | None]:
+def _finish(training: Training, indices: list[int], calibration: bool) -> Iterator[Finished | None]:
     program, state = training.part(indices)
     posterior = program.posterior(state.values, state.jitter)
-    evaluation = evaluate_finally(program, posterior)
+    evaluation = evaluate_finally(program, posterior, calibration)
     if state.outcome.is_cuda:
         yield None
     measured, posterior = evaluation.read(), posterior.cpu()
