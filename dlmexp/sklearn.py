@@ -29,6 +29,7 @@ from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
@@ -42,7 +43,7 @@ DECAY = 100  # the learning rate ends at its DECAY-th part
 
 
 class InvalidParameter(ValueError, TypeError):
-    """A parameter of an estimator that it can't have; the message names it and says what to give."""
+    """A parameter that can't be; the message names it and says what to give."""
 
 
 class SparseGP(BaseEstimator):
@@ -122,9 +123,6 @@ class SparseGP(BaseEstimator):
             X: Rows [n, features], numbers.
             y: Targets [n]: numbers, counts that are not negative, or labels of two classes (numbers or texts).
 
-        Returns:
-            The estimator itself.
-
         Raises:
             ValueError: A parameter or the data can't be used, or training failed at every beta.
         """
@@ -159,8 +157,10 @@ class SparseGP(BaseEstimator):
         betas = list(values) if np.iterable(values) else [values]
         known = [name for name in OBJECTIVES.names() if self._takes(name)]
 
-        def whole(value: Any) -> bool:
-            return isinstance(value, Integral) and int(value) > 0
+        def whole(name: str, optional: bool = False) -> tuple[str, bool, str]:
+            value = getattr(self, name)
+            fits = (isinstance(value, Integral) and int(value) > 0) or (optional and value is None)
+            return name, fits, "a whole number > 0" + ", or None" * optional
 
         def real(value: Any) -> bool:
             return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < np.inf
@@ -168,10 +168,7 @@ class SparseGP(BaseEstimator):
         for name, fits, what in (
             ("objective", self.objective in known, f"one of {', '.join(known)}"),
             ("betas", len(betas) > 0 and all(map(real, betas)), "a number >= 0, or a list of them"),
-            ("n_inducing", self.n_inducing is None or whole(self.n_inducing), "a whole number > 0"),
-            ("max_iter", whole(self.max_iter), "a whole number > 0"),
-            ("window", whole(self.window), "a whole number > 0"),
-            ("batch_size", self.batch_size is None or whole(self.batch_size), "a whole number > 0, or None"),
+            *(whole("n_inducing", True), whole("max_iter"), whole("window"), whole("batch_size", True)),
             ("validation_fraction", real(self.validation_fraction) and 0 < self.validation_fraction < 1, "a share"),
             ("learning_rate", real(self.learning_rate) and self.learning_rate > 0, "a number > 0"),
             ("tol", real(self.tol), "a number >= 0"),
@@ -186,8 +183,7 @@ class SparseGP(BaseEstimator):
         return sorted({float(beta) for beta in betas}, reverse=True)
 
     def _takes(self, objective: str) -> bool:
-        facts = OBJECTIVES[objective]
-        return facts.has_beta and (not facts.needs_gaussian or self.likelihood_name == "gaussian")
+        return OBJECTIVES[objective].has_beta and OBJECTIVES[objective].fits(LIKELIHOODS[self.likelihood_name])
 
     def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and rows to validate on, at least one of each."""
@@ -208,7 +204,7 @@ class SparseGP(BaseEstimator):
 
     def _cell(self, beta: float, n: int, seed: int) -> Cell:
         facts = OBJECTIVES[self.objective]
-        collapsed = facts.collapsed is not None and self.likelihood_name == "gaussian"
+        collapsed = facts.collapses(LIKELIHOODS[self.likelihood_name])
         minibatch = self.batch_size if self.batch_size and self.batch_size < n and not collapsed else None
         window = min(self.window, self.max_iter)
         decay = self.max_iter - window or None
@@ -230,42 +226,24 @@ class SparseGP(BaseEstimator):
         """Columns of the predictions on rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        found = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
-        for name in names:
-            if name not in found:
-                raise ValueError(f"square loss predicts a mean only: there is no {name}")
-        return [found[name] for name in names]
+        columns = Predictor([self.model_], select_target(self.device, "float64").device.type).predict(X)
+        if missing := [name for name in names if name not in columns]:
+            raise ValueError(f"square loss predicts a mean only: there is no {missing[0]}")
+        return [columns[name] for name in names]
 
 
 class WithIntervals(RegressorMixin, SparseGP):
     """What the two regressors share."""
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict in the units of the training targets.
-
-        Args:
-            X: Rows [n, features].
-            return_std: Whether to return standard deviations as well.
-
-        Returns:
-            The means [n]; with `return_std` a pair, the means and the standard deviations of a new observation.
-
-        Raises:
-            ValueError: Standard deviations of square loss were asked for, which has none.
-        """
+        """The means [n] at rows X [n, features], in the units of the training targets; with `return_std` a pair, the
+        means and the standard deviations of a new observation, which square loss has none of (ValueError)."""
         mean, *std = self._columns(X, "mean", *(["std"] if return_std else []))
         return (mean, *std) if return_std else mean
 
     def predict_interval(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at every row; counts
-        include both.
-
-        Args:
-            X: Rows [n, features].
-
-        Raises:
-            ValueError: The objective is square loss, which has no intervals.
-        """
+        """The ends, lower [n] and upper [n], of the central 95 % interval of a new observation at every row of X.
+        Counts include both. Square loss has no intervals (ValueError)."""
         lower, upper = self._columns(X, "lower_95", "upper_95")
         return lower, upper
 
@@ -303,13 +281,8 @@ class DLMCountRegressor(WithIntervals):
     likelihood_name = "poisson"
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1).
-
-        Args:
-            X: Rows [n, features].
-            y: Their counts [n].
-            sample_weight: Weights of the rows [n].
-        """
+        """D^2, the share of the Poisson deviance that is explained (scikit-learn's `d2_tweedie_score`, power 1), for
+        counts y [n] at rows X."""
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
@@ -339,20 +312,12 @@ class DLMClassifier(ClassifierMixin, SparseGP):
     likelihood_name = "probit"
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row.
-
-        Args:
-            X: Rows [n, features].
-        """
+        """The probabilities [n, 2] of both classes, in the order of `classes_`, at every row of X [n, features]."""
         (second,) = self._columns(X, "probability_1")
         return np.column_stack([1 - second, second])
 
     def predict(self, X: Any) -> np.ndarray:
-        """The more probable class [n] at every row.
-
-        Args:
-            X: Rows [n, features].
-        """
+        """The more probable class [n] at every row of X [n, features]."""
         best = self.predict_proba(X).argmax(1)  # checks that there is a model
         return self.classes_[best]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlmexp
-from dlmexp.api.arguments import literal, overrides
+from dlmexp.api import as_overrides, literal
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from tests.models.test_predictor import table
@@ -163,7 +163,9 @@ def _plain(value):
 
 
 def test_nested_settings_are_dotted():
-    words = list(overrides({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}))
+    words = list(
+        as_overrides({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)})
+    )
     assert words == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
 
 

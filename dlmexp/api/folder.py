@@ -193,7 +193,7 @@ class TrainedModel:
         """
         from dlmexp.models.export import to_gpytorch
 
-        exported = to_gpytorch(self._one())
+        exported = to_gpytorch(self._single())
         return exported.model, exported.likelihood
 
     def export(self, path: str | os.PathLike[str]) -> Path:
@@ -210,9 +210,9 @@ class TrainedModel:
         """
         from dlmexp.models.export import export
 
-        return export(self._one(), Path(path))
+        return export(self._single(), Path(path))
 
-    def _one(self) -> Any:
+    def _single(self) -> Any:
         if len(self._models) > 1:
             raise UserError("a mixture is not one GPyTorch model: choose a seed")
         return self._models[0]

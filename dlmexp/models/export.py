@@ -12,7 +12,6 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -99,35 +98,13 @@ class PoissonExpLikelihood(gpytorch.likelihoods.likelihood._OneDimensionalLikeli
         return torch.distributions.Poisson(function_samples.exp())
 """
 
-Set = Callable[[Any, dict[str, torch.Tensor]], None]
-
-
-class Theirs(NamedTuple):
-    """A likelihood of GPyTorch: the expression that makes it, and what sets its parameters."""
-
-    expression: str
-    set: Set = lambda likelihood, hyper: None
-    classes: str = ""
-
-
-def _noise(likelihood: Any, hyper: dict[str, torch.Tensor]) -> None:
-    likelihood.noise = hyper["noise"].reshape(1)
-
-
-def _student_t(likelihood: Any, hyper: dict[str, torch.Tensor]) -> None:
-    likelihood.noise = hyper["noise"].reshape(1)
-    likelihood.deg_free = torch.tensor([NU]).to(hyper["noise"])
-
-
 LIKELIHOODS = {
     # By default GPyTorch keeps the noise above 1e-4; ours may be below.
-    "gaussian": Theirs(
-        "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())", _noise
-    ),
-    "probit": Theirs("gpytorch.likelihoods.BernoulliLikelihood()"),
-    "student_t": Theirs("gpytorch.likelihoods.StudentTLikelihood()", _student_t),
-    "poisson": Theirs("PoissonExpLikelihood()", classes=POISSON_EXP),
-    "poisson_softplus": Theirs("gpytorch.likelihoods.PoissonLikelihood()"),
+    "gaussian": "gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())",
+    "probit": "gpytorch.likelihoods.BernoulliLikelihood()",
+    "student_t": "gpytorch.likelihoods.StudentTLikelihood()",
+    "poisson": "PoissonExpLikelihood()",
+    "poisson_softplus": "gpytorch.likelihoods.PoissonLikelihood()",
 }
 KERNELS = {"rbf": ("RBFKernel", {}), "matern52": ("MaternKernel", {"nu": 2.5})}
 
@@ -149,13 +126,20 @@ def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
     exec(compile(source, f"<exported {trained.cell.key}>", "exec"), module.__dict__)
     hyper = {name: torch.as_tensor(np.array(value), dtype=PARAMETERS) for name, value in trained.hyper.items()}
     model = module.Model().to(PARAMETERS)
-    theirs = LIKELIHOODS[trained.cell.likelihood]
-    likelihood = eval(theirs.expression, module.__dict__).to(PARAMETERS)
-    theirs.set(likelihood, hyper)
+    likelihood = eval(LIKELIHOODS[trained.cell.likelihood], module.__dict__).to(PARAMETERS)
+    if "noise" in hyper:
+        likelihood.noise = hyper["noise"].reshape(1)
+    if trained.cell.likelihood == "student_t":
+        likelihood.deg_free = torch.tensor([NU]).to(hyper["noise"])
     with torch.no_grad():
         model.mean_module.constant.copy_(hyper["mean"])
         model.covar_module.outputscale = hyper["outputscale"]
-        _set_kernel(model.covar_module.base_kernel, hyper)
+        kernel = model.covar_module.base_kernel
+        if "lengthscale" in hyper:
+            kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
+        for name, parameter in kernel.named_parameters():
+            if f"kernel.{name}" in hyper:
+                parameter.copy_(hyper[f"kernel.{name}"])
         strategy = model.variational_strategy
         strategy.inducing_points.copy_(hyper["Z"])
         strategy.variational_params_initialized.fill_(1)
@@ -214,15 +198,14 @@ def _source(trained: TrainedModel, file: str) -> str:
     if cell.likelihood not in LIKELIHOODS:
         known = ", ".join(LIKELIHOODS)
         raise UserError(f"GPyTorch has no likelihood like '{cell.likelihood}': models with {known} can be exported")
-    theirs = LIKELIHOODS[cell.likelihood]
     if cell.likelihood == "poisson_softplus" and not hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood"):
         raise UserError("this GPyTorch has no PoissonLikelihood: upgrade it to export a model with poisson_softplus")
     module, kernel = _kernel(cell.kernel, D if cell.ard else None)
     imports = "\n".join(f"import {name}" for name in sorted({"gpytorch", "torch", module}))
     about, file = (re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file))  # no text ends the docstring
     return SOURCE.format(
-        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, classes=theirs.classes,
-        jitter=_jitter(trained), kernel=kernel, likelihood=theirs.expression,
+        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, jitter=_jitter(trained), kernel=kernel,
+        classes=POISSON_EXP if cell.likelihood == "poisson" else "", likelihood=LIKELIHOODS[cell.likelihood],
     )  # fmt: skip
 
 
@@ -239,14 +222,6 @@ def _kernel(name: str, ard: int | None) -> tuple[str, str]:
         known = ", ".join(KERNELS)
         raise UserError(f"GPyTorch has no kernel like '{name}': models with {known} or its own kernels can be exported")
     return module, f"{path}({', '.join(f'{key}={value}' for key, value in options.items())})"
-
-
-def _set_kernel(kernel: Any, hyper: dict[str, torch.Tensor]) -> None:
-    if "lengthscale" in hyper:
-        kernel.lengthscale = hyper["lengthscale"].reshape(1, -1)
-    for name, parameter in kernel.named_parameters():
-        if f"kernel.{name}" in hyper:
-            parameter.copy_(hyper[f"kernel.{name}"])
 
 
 def _jitter(trained: TrainedModel) -> float:

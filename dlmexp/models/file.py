@@ -102,9 +102,7 @@ def _check(about: About, arrays: dict[str, np.ndarray], hyper: dict[str, np.ndar
     """Every array there, of the shape that cell and schema ask for, and finite. (Kernel and likelihood check theirs
     when predictions are made.)"""
     M, D = about.cell.M, len(about.schema.features)
-    shapes: dict[str, tuple[int, ...]] = {
-        "m": (M,), "L": (M * (M + 1) // 2,), "jitter": (), "X_mean": (D,), "X_std": (D,), "X_constant": (D,),
-    }  # fmt: skip
+    shapes = dict(zip(PLAIN, ((M,), (M * (M + 1) // 2,), (), (D,), (D,), (D,)), strict=True))
     for name, shape in {**shapes, HYPER + "Z": (M, D), HYPER + "mean": ()}.items():
         if name not in arrays:
             raise Unreadable(f"it has no array '{name}'")

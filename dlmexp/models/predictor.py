@@ -182,15 +182,11 @@ def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> d
 
 def quantile(cdf: Callable[[Tensor], Tensor], share: float, low: Tensor, high: Tensor, whole: bool) -> Tensor:
     """The least y in [low, high] with cdf(y) >= share, of whole numbers or to rounding, by bisection in every row."""
-    if whole:
-        low, high = low - 1, high.clone()
-        while bool((high - low > 1).any()):
-            middle = ((low + high) / 2).floor()
-            enough = cdf(middle) >= share
-            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
-        return high
+    low = low - 1 if whole else low
     for _ in range(BISECTIONS):
-        middle = (low + high) / 2
+        if whole and not bool((high - low > 1).any()):
+            break
+        middle = ((low + high) / 2).floor() if whole else (low + high) / 2
         enough = cdf(middle) >= share
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high
