@@ -203,29 +203,6 @@ def test_is_the_square_loss_and_the_squared_norm_of_the_whitened_mean(batch, str
     torch.testing.assert_close(value, -0.5 * error - 0.3 / 100 * 0.5 * norm, rtol=1e-9, atol=1e-12)
 
 
-def test_maximum_over_m_is_the_closed_form():
-    """m = (A A^T + beta I)^-1 A y, with A read off the model itself (its mean is linear in m)."""
-    m: Any = model()
-    mll = SquareLoss(GAUSSIAN, m, 30, beta=0.5)
-    mean = m.variational_strategy._variational_distribution.variational_mean
-    m(DATA["x"])
-    mean.data.zero_()
-    base = m(DATA["x"]).mean.detach()
-    A = torch.stack([torch.autograd.grad(m(DATA["x"]).mean[i], mean)[0] for i in range(30)], -1)
-    system = A @ A.mT + 0.5 * torch.eye(6, dtype=torch.float64)
-    mean.data.copy_(torch.linalg.solve(system, A @ (DATA["real"] - base)))
-    (gradient,) = torch.autograd.grad(mll(m(DATA["x"]), DATA["real"]), mean)
-    assert gradient.abs().max() < 1e-12
-
-
-def test_gradient_leaves_covariance_and_noise_alone():
-    m, likelihood = model(), gpytorch.likelihoods.GaussianLikelihood().double()
-    SquareLoss(likelihood, m, 100)(m(DATA["x"]), DATA["real"]).backward()
-    covariance = m.variational_strategy._variational_distribution.chol_variational_covar.grad
-    assert covariance is None or covariance.abs().max() == 0
-    assert likelihood.raw_noise.grad is None
-
-
 @pytest.mark.slow
 def test_example_learns(capsys):
     before = torch.get_default_dtype()

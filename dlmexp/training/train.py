@@ -106,9 +106,9 @@ class Training:
         """Go on with some of the cells."""
         self.program, self.state = self.part(indices)
         self._outcome = _readable(self._outcome[indices], self.state)
-        self.cells, self.seconds, self.curves = (
-            [entries[i] for i in indices] for entries in (self.cells, self.seconds, self.curves)
-        )
+        self.cells = [self.cells[i] for i in indices]
+        self.seconds = [self.seconds[i] for i in indices]
+        self.curves = [self.curves[i] for i in indices]
 
 
 def _readable(outcome: Tensor, state: State) -> Tensor:

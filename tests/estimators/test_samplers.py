@@ -42,11 +42,9 @@ def test_a_row_draws_the_same_whatever_shares_its_batch(kind):
         torch.testing.assert_close(together[b], alone[0], rtol=1e-10, atol=1e-12)
 
 
-def test_a_sampler_that_is_not_there_or_not_for_this_likelihood():
+def test_a_sampler_that_is_not_there():
     with pytest.raises(UserError, match="rejection"):
         SAMPLERS["rejecton"]
-    with pytest.raises(UserError, match=r"sampler=gaussian .*'probit'"):
-        SAMPLERS["gaussian"].chosen_for(Probit)
 
 
 def test_leading_shapes_of_any_kind():
@@ -75,7 +73,7 @@ def test_acceptance_is_high_everywhere():
         assert rate.min() > worst, likelihood.name
         assert rate.mean() > mean, likelihood.name
         if likelihood.name == "poisson":
-            assert rate[:, v <= 1].mean() > 0.94
+            assert rate[:, t(v) <= 1].mean() > 0.94
 
 
 @given(rate=st.floats(-16, 6), precision=st.floats(-4, 12))

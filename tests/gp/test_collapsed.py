@@ -103,7 +103,7 @@ def test_gradient_by_finite_differences(name, rows_at_once, cells):
     c = cells(2, 3, 5, 2)
 
     def f(*args):
-        hyper = dict(zip(LATENT, args, strict=True))
+        hyper: dict[str, torch.Tensor] = dict(zip(LATENT, args, strict=True))
         return moments(KERNELS[name], hyper, c["X"], c["y"], c["jitter"], rows_at_once)[:4]
 
     assert gradcheck(f, [c[k].requires_grad_() for k in LATENT])

@@ -116,34 +116,22 @@ def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "plain"])
-@pytest.mark.parametrize("shape", ["usual", "ard"])
-def test_gradient_that_is_made_on_the_way(shape, scaled, random):
-    B, M, N, D, P = SHAPES[shape]
-    Z, X, V = random(B, M, D), random(B, N, D), random(B, M, N)
-    l, s, h, w, g = 1 + random(B, P).abs(), 0.5 + random(B).abs(), random(B, N), random(B, M), random(B, N)
-    right = stationary.right_factor(X, l)
-    K = stationary.covariance(Z, right, l, s, False)
-    d_K = (V * h[:, None] if scaled else V) + w[..., None] * g[:, None]
-    found = stationary.pull(V, K, Z, right, l, s, False, outer=stationary.Outer(h if scaled else None, w, g))
-    for one, other in zip(found, stationary.pull(d_K, K, Z, right, l, s, False), strict=True):
-        torch.testing.assert_close(one, other)
-
-
 @pytest.mark.parametrize("P", [1, 5], ids=["one lengthscale", "ard"])
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_arrays_as_they_lie_in_memory(layout, matern, P, random):
+def test_arrays_as_they_lie_in_memory_and_a_gradient_that_is_made_on_the_way(layout, matern, P, random):
     B, M, N, D = 2, 18, 75, 5
     X, Z = LAYOUTS[layout](random, B, N, D), random(B, D, M).mT
     l, s = (1 + random(P, 1).abs()).expand(P, B).mT, (0.5 + random(1).abs()).expand(B)
     V, h, w, g = random(1, 1, 1).expand(B, M, N), random(B, 1).expand(B, N), random(B, M), random(B, 1).expand(B, N)
     leaves = [t.clone().requires_grad_() for t in (Z, l, s)]
     expected = _plain(leaves[0], X, leaves[1], leaves[2], matern)
-    gradients = torch.autograd.grad((expected * (V * h[:, None] + w[..., None] * g[:, None])).sum(), leaves)
+    scaled = V if layout == "some rows" else V * h[:, None]
+    gradients = torch.autograd.grad((expected * (scaled + w[..., None] * g[:, None])).sum(), leaves)
     right = stationary.right_factor(X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    found = stationary.pull(V, K, Z, right, l, s, matern, outer=stationary.Outer(h, w, g))
+    outer = stationary.Outer(None if layout == "some rows" else h, w, g)
+    found = stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
     for one, other in zip((K, *found), (expected, *gradients), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
@@ -162,29 +150,6 @@ def test_inverse_of_a_triangle(M, random):
     L = torch.linalg.cholesky(R @ R.mT + M * torch.eye(M, dtype=R.dtype, device=DEVICE))
     eye = torch.eye(M, dtype=R.dtype, device=DEVICE).expand_as(L)
     torch.testing.assert_close(small.inverse(L), torch.linalg.solve_triangular(L, eye, upper=False))
-
-
-def test_symmetric_matrix_of_a_gradient(random):
-    C = random(2, 37, 37)
-    half = 0.5 * C.tril()
-    half = half + half.mT
-    half.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-    torch.testing.assert_close(small.symmetric(C), half)
-
-
-def test_jitter_and_kl(random):
-    K, jitter = random(2, 37, 37), random(2).abs()
-    eye = torch.eye(37, dtype=K.dtype, device=DEVICE)
-    mean = K.diagonal(dim1=-2, dim2=-1).mean(-1)
-    torch.testing.assert_close(small.added_to_diagonal(K, jitter), K + (jitter * mean)[:, None, None] * eye)
-    m, L, d = random(2, 37), random(2, 37, 37).tril(), random(2)
-    leaves = m.clone().requires_grad_(), L.clone().requires_grad_()
-    log_det = leaves[1].diagonal(dim1=-2, dim2=-1).abs().log().sum(-1)
-    expected = 0.5 * (leaves[0].square().sum(-1) + leaves[1].square().sum((-2, -1)) - 37) - log_det
-    torch.testing.assert_close(small.kl(m, L), expected.detach())
-    d_m, d_L = small.kl_gradients(m, L, d)
-    for found, gradient in zip((d_m, d_L), torch.autograd.grad((d * expected).sum(), leaves), strict=True):
-        torch.testing.assert_close(found, gradient)
 
 
 def test_scores_of_counts_one_by_one(random):

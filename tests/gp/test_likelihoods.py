@@ -177,14 +177,3 @@ def test_lambert_w_against_scipy_and_where_e_to_the_t_is_no_number():
     w = lambert_w_exp(large)
     torch.testing.assert_close(w + w.log(), large, rtol=1e-13, atol=0)
     torch.testing.assert_close(lambert_w_exp(-large), torch.full_like(w, torch.finfo(F64).tiny), rtol=1e-12, atol=0)
-
-
-def test_expectation_of_an_exponential_and_its_gradient():
-    mu = torch.tensor([[-1.0, 0.3], [2.0, 0.0]], dtype=F64, requires_grad=True)
-    v = torch.tensor([[0.1, 1.0], [0.5, 2.0]], dtype=F64, requires_grad=True)
-    value = expectation(torch.exp, mu, v, nodes=32)
-    exact = (mu + v / 2).exp()
-    torch.testing.assert_close(value, exact, rtol=1e-12, atol=0)
-    d_mu, d_v = torch.autograd.grad(value.sum(), (mu, v))
-    torch.testing.assert_close(d_mu, exact.detach(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(d_v, exact.detach() / 2, rtol=1e-11, atol=0)

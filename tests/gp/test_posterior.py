@@ -112,13 +112,6 @@ def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
     assert gradcheck(f, [c[k].requires_grad_() for k in names])
 
 
-def test_kl_is_torchs(cells):
-    c = cells(3, 5, 1, 1)
-    q = torch.distributions.MultivariateNormal(c["m"], c["L"] @ c["L"].mT)
-    prior = torch.distributions.MultivariateNormal(torch.zeros_like(c["m"]), torch.eye(5, dtype=torch.float64))
-    torch.testing.assert_close(kl(c["m"], c["L"]), torch.distributions.kl_divergence(q, prior), rtol=1e-12, atol=1e-12)
-
-
 def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
     """A smooth kernel on a line, q nearly a point mass: v is 1e-6 of the prior variance, all of it jitter. The
     reference is computed with 40 digits."""

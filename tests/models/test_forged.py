@@ -24,9 +24,8 @@ class K(gpytorch.kernels.RBFKernel):
     pass
 """
 KERNELS = (
-    "evil.K", "this.K", "os.system", "..K", ".K", "a..K", "K.", "evil.K\nimport evil", "gpytorch.kernels.RBFKernel\n",
-    "gpytorch.kernels.PeriodicKernel", "gpytorch.kernels.SpectralMixtureKernel", "gpytorch.kernels.IndexKernel",
-    "gpytorch.kernels.ScaleKernel", "matern53",
+    "evil.K", "this.K", "os.system", "..K", "K.", "evil.K\nimport evil", "gpytorch.kernels.RBFKernel\n",
+    "gpytorch.kernels.PeriodicKernel", "gpytorch.kernels.ScaleKernel", "matern53",
 )  # fmt: skip
 COMMANDS = ("predict new.csv", "export model.pt", "plot predictions")
 

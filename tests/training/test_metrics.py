@@ -232,14 +232,6 @@ def test_against_brute_force(name):
         assert float(nll[i]) == pytest.approx(best.fun, abs=1e-7)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "probit", "poisson"])
-def test_factor_1_changes_nothing(name):
-    likelihood = LIKELIHOODS[name]
-    hyper, mu, v, y = rows(likelihood.task)
-    plain = likelihood.from_hyper(hyper).log_loss(mu, v, y)
-    torch.testing.assert_close(rescale(likelihood, hyper, torch.ones(2).double(), mu, v, y).nll, plain)
-
-
 @pytest.mark.parametrize("likelihood", ["gaussian", "probit", "poisson"])
 def test_recorded_of_every_fit_and_never_worse_on_the_validation_rows(likelihood):
     made = program("joint", index=(0, 1, 1), likelihood=likelihood)
