@@ -35,7 +35,7 @@ def data(n=150, seed=0):
 @pytest.mark.filterwarnings("ignore")  # checks feed estimators what they should warn of
 @pytest.mark.parametrize("kind", [DLMRegressor, DLMClassifier, DLMCountRegressor])
 def test_scikit_learns_own_checks(kind):
-    checks = check_estimator(kind(**{**QUICK, "max_iter": 40}), on_fail=None, on_skip=None)
+    checks = check_estimator(kind(**{**QUICK, "max_iter": 80}), on_fail=None, on_skip=None)
     assert len(checks) > 40
     assert [(check["check_name"], check["exception"]) for check in checks if check["status"] == "failed"] == []
 
