@@ -36,7 +36,7 @@ class Part:
 
 
 def all_parts(parts: list[Part]) -> Verdict:
-    """The usual way to sum up: every part counts, whatever its dataset."""
+    """The usual way to sum up: every part counts."""
     return combine((part.verdict for part in parts), all(part.tolerant for part in parts))
 
 
@@ -55,19 +55,16 @@ class Claim:
 
 
 CLAIMS: Registry[Claim] = Registry("claim", *(f"dlmexp.claims.{name}" for name in ("methods", "sampling", "bounds")))
-Parts = Callable[[Any], Iterable[Part]]
 
 
-def claim(
-    number: int, where: str, *experiments: str, figures: tuple[str, ...] = (),
-    sum_up: Callable[[list[Part]], Verdict] = all_parts, seen: Callable[[list[Part]], str] | None = None,
-) -> Callable[[Parts], Parts]:  # fmt: skip
+def claim(number: int, where: str, *experiments: str, **more: Any) -> Callable[[Any], Any]:
     """Registers the decorated function, which yields the parts, as a claim; the first paragraph of its docstring is the
-    sentence. Figures that show it are those named like its experiments, unless `figures` are given."""
+    sentence. `more`: other fields. Figures that show it are those named like its experiments, unless they are given."""
 
-    def register(parts: Parts) -> Parts:
+    def register(parts: Callable[[Any], Iterable[Part]]) -> Callable[[Any], Iterable[Part]]:
         text = " ".join((parts.__doc__ or "").split("\n\n")[0].split())
-        CLAIMS.add(str(number), Claim(number, text, where, parts, sum_up, experiments, figures or experiments, seen))
+        fields = {"experiments": experiments, "figures": experiments} | more
+        CLAIMS.add(str(number), Claim(number, text, where, parts, **fields))
         return parts
 
     return register

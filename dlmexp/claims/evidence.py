@@ -39,9 +39,6 @@ class Line:
     lost: int = 0  # repetitions that failed or are not finite
 
 
-Pair = tuple[Line, Line]  # ours and a rival
-
-
 class Evidence:
     """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
 

@@ -29,7 +29,8 @@ def related(
         yield evidence.compare(f"{method_label(method)} {says}", dataset, q, pairs, rule, metric)
 
 
-def lowest(evidence: Evidence, method: str, metric: str, among: Sequence[str], *datasets: str) -> Iterator[Part]:
+def lowest(evidence: Evidence, method: str, metric: str, *datasets: str) -> Iterator[Part]:
+    among = LOG_METHODS if metric == "nll" else ALL_METHODS
     return related(evidence, datasets, method, among, metric, BETTER, f"has the lowest {metric_label(metric)}")
 
 
@@ -41,20 +42,20 @@ def beats(evidence: Evidence, method: str, rival: str, metric: str, dataset: str
 @claim(1, "section 6.2, figure 1(a); supplement A", "reg-log")
 def joint_log_lowest(evidence: Evidence) -> Iterator[Part]:
     """pol, sarcos, song: joint log-DLM has the lowest NLL."""
-    yield from lowest(evidence, "joint_log_dlm", "nll", LOG_METHODS, "pol", "sarcos", "song")
+    yield from lowest(evidence, "joint_log_dlm", "nll", "pol", "sarcos", "song")
 
 
 @claim(2, "supplement A", "reg-log")
 def fixed_log_lowest(evidence: Evidence) -> Iterator[Part]:
     """cadata: fixed log-DLM has the lowest NLL."""
-    yield from lowest(evidence, "fixed_log_dlm", "nll", LOG_METHODS, "cadata")
+    yield from lowest(evidence, "fixed_log_dlm", "nll", "cadata")
 
 
 @claim(3, "supplement A", "reg-sq")
 def square_lowest(evidence: Evidence) -> Iterator[Part]:
     """MSE: joint sq-DLM is lowest on pol, sarcos, song; fixed sq-DLM on cadata."""
-    yield from lowest(evidence, "joint_sq_dlm", "mse", ALL_METHODS, "pol", "sarcos", "song")
-    yield from lowest(evidence, "fixed_sq_dlm", "mse", ALL_METHODS, "cadata")
+    yield from lowest(evidence, "joint_sq_dlm", "mse", "pol", "sarcos", "song")
+    yield from lowest(evidence, "fixed_sq_dlm", "mse", "cadata")
 
 
 @claim(4, "section 6.2, figure 1(b)", "reg-sq")
@@ -167,8 +168,6 @@ CALIBRATION = {
     BINARY: ("ece", "brier"),
     COUNTS: ("coverage_95",),
 }
-
-
 FIGURES = ("calibration-reg", "calibration-class", "calibration-count")
 
 
@@ -229,13 +228,6 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
         yield part
 
 
-def most(yes: int, out_of: int) -> Verdict:
-    """`For most`: more than half; fails where it is less than half."""
-    if not out_of:
-        return Verdict.NOT_RUN
-    return Verdict.HOLDS if 2 * yes > out_of else Verdict.FAILS if 2 * yes < out_of else Verdict.MIXED
-
-
 def most_datasets(parts: list[Part]) -> Verdict:
     """`For most datasets`: it holds on more than half of those that were run; it fails where it fails on most."""
     judged = [part.verdict for part in parts if part.verdict is not Verdict.NOT_RUN]
@@ -256,15 +248,14 @@ def small_betas(evidence: Evidence) -> Iterator[Part]:
         enough = count >= MIN_REPETITIONS
         below = np.zeros(enough.shape, dtype=bool)
         below[enough] = np.nanmedian(grid[enough], axis=-1) < 1
-        part = Part("for most methods and sizes a β < 1 is selected", dataset, q)
-        part.verdict = most(int(below.sum()), int(enough.sum()))
-        vars(part).update(made_by(evidence.made.iloc[np.concatenate([line.at for line in lines])]))
-        if count.any():
-            part.repetitions, part.few = int(count.max()), not enough.any()
-            part.verdict = Verdict.UNDECIDABLE if part.few else part.verdict
+        made = made_by(evidence.made.iloc[np.concatenate([line.at for line in lines])])
+        part = Part("for most methods and sizes a β < 1 is selected", dataset, q, **made)
+        if count.any() and not enough.any():
+            part.repetitions, part.few, part.verdict = int(count.max()), True, Verdict.UNDECIDABLE
         if enough.any():
-            part.figures = {"below": int(below.sum()), "cases": int(enough.sum())}
-            part.repetitions = int(count[enough].min())
+            yes, cases = int(below.sum()), int(enough.sum())
+            part.verdict = Verdict.HOLDS if 2 * yes > cases else Verdict.FAILS if 2 * yes < cases else Verdict.MIXED
+            part.figures, part.repetitions = {"below": yes, "cases": cases}, int(count[enough].min())
             said = [f"{line.name} at {b.sum()} of {e.sum()}" for line, b, e in zip(lines, below, enough, strict=True)]
             part.reason = f"median selected β < 1: {', '.join(said)} sizes"
         yield part

@@ -17,14 +17,12 @@ from dlmexp.figures.panels import SHORTEST, Line, Panel
 from dlmexp.figures.stats import bayes_nll, half_width, statistics
 from dlmexp.labels import metric_label
 from dlmexp.records.results import Results
-from dlmexp.records.table import Term, rows_for, same, select, select_setting
+from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Term, rows_for, same, select, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
 WHITENED = "whitened"
-UNUSED = (  # beginnings of columns that no panel needs
-    *("trivial_", "hyper_", "version", "commit", "python", "torch", "gpytorch", "numpy", "device", "host", "job"),
-    *("time", "reason", "note", "converged", "stopped", "alone", "acceptance", "objective_value", "y_"),
-)
+FACTS = {*IDENTITY, *SELECTION, *SETTING, "group", "M", "form", "noise_floor", "command"}  # of any panel
+FACTS |= {"base", "bias", "bias_quadrature", "norm2_G"}  # of gradients
 
 
 @dataclass
@@ -78,21 +76,22 @@ class Measured:
 
 @lru_cache(maxsize=8)
 def sources(results: Results) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """The table and its candidates by dataset ('': none of them), without columns that no panel needs; texts are
-    categories, which are taken fast."""
+    """The table and its candidates by dataset ('': no rows); texts are categories, which are taken fast."""
 
-    def short(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        frame = frame[[name for name in frame if not str(name).startswith(UNUSED)]]
+    def by_dataset(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
         texts = [name for name in frame if name != "key" and frame[name].dtype in ("str", "object")]
         frame = frame.astype(dict.fromkeys(texts, "category"))
         return {"": frame[:0], **{str(name): rows for name, rows in frame.groupby("dataset", observed=True)}}
 
-    return short(results.table), short(results.candidates)
+    return by_dataset(results.table), by_dataset(results.candidates)
 
 
-def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> pd.DataFrame:
+def panel_rows(
+    panel: Panel, results: Results, by: Mapping[str, list[str]], where: tuple[Term, ...] = ()
+) -> pd.DataFrame:
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
-    `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines."""
+    `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
+    columns that are looked at later."""
     parts = []
     metric = panel.metric.removeprefix("excess_")
     for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
@@ -102,7 +101,7 @@ def panel_rows(panel: Panel, results: Results, by: Mapping[str, list[str]]) -> p
             return rows.assign(line=0, selected_by="")
         used = (f"test_{metric}", f"validation_{metric}")
         recalibrated = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
-        rows = rows[[name for name in rows if name in used or not str(name).startswith(("test_", "validation_"))]]
+        rows = rows[[name for name in rows if name in {*FACTS, panel.x, *used, *by, *(term.name for term in where)}]]
         methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
         fits = (rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))) & rows["method"].isin(methods)
         if panel.kind != "effects":

@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
@@ -34,16 +35,14 @@ BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 def drawings(several: list[Results], ids: list[str], request: Request) -> Iterator[Drawn]:
     """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
-    names = ["dataset", "task", "stands_for", "method", "protocol"]
-    parts = [one[names].drop_duplicates() for results in several for one in (results.table, results.candidates)]
-    rows = pd.concat(parts).drop_duplicates()
+    rows = pd.concat(map(_run, several)).drop_duplicates()
     check_ids(ids, rows["dataset"].unique())
     check_by(request.by, several)
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
         for line in (line for panel in figure.panels for line in panel.lines):
             check_word(figure.id, "method", line.method, {*catalogue.methods(), *rows["method"]})
-        found = [[panel_rows(panel, one, request.by) for one in several] for panel in figure.panels]
+        found = [[panel_rows(panel, one, request.by, request.where) for one in several] for panel in figure.panels]
         drawn = _measured(figure, (name, number), several, found, request)
         yield drawn
         run = drawn.run
@@ -52,6 +51,13 @@ def drawings(several: list[Results], ids: list[str], request: Request) -> Iterat
             other = _measured(figure, (name, ""), several, found, unwhitened)
             if len(other.protocols) > 1 or all(one.coordinates >= BOTH for one in run):
                 yield other
+
+
+@lru_cache(maxsize=8)
+def _run(results: Results) -> pd.DataFrame:
+    """What was run on which dataset, under which protocol."""
+    names = ["dataset", "task", "stands_for", "method", "protocol"]
+    return pd.concat([frame[names].drop_duplicates() for frame in (results.table, results.candidates)])
 
 
 def draw(results: Results, figure_id: str, request: Request | None = None) -> Drawn:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
-from scipy.stats import ncx2, norm
 
 ERRORS = {
     "ci95": "95 % interval of the mean (Student's t)",
@@ -14,13 +13,6 @@ ERRORS = {
     "sem": "standard error of the mean",
 }
 FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.parsers.drawn`)
-TOP = SQUARE / 6 + FEATURES * np.log(2)  # of ringnorm's log odds
-# Dataset -> log odds of class 1 as a function of one number s, and the distribution of s in class 1 and in class 0.
-# twonorm, N(a, I) and N(-a, I): s = 2 a.x. ringnorm, N(a, I) and N(0, 4 I): s = |x - 4/3 a|^2.
-LOG_ODDS = {
-    "twonorm_drawn": (lambda s: s, norm(2 * SQUARE, 2 * SQUARE**0.5), norm(-2 * SQUARE, 2 * SQUARE**0.5)),
-    "ringnorm_drawn": (lambda s: TOP - 3 / 8 * s, ncx2(FEATURES, SQUARE / 9), ncx2(FEATURES, SQUARE * 4 / 9, scale=4)),
-}
 
 
 def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False) -> pd.DataFrame:
@@ -56,8 +48,17 @@ def half_width(points: pd.DataFrame, error: str) -> pd.Series:
 def bayes_nll(dataset: str) -> float:
     """Expected log loss of the true class probabilities, in nats per row, by quadrature; NaN for data that is not
     drawn. Both classes are equally frequent."""
-    if dataset not in LOG_ODDS:
+    from scipy.stats import ncx2, norm  # takes half a second
+
+    top = SQUARE / 6 + FEATURES * np.log(2)
+    # Log odds of class 1 as a function of one number s, and the distribution of s in class 1 and in class 0.
+    # twonorm, N(a, I) and N(-a, I): s = 2 a.x. ringnorm, N(a, I) and N(0, 4 I): s = |x - 4/3 a|^2.
+    by_dataset = {
+        "twonorm_drawn": (lambda s: s, norm(2 * SQUARE, 2 * SQUARE**0.5), norm(-2 * SQUARE, 2 * SQUARE**0.5)),
+        "ringnorm_drawn": (lambda s: top - 3 / 8 * s, ncx2(FEATURES, SQUARE / 9), ncx2(FEATURES, SQUARE * 4 / 9, 0, 4)),
+    }
+    if dataset not in by_dataset:
         return float("nan")
-    odds, one, zero = LOG_ODDS[dataset]
+    odds, one, zero = by_dataset[dataset]
     losses = one.expect(lambda s: np.logaddexp(0, -odds(s))), zero.expect(lambda s: np.logaddexp(0, odds(s)))
     return float(sum(losses) / 2)

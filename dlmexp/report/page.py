@@ -30,8 +30,8 @@ from dlmexp.records.table import changes_of, parse_where
 from dlmexp.report.facts import MOST_ROWS, failures, findings, made, overview, rows
 
 FIRST = (
-    *("selection", "reg-log", "reg-sq", "class-log", "class-err", "count-log", "airline", "airline-sampling-0.1"),
-    *("reg-learning", "count-learning", "bias", "calibration", "anatomy", "inducing", "truth", "default"),
+    *("selection", "reg-log", "reg-sq", "class-log", "count-log", "airline", "reg-learning", "count-learning"),
+    *("bias", "calibration", "anatomy", "inducing", "truth", "default"),
 )  # figures on the page, the paper's figure 1 first; `dlmexp plot` draws the others
 LINES = 10  # of verdicts at the top
 CLEAR = (Verdict.HOLDS, Verdict.FAILS, Verdict.BETTER_WITHIN, Verdict.WORSE_WITHIN, Verdict.NO_DIFFERENCE)
