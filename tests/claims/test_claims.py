@@ -3,6 +3,7 @@
 # Made-up tables stand where results are expected.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,6 @@ def words(rows: Rows, number: int, **options: Any) -> str:
 LOW, HIGH = 0.2, 0.5
 OTHERS = dict.fromkeys(("elbo", "beta_elbo", "fitc", "joint_log_dlm", "fixed_log_dlm"), HIGH)
 ALL = OTHERS | dict.fromkeys(("joint_sq_dlm", "fixed_sq_dlm"), HIGH)
-
-
 RATES = dict.fromkeys(("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm"), 0.1)
 WITHIN = "within the margin"
 
@@ -108,23 +107,20 @@ def test_counts_with_fewer_than_three_datasets_say_how_many_are_so() -> None:
 def gradients(error: dict[str, float]) -> tuple[Rows, dict[str, dict[str, np.ndarray]]]:
     rows: Rows = []
     arrays = {}
-    for name in ("bmc", "ups", "smooth_bmc"):
-        for samples in (1, 10, 100):
-            for seed in range(5):
-                key, size = f"{name}{samples}{seed}", error[name] * (1 + 0.01 * seed) / samples
-                facts = {"estimator": name, "samples": float(samples), "role": "gradient", "method": "fixed_log_dlm"}
-                rows.append({"dataset": "abalone", "n": 900, "seed": seed, "key": key, **facts,
-                             "bias": size, "bias_quadrature": size})  # fmt: skip
-                scatter = (2 if (name, samples) == ("bmc", 1) else 1) * (1 + 0.01 * seed)
-                arrays[key] = {"error": np.full(4, size), "condition_i": 1 + 0.1 * scatter * np.array([-1, 1, -1, 1])}
+    for name, samples, seed in product(error, (1, 10, 100), range(5)):
+        key, size = f"{name}{samples}{seed}", error[name] * (1 + 0.01 * seed) / samples
+        facts = {"estimator": name, "samples": float(samples), "role": "gradient", "method": "fixed_log_dlm"}
+        facts |= {"dataset": "abalone", "n": 900, "bias": size, "bias_quadrature": size}
+        rows.append({"seed": seed, "key": key, **facts})
+        scatter = (2 if (name, samples) == ("bmc", 1) else 1) * (1 + 0.01 * seed)
+        arrays[key] = {"error": np.full(4, size), "condition_i": 1 + 0.1 * scatter * np.array([-1, 1, -1, 1])}
     return rows, arrays
 
 
-def test_gradient_statistics() -> None:
-    rows, arrays = gradients({"bmc": 1.0, "ups": 0.5, "smooth_bmc": 0.8})
-    assert words(rows, 15, arrays=arrays) == "holds"
-    rows, arrays = gradients({"bmc": 1.0, "ups": 2.0, "smooth_bmc": 0.8})
-    assert words(rows, 15, arrays=arrays) == "mixed"
+@pytest.mark.parametrize(("ups", "expected"), [(0.5, "holds"), (2.0, "mixed")])
+def test_gradient_statistics(ups: float, expected: str) -> None:
+    rows, arrays = gradients({"bmc": 1.0, "ups": ups, "smooth_bmc": 0.8})
+    assert words(rows, 15, arrays=arrays) == expected
 
 
 def test_rejections_need_rates_after_the_first_iterations() -> None:
@@ -151,10 +147,8 @@ def test_convergence_is_counted_over_runs_and_no_dataset_is_hidden() -> None:
 def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure() -> None:
     quick = fits("banana", "elbo", 0.5, protocol="quick", converged=False)
     found = judged(quick, 18)
-    assert ([column.label for column in found.columns], found.verdicts["words"].tolist()) == (
-        ["quick (preset)"],
-        ["undecidable"],
-    )
+    assert [column.label for column in found.columns] == ["quick (preset)"]
+    assert found.verdicts["words"].tolist() == ["undecidable"]
     both = judged(quick + fits("banana", "elbo", 0.5), 18)
     assert [column.label for column in both.columns] == ["paper"]
     assert both.left_out == ["--protocol quick"]
@@ -165,9 +159,8 @@ def timed(seconds: dict[str, float], **more: Any) -> Rows:
     for hour, (kind, each) in enumerate(seconds.items()):
         estimator, sampler = ("bmc", None) if kind == "bmc" else ("ups", kind)
         facts = {"dataset": "abalone", "estimator": estimator, "sampler": sampler, "samples": 10.0, "role": "timing"}
-        rows += [
-            {**facts, "seconds": each, "seed": seed, "time": f"2000-01-01T0{hour}:00:00Z"} | more for seed in range(5)
-        ]
+        facts |= {"seconds": each, "time": f"2000-01-01T0{hour}:00:00Z"}
+        rows += [{**facts, "seed": seed} | more for seed in range(5)]
     return rows
 
 
@@ -198,10 +191,8 @@ def test_calibration_by_level_with_the_sign_of_the_error() -> None:
     part = parts[parts["comparisons"].map(len) > 0].iloc[0]
     assert "50%" in part["says"]
     assert part["verdict"] == "holds"
-    assert part["figures"] == {
-        "signed_error": pytest.approx(-0.05, abs=0.01),
-        "signed_error_elbo": pytest.approx(0.47, abs=0.01),
-    }
+    signed = [part["figures"][name] for name in ("signed_error", "signed_error_elbo")]
+    assert signed == pytest.approx([-0.05, 0.47], abs=0.01)
     same = fits("abalone", "elbo", 1.0, metric="coverage_95", scatter=0)
     same += fits("abalone", "joint_log_dlm", 1.0, metric="coverage_95", scatter=0)
     assert words(same, 22) == "undecidable on 1 of 12"

@@ -1,4 +1,4 @@
-"""From comparisons to states, from states to verdicts: each rule says yes, says no, and keeps apart what SPEC does."""
+"""Paired comparisons against scipy's, and the rules from these to states and verdicts."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from dlmexp.claims import rules
 from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, NO_WORSE, Rule, State, Verdict, states
-from dlmexp.claims.statistics import compare
+from dlmexp.claims.statistics import compare, holm
 
 S, C, B, W = State.SUPPORTED, State.CONTRADICTED, State.BETTER_WITHIN, State.WORSE_WITHIN
 NONE, U = State.NO_DIFFERENCE, State.UNDECIDED
@@ -39,10 +40,7 @@ def test_a_size(rule: Rule, expected: Sequence[State]) -> None:
 @pytest.mark.parametrize("rule", [BETTER, COMPARABLE, NO_WORSE, DIFFERENT])
 def test_wide_intervals_tell_nothing(rule: Rule) -> None:
     assert state(rule, 0.0, noise=1000) is U
-
-
-def test_a_difference_at_the_margin_is_neither_comparable_nor_not() -> None:
-    assert state(COMPARABLE, 0.1) is state(NO_WORSE, -0.1) is U
+    assert state(COMPARABLE, 0.1) is state(NO_WORSE, -0.1) is U, "a difference at the margin"
 
 
 def test_without_a_margin_only_what_is_better_is_no_worse() -> None:
@@ -51,13 +49,10 @@ def test_without_a_margin_only_what_is_better_is_no_worse() -> None:
     assert state(BETTER, 0.5, np.nan) is state(COMPARABLE, 0.0, np.nan) is State.NO_MARGIN
 
 
-def test_too_few_repetitions_are_no_size_at_all() -> None:
-    assert state(BETTER, 0.5, repetitions=2) is None
-
-
 def test_every_rival_counts_and_a_missing_one_too() -> None:
     rivals = np.stack([0.5 + NOISE, -0.5 + NOISE, np.full(5, np.nan)])[:, None]
     ours, margin = np.zeros_like(rivals), np.array([0.1])
+    assert state(BETTER, 0.5, repetitions=2) is None
     assert states(compare(ours[:1], rivals[:1]), margin, BETTER) == [S]
     assert states(compare(ours[:2], rivals[:2]), margin, BETTER) == [C]
     assert states(compare(ours[::2], rivals[::2]), margin, BETTER) == [State.INCOMPLETE]
@@ -127,9 +122,6 @@ def test_a_dataset(told: list[State], strict: str, tolerant: str) -> None:
 )
 def test_parts(several: list[str], expected: str) -> None:
     assert rules.combine(map(Verdict, several)) == expected
-
-
-def test_parts_that_allow_a_loss_inside_the_margin() -> None:
     assert rules.combine([Verdict.HOLDS, Verdict.WORSE_WITHIN], tolerant=True) is Verdict.WORSE_WITHIN
 
 
@@ -137,3 +129,54 @@ def test_shares_and_limits() -> None:
     assert [rules.by_share(share, 0.8, 0.2, 5) for share in (0.8, 0.5, 0.2)] == ["holds", "mixed", "fails"]
     assert [rules.by_share(1.0, 0.8, 0.2, few) for few in (2, 0)] == ["undecidable", "not run"]
     assert [rules.between(value, 1, 3, 5) for value in (2.0, 3.1, float("nan"))] == ["holds", "fails", "fails"]
+
+
+numbers = st.floats(-5, 5, allow_nan=False, width=32)
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=20))
+def test_a_comparison_is_a_paired_t_test(pairs: list[tuple[float, float]]) -> None:
+    ours, rival = np.array(pairs).T
+    found = compare(ours[None, None], rival[None, None])
+    difference = rival - ours
+    assert found.difference[0, 0] == pytest.approx(difference.mean(), abs=1e-9)
+    if difference.std() > 1e-6:
+        expected = stats.ttest_rel(rival, ours)
+        assert found.p[0, 0] == pytest.approx(expected.pvalue, rel=1e-6, abs=1e-12)
+        low, high = expected.confidence_interval(0.90)
+        assert found.half_width()[0, 0] == pytest.approx((high - low) / 2, rel=1e-6)
+        above = stats.ttest_rel(rival, ours, alternative="greater").pvalue
+        assert found.p_above(0.0)[0, 0] == pytest.approx(above, rel=1e-6, abs=1e-12)
+
+
+def test_repetitions_that_one_side_lacks_do_not_count() -> None:
+    ours, rival = np.array([1.0, 2.0, np.nan, 4.0]), np.array([2.0, np.nan, 3.0, 6.0])
+    found = compare(ours[None, None], rival[None, None])
+    assert (found.repetitions[0, 0], found.won[0, 0], found.difference[0, 0]) == (2, 2, 1.5)
+    nothing = compare(np.full((1, 1, 3), np.nan), np.ones((1, 1, 3)))
+    assert nothing.repetitions[0, 0] == 0
+
+
+def test_without_scatter_the_difference_decides() -> None:
+    found = compare(np.zeros((2, 1, 4)), np.array([[[1.0] * 4], [[0.0] * 4]]))
+    assert found.p.tolist() == [[0.0], [1.0]]
+    assert found.half_width().tolist() == [[0.0], [0.0]]
+
+
+@given(st.lists(numbers, min_size=3, max_size=10), st.floats(0, 2))
+def test_overlapping_splits_make_a_difference_less_certain(values: list[float], overlap: float) -> None:
+    found = compare(np.zeros((1, 1, len(values))), np.array(values)[None, None])
+    corrected = found.corrected(overlap)
+    assert corrected.p[0, 0] >= found.p[0, 0] - 1e-12
+    if found.error[0, 0] > 0:
+        R, s = len(values), np.std(values, ddof=1)
+        assert corrected.error[0, 0] == pytest.approx(s * np.sqrt(1 / R + overlap))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm(p: list[float]) -> None:
+    adjusted = holm(np.array(p))
+    assert (adjusted >= np.array(p)).all()
+    assert (adjusted <= np.minimum(1, len(p) * np.array(p)) + 1e-15).all()
+    assert adjusted.min() == pytest.approx(min(1.0, len(p) * min(p)))
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()

@@ -4,8 +4,6 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
 
 import argparse
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,16 +15,14 @@ from dlmexp.figures.panels import FIGURES, Figure, Line, Panel, methods
 from dlmexp.figures.plot import Request, draw, drawings
 from dlmexp.records import results as records
 from dlmexp.records.table import parse_where
-from tests.figures.made_up import MadeUp, sweep
-
-PUBLISHED = Path(__file__).parents[2] / "results" / "paper"
+from tests.support.tidy import Made, sweep
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`dlmexp plot` on made-up results."""
 
-    def command(results: MadeUp, *words: str) -> int:
+    def command(results: Made, *words: str) -> int:
         monkeypatch.setattr(records, "load", lambda folder, label="": results)
         (tmp_path / "results").mkdir(exist_ok=True)
         results.store = SimpleNamespace(keys_with_models=set)
@@ -38,26 +34,26 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return command
 
 
-def shown(results: MadeUp, *ids: str, **asked) -> dict[str, list[str]]:
+def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
     found = drawings([results], [*ids], Request(**asked))
     return {one.name: [cell.panel.dataset for cell in one.run] for one in found if not one.empty}
 
 
 def test_a_dataset_without_results_gives_its_panels_to_a_stand_in() -> None:
-    results = MadeUp(sweep(dataset="sarcos_test", stands_for="sarcos"))
+    results = Made(sweep(dataset="sarcos_test", stands_for="sarcos"))
     assert shown(results, "reg-log") == {"reg-log": ["sarcos_test"]}
     assert any("sarcos_test for the paper's sarcos" in note for note in draw(results, "reg-log").notes)
 
 
 def test_data_drawn_from_a_definition_does_not_pose_as_the_papers() -> None:
-    results = MadeUp(sweep(dataset="ringnorm_drawn", stands_for="ringnorm"))
+    results = Made(sweep(dataset="ringnorm_drawn", stands_for="ringnorm"))
     assert shown(results) == {"default": ["ringnorm_drawn"]}
     named = shown(results, "class-log", by={"dataset": ["ringnorm_drawn"]})
     assert named == {"class-log-ringnorm_drawn": ["ringnorm_drawn"]}
 
 
 def test_own_data_has_a_figure_of_its_own() -> None:
-    results = MadeUp(sweep(dataset="houses", task="regression", metric="mse"))
+    results = Made(sweep(dataset="houses", task="regression", metric="mse"))
     drawn = draw(results, "own-houses")
     kinds = [(panel.kind, panel.metric) for panel in drawn.figure.panels]
     assert kinds == [("sizes", "nll"), ("sizes", "mse"), ("betas", "nll")]
@@ -68,7 +64,7 @@ def test_own_data_has_a_figure_of_its_own() -> None:
 
 def test_by_and_where_choose_rows() -> None:
     rows = [*sweep(), *sweep(("elbo",), changes="training.lr=0.01", lr=0.01, shift=5.0)]
-    results = MadeUp(rows)
+    results = Made(rows)
 
     def means(**asked) -> dict[str, float]:
         return {
@@ -89,13 +85,13 @@ def test_by_and_where_choose_rows() -> None:
 
 def test_what_is_not_run_and_what_is_left_out_is_said() -> None:
     rows = [*sweep(("elbo", "joint_log_dlm")), *sweep(("elbo",), protocol="released")]
-    notes = draw(MadeUp(rows), "class-log").notes
+    notes = draw(Made(rows), "class-log").notes
     assert any("β-ELBO, fixed DLM" in note and "experiment=class-log dataset=banana" in note for note in notes)
     assert any("--protocol released" in note for note in notes)
     assert any("Not run: thyroid" in note for note in notes)
-    released = draw(MadeUp(rows), "class-log", Request(protocol="released"))
+    released = draw(Made(rows), "class-log", Request(protocol="released"))
     assert (released.name, "protocol=released" in released.commands[0]) == ("class-log-released", True)
-    quick = draw(MadeUp(sweep(protocol="quick")), "class-log", Request(error="std"))
+    quick = draw(Made(sweep(protocol="quick")), "class-log", Request(error="std"))
     assert (quick.name, "preset quick" in quick.notes[0]) == ("class-log-quick", True)
     assert "standard deviation" in quick.notes[1]
 
@@ -123,12 +119,12 @@ def test_what_is_not_run_and_what_is_left_out_is_said() -> None:
 )
 def test_bad_input_is_refused_and_nothing_is_written(run, tmp_path: Path, words: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        run(MadeUp(sweep()), *words.split())
+        run(Made(sweep()), *words.split())
     assert not (tmp_path / "results" / "figures").exists()
 
 
 def test_files_captions_and_list(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = MadeUp(sweep())
+    results = Made(sweep())
     assert run(results, "class-log", "--captions") == 0
     names = sorted(path.name for path in (tmp_path / "results" / "figures").iterdir())
     assert names == ["class-log.csv", "class-log.md", "class-log.png"]
@@ -156,16 +152,6 @@ def test_a_plugins_figure_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     panel = Panel("sizes", "waves", "nll", (Line("elbo"), Line("tempered")), "waves")
     monkeypatch.setitem(FIGURES._found, "mine", Figure("mine", (panel,), 1, "Mine."))
     with pytest.raises(UserError, match="'tempered'"):
-        draw(MadeUp(sweep()), "mine")
+        draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")
-    assert [s.line.method for s in draw(MadeUp(rows), "mine").cells[0].filled] == ["elbo", "tempered"]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published results are not here")
-def test_the_published_results_are_drawn_without_torch(tmp_path: Path) -> None:
-    words = ["plot", "count-mre", "--results", str(PUBLISHED), "--out", str(tmp_path)]
-    code = f"import sys; from dlmexp.cli import main; assert main({words}) == 0; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=240)
-    assert (tmp_path / "count-mre-unwhitened.png").exists()
+    assert [s.line.method for s in draw(Made(rows), "mine").cells[0].filled] == ["elbo", "tempered"]

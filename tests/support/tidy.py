@@ -1,13 +1,13 @@
 """A tidy table made of rows given by hand, for tests of what reads it."""
 
-# Made-up tables stand where results are expected.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportGeneralTypeIssues=false
-
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from dlmexp import catalogue
 
 TASKS = dict.fromkeys(("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression")
 TASKS |= dict.fromkeys(("abalone", "peds1_left", "peds1_dir0", "peds1_dir1", "peds1_dir2"), "count")
@@ -15,34 +15,47 @@ STANDS_FOR = {"sarcos_test": "sarcos", "peds1_left": "peds1_dir1", "flights": "a
 ROW: dict[str, Any] = {
     "dataset": "banana", "n": 100, "seed": 0, "method": "elbo", "estimator": "exact", "samples": np.nan,
     "parameterisation": "whitened", "role": "fit", "protocol": "paper", "changes": "", "evaluate": "end",
-    "data": "d", "split": "s", "experiment": "made-up", "selected_by": "nll", "beta": 1.0, "candidates": 1,
-    "missing": 0, "failed": 0, "edge": "", "status": "done", "objective": "elbo", "variant": "joint",
-    "form": "explicit", "kernel": "rbf", "M": 10, "lr": 0.1, "minibatch": np.nan, "window": 20.0,
-    "max_iterations": 3000.0, "epochs": np.nan, "sampler": None, "converged": True, "stopped": "converged",
-    "seconds": 1.0, "iterations": 100.0, "alone": True, "acceptance": np.nan, "bias": np.nan,
-    "bias_quadrature": np.nan, "validation_nll": np.nan, "device": "cpu", "host": "h", "reason": None,
-    "time": "2000-01-01T00:00:00Z", "commit": "abc", "command": "dlmexp run experiment=made-up", "version": "0",
-    "python": "3", "torch": "2", "gpytorch": "1",
+    "data": "d", "split": "s", "experiment": "made-up", "beta": 1.0, "missing": 0, "failed": 0, "status": "done",
+    "objective": "elbo", "variant": "joint", "form": "explicit", "kernel": "rbf", "M": 10, "lr": 0.1,
+    "minibatch": np.nan, "window": 20.0, "max_iterations": 3000.0, "epochs": np.nan, "sampler": None,
+    "converged": True, "stopped": "converged", "seconds": 1.0, "iterations": 100.0, "alone": True,
+    "acceptance": np.nan, "bias": np.nan, "bias_quadrature": np.nan, "validation_nll": np.nan, "test_nll": np.nan,
+    "device": "cpu", "host": "h", "reason": None, "time": "2000-01-01T00:00:00Z", "commit": "abc",
+    "command": "dlmexp run experiment=made-up", "version": "0", "python": "3", "torch": "2", "gpytorch": "1",
+    "noise_floor": np.nan, "base": None, "norm2_G": np.nan,
 }  # fmt: skip
+GROUP = [
+    "dataset", "n", "seed", "method", "estimator", "samples", "role", "parameterisation", "protocol", "changes", "M",
+    "evaluate", "data", "split", "noise_floor",
+]  # fmt: skip
+METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
+BETAS = (10.0, 1.0, 0.1)
 
 
 class Made:
-    """What `dlmexp.records.results.Results` offers to readers."""
+    """Stands in for `dlmexp.records.results.Results`; of each group the lowest validation metric is selected."""
 
-    root, label = Path("results"), ""
+    root = Path("results")
 
-    def __init__(self, rows: list[dict[str, Any]], arrays: dict[str, dict[str, np.ndarray]] | None = None):
+    def __init__(self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None, label=""):
         full = []
-        for number, row in enumerate(rows):
+        for i, row in enumerate(rows):
             dataset = row.get("dataset", "banana")
-            facts = {"task": TASKS.get(dataset, "binary"), "stands_for": STANDS_FOR.get(dataset), "group": number}
-            full.append(ROW | facts | {"key": f"k{number}", "size": str(row.get("n", 100))} | row)
-        self.candidates = pd.DataFrame(full)
-        self.table = self.candidates[self.candidates["role"] != "gradient"].reset_index(drop=True)
-        self._arrays = arrays or {}
+            facts = {"task": TASKS.get(dataset, "binary"), "stands_for": STANDS_FOR.get(dataset)}
+            full.append(ROW | facts | {"key": f"key{i}", "size": str(row.get("n", 100))} | row)
+        frame = pd.DataFrame(full)
+        frame["group"] = frame.groupby(GROUP, dropna=False).ngroup()
+        frame["candidates"] = frame.groupby("group")["key"].transform("size")
+        selected = []
+        for metric in ("nll", "mse") if "validation_mse" in frame else ("nll",):
+            known = frame[frame[f"validation_{metric}"].notna() | ((metric == "nll") & (frame["role"] != "gradient"))]
+            best = known.sort_values(f"validation_{metric}", kind="stable").drop_duplicates("group")
+            selected.append(best.assign(selected_by=metric, edge=""))
+        self.table, self.candidates = pd.concat(selected, ignore_index=True), frame
+        self.label, self._arrays = label, arrays or {}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        return self._arrays.get(key, {})
+        return {name: np.asarray(values) for name, values in self._arrays.get(key, {}).items()}
 
     def command(self, command: str) -> str:
         return command
@@ -64,10 +77,26 @@ def fits(
     return rows
 
 
+def nll(method: str, n: int, seed: int, beta: float) -> float:
+    """A made-up NLL: lower with n, by method, best at beta = 1."""
+    level = {"elbo": 0.1, "beta_elbo": 0.05}.get(method, 0.0)
+    return level + 3 / n**0.5 + 0.01 * seed + 0.02 * abs(np.log10(beta))
+
+
+def sweep(
+    methods: Iterable[str] = METHODS, sizes: Iterable[int] = (100, 500), seeds: Iterable[int] = range(3),
+    metric: str = "nll", shift: float = 0.0, **changes: Any,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """Rows of a figure against n: every method, size, seed and beta."""
+    for method, n, seed in ((method, n, seed) for method in methods for n in sizes for seed in seeds):
+        for beta in BETAS if catalogue.selects(method) else (1.0,):
+            value = nll(method, n, seed, beta) + shift
+            values = {"test_nll": value, "validation_nll": value + 0.001, f"test_{metric}": value}
+            yield {"method": method, "n": n, "seed": seed, "beta": beta, **values, **changes}
+
+
 def judged(rows: list[dict[str, Any]], number: int, **options: Any) -> Any:
     """The verdicts on one claim and its parts that were run, of rows."""
     from dlmexp.claims.judge import judge
 
-    arrays = options.pop("arrays", None)
-    found = judge(Made(rows, arrays), [number], **options)  # pyright: ignore[reportArgumentType]
-    return found
+    return judge(Made(rows, options.pop("arrays", None)), [number], **options)  # pyright: ignore[reportArgumentType]
