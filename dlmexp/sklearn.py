@@ -35,7 +35,7 @@ from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.running.device import select_target
-from dlmexp.running.fit import NothingFitted, best_fit
+from dlmexp.running.programs import NothingFitted, best_fit
 
 DEVICES = ("auto", "cpu", "cuda")
 KERNELS = {"matern": "matern52"}  # other names of kernels

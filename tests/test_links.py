@@ -31,7 +31,7 @@ def root(tmp_path, words):
     root = tmp_path / "results"
     assert main(["run", *words, "seeds=[0]", f"results={root}"]) == 0
     cells = tuple(prepare_sweep(compose([*words, "seeds=[1]"])).cells)
-    checkpoint.save(checkpoint.path_of(Store(root), cells), cells, checkpoint.Notes([0]), {})
+    checkpoint.save(checkpoint.path_of(Store(root), cells), checkpoint.Checkpoint(cells, [0]), {})
     (root / "checkpoints" / "damaged.npz").write_bytes(b"")
     for name in ("figures", "running", "quarantine"):
         (root / name).mkdir(exist_ok=True)

@@ -109,14 +109,14 @@ def cancel(args: argparse.Namespace) -> int:
 
     targets = cancellable(results_folder(args), args.names)
     for job in targets.other_jobs:
-        print(f"not from here: job {job.job.id} of {job.job.user}: {job.description}")
+        print(f"not from here: job {job.id} of {job.user}: {job.description}")
     for process in targets.other_processes:
         print(f"not from here: {process.description}: stop it on its own machine")
     if not targets.jobs and not targets.processes:
         print(f"nothing to cancel in {args.results}")
         return 0
     for job in targets.jobs:
-        print(f"job {job.job.id}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
+        print(f"job {job.id}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
     for process in targets.processes:
         print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
     if not confirmed("cancel them?", args.yes):
@@ -141,8 +141,8 @@ def clean(args: argparse.Namespace) -> int:
     processes, recorded = active_processes(root), set.union(*Store(root, read_only=True).keys())
     users = [process.description for process in processes if process.keys & unwanted.keys]
     for job in unfinished_jobs(root, recorded, processes):
-        if job.active and job.job.keys & unwanted.keys:
-            users.append(f"job {job.job.id}")
+        if job.state.active and job.keys & unwanted.keys:
+            users.append(f"job {job.id}")
     if users:
         stop = in_folder("dlmexp cancel", root)
         raise UserError(f"some of its cells are in training or in a queue ({users[0]}): `{stop}` stops that first")

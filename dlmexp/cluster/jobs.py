@@ -8,14 +8,14 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from getpass import getuser
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from dlmexp.atomic import machine, write_atomically
-from dlmexp.cluster.slurm import ENDED, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
+from dlmexp.cluster.slurm import ENDED, UNKNOWN, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
 from dlmexp.errors import Unreadable, UserError, nearest
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -24,6 +24,7 @@ from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes
 
 SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
+T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,8 +35,8 @@ class Outcome(msgspec.Struct, frozen=True):
     reason: str
 
 
-class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A job and the block it was submitted for."""
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job and the block it was submitted for: what its file says, and what `unfinished_jobs` adds."""
 
     id: str
     cluster: str
@@ -44,137 +45,119 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
     folder: str = ""
+    outcome: Outcome | None = None
+    state: SlurmState = SlurmState(UNKNOWN)
+    unrecorded: frozenset[str] = frozenset()  # its cells without a record
+    owned: frozenset[str] = frozenset()  # those of them that no other job is responsible for
 
     @property
     def log(self) -> Path:
         """The file for the output of the job, as submitit names it."""
         return Path(self.folder) / f"{self.id}_0_log.out"
 
-    @cached_property
-    def outcome(self) -> Outcome | None:
-        try:
-            return typed_json(content(Path(self.folder) / OUTCOME), Outcome)
-        except (OSError, Unreadable):
-            return None
-
     @property
     def names(self) -> set[str]:
         """Its id, and that of its array."""
         return {self.id, self.id.partition("_")[0]}
 
-
-def write_submission(folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
-    """Record in the job's folder what it was submitted for."""
-    about = SubmittedJob(
-        id=job_id,
-        cluster=cluster,
-        user=getuser(),
-        time=time.time(),
-        overrides=" ".join(overrides),
-        keys=frozenset(keys),
-    )
-    write_atomically(folder / SUBMITTED, msgspec.json.encode(about, order="deterministic"))
-
-
-def read_submissions(root: Path) -> list[SubmittedJob]:
-    """All jobs ever submitted for this results folder, the latest last."""
-    jobs = []
-    for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
-        try:
-            job = typed_json(content(path), SubmittedJob)
-            jobs.append(msgspec.structs.replace(job, folder=str(path.parent)))
-        except (OSError, Unreadable):
-            continue  # deleted just now, or not a file of ours
-    return sorted(jobs, key=lambda job: (job.time, job.id))
-
-
-class JobStatus(msgspec.Struct, frozen=True):
-    """A job that is in the queue or running, or that has ended and left cells without a record."""
-
-    job: SubmittedJob
-    state: SlurmState | None  # None: it can't be determined from here, for the reason in `unknown`
-    unknown: str
-    node: str
-    unrecorded: frozenset[str]  # its cells without a record
-    owned: frozenset[str]  # those of them that no other job is responsible for (an active one, or a later one)
-
     @property
-    def active(self) -> bool:
-        """Whether it is in the queue or running."""
-        return self.state is not None and self.state.active
+    def node(self) -> str:
+        return self.state.node or (self.outcome.host if self.outcome else "")
 
     @property
     def lost(self) -> bool:
         """Whether it has ended and left cells without a record."""
-        return self.state is not None and not self.state.active and bool(self.owned)
+        return not self.state.active and self.state.name != UNKNOWN and bool(self.owned)
 
     @property
     def description(self) -> str:
         """`pending (Priority)`, `running`, `can't start (BadConstraints): ...`, `ended (COMPLETED): ValueError: x`,
         `unknown: ...`."""
-        if self.state is None:
-            return f"unknown: {self.unknown}"
+        name, reason = self.state.name, self.state.reason
+        if name == UNKNOWN:
+            return f"unknown: {reason}"
         if self.state.never_starts:
-            advice = f"change it with hydra.launcher.NAME=, or see `scontrol show job {self.job.id}`"
-            return f"can't start ({self.state.reason}): {advice}"
+            advice = f"change it with hydra.launcher.NAME=, or see `scontrol show job {self.id}`"
+            return f"can't start ({reason}): {advice}"
         if self.state.active:
-            pending = self.state.name == "PENDING" and self.state.reason
-            return self.state.name.lower() + (f" ({self.state.reason})" if pending else "")
-        reason = self.job.outcome.reason if self.job.outcome else ""
-        return f"ended ({self.state.name})" + (f": {reason}" if reason else "")
+            return name.lower() + (f" ({reason})" if name == "PENDING" and reason else "")
+        return f"ended ({name})" + (f": {self.outcome.reason}" if self.outcome and self.outcome.reason else "")
 
 
-def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[ActiveProcess]) -> list[JobStatus]:
+def write_submission(folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
+    """Record in the job's folder what it was submitted for."""
+    block = {"overrides": " ".join(overrides), "keys": frozenset(keys)}
+    job = Job(id=job_id, cluster=cluster, user=getuser(), time=time.time(), **block)
+    write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
+
+
+def read_submissions(root: Path) -> list[Job]:
+    """All jobs ever submitted for this results folder, the latest last."""
+    jobs = []
+    for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
+        if job := _read(path, Job):
+            outcome = _read(path.with_name(OUTCOME), Outcome)
+            jobs.append(msgspec.structs.replace(job, folder=str(path.parent), outcome=outcome))
+    return sorted(jobs, key=lambda job: (job.time, job.id))
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """None for a file that is not there, was deleted just now, or is not ours."""
+    try:
+        return typed_json(content(path), kind)
+    except (OSError, Unreadable):
+        return None
+
+
+def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[ActiveProcess]) -> list[Job]:
     """The jobs that are active, or ended with cells that are not `recorded`, the latest last; `processes` are the live
     ones of the results folder."""
     hosts = {process.job: process.host for process in processes if process.job}
     # SLURM is asked only about jobs with cells that have no record, or with a live process.
     jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
-    states, unknown = _states(jobs)
-    states |= {job.id: SlurmState("RUNNING", hosts[job.id]) for job in jobs if job.id in hosts}
+    states = _states(jobs) | {job.id: SlurmState("RUNNING", hosts[job.id]) for job in jobs if job.id in hosts}
     # Of jobs with the same cell the last one in this order owns it: active jobs come after those that ended.
-    by_precedence = sorted(jobs, key=lambda job: job.id in states and states[job.id].active)
+    by_precedence = sorted(jobs, key=lambda job: states[job.id].active)
     owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
-    statuses = []
+    known = []
     for job in jobs:
-        state = states.get(job.id)
-        node = (state.node if state else "") or (job.outcome.host if job.outcome else "")
         owned = frozenset(key for key in job.keys if owner.get(key) == job.id)
-        statuses.append(JobStatus(job, state, unknown.get(job.id, ""), node, job.keys - recorded, owned))
-    return [status for status in statuses if status.owned or status.active]
+        if owned or states[job.id].active:
+            about = {"state": states[job.id], "unrecorded": job.keys - recorded, "owned": owned}
+            known.append(msgspec.structs.replace(job, **about))
+    return known
 
 
-def _states(jobs: list[SubmittedJob]) -> tuple[dict[str, SlurmState], dict[str, str]]:
-    """The states of jobs by id; and for jobs whose state can't be determined, the reason."""
+def _states(jobs: list[Job]) -> dict[str, SlurmState]:
+    """The states of jobs by id; of those that can't be seen from here, the reason."""
     if not jobs:
-        return {}, {}
+        return {}
     try:
         cluster, _ = cluster_info()
         states = job_states(job.id for job in jobs if job.cluster == cluster)
     except SchedulerUnavailable as error:
-        return {}, {job.id: str(error) for job in jobs}
-    unknown = {job.id: f"a job of cluster {job.cluster}" for job in jobs if job.cluster != cluster}
+        return {job.id: SlurmState(UNKNOWN, reason=str(error)) for job in jobs}
     for job in jobs:
+        if job.cluster != cluster:
+            states[job.id] = SlurmState(UNKNOWN, reason=f"a job of cluster {job.cluster}")
         # Some clusters hide the jobs of other users, so that such a job is not listed need not mean that it has ended.
-        hidden = job.id in states and states[job.id].name == ENDED and job.user != getuser()
-        if hidden and not job.outcome:
-            unknown[job.id] = f"a job of user {job.user} that can't be seen from here"
-            del states[job.id]
-    return states, unknown
+        elif states[job.id].name == ENDED and job.user != getuser() and not job.outcome:
+            states[job.id] = SlurmState(UNKNOWN, reason=f"a job of user {job.user} that can't be seen from here")
+    return states
 
 
-class Cancellable(msgspec.Struct, frozen=True):
+class Cancellable(NamedTuple):
     """What can be stopped from here, and what can't."""
 
-    jobs: list[JobStatus]
+    jobs: list[Job]
     processes: list[ActiveProcess]
-    other_jobs: list[JobStatus]  # of other users, or of clusters that do not answer here
+    other_jobs: list[Job]  # of other users, or of clusters that do not answer here
     other_processes: list[ActiveProcess]  # of other machines
 
     def cancel(self) -> None:
         """Ask all of it to save its state and leave; jobs that have not started leave the queue."""
         if self.jobs:
-            ask("scancel", "--quiet", *sorted(status.job.id for status in self.jobs))
+            ask("scancel", "--quiet", *sorted(job.id for job in self.jobs))
         for process in self.processes:
             try:
                 os.kill(process.pid, signal.SIGTERM)
@@ -189,21 +172,22 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     an array) and processes. `UserError` for a name that is neither."""
     live = active_processes(root)
     done, failed = Store(root, read_only=True).keys()
-    jobs = [status for status in unfinished_jobs(root, done | failed, live) if status.active or status.state is None]
+    unfinished = unfinished_jobs(root, done | failed, live)
+    jobs = [job for job in unfinished if job.state.active or job.state.name == UNKNOWN]
     processes = [process for process in live if process.job is None]
-    known = {name for status in jobs for name in status.job.names} | {str(process.pid) for process in processes}
+    known = {name for job in jobs for name in job.names} | {str(process.pid) for process in processes}
     if unknown := [name for name in names if name not in known]:
         hint = nearest(unknown[0], sorted(known)) if known else "nothing runs or waits there"
         raise UserError(f"'{unknown[0]}' is no job or process of {root}: {hint}")
-    jobs = [status for status in jobs if not names or status.job.names.intersection(names)]
+    jobs = [job for job in jobs if not names or job.names.intersection(names)]
     processes = [process for process in processes if not names or str(process.pid) in names]
-    ours = [status for status in jobs if status.state is not None and status.job.user == getuser()]
+    ours = [job for job in jobs if job.state.active and job.user == getuser()]
     here = [process for process in processes if process.machine == machine()]
-    others = [status for status in jobs if status not in ours]
+    others = [job for job in jobs if job not in ours]
     return Cancellable(ours, here, others, [process for process in processes if process not in here])
 
 
-def jobs_of(root: Path, words: Sequence[str]) -> list[SubmittedJob]:
+def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
     """The jobs that words ask for: by the id of a job (`12` for all tasks of an array, or `12_3`), the key of a cell or
     its beginning, or words of a cell's description (`banana seed=2 beta=1`). `UserError` if no job or cell is meant."""
     jobs = read_submissions(root)

@@ -13,9 +13,9 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from dlmexp.cluster.slurm import SchedulerUnavailable
-from dlmexp.cluster.submission import Block, lost_cells, run_block, submit, wait
+from dlmexp.cluster.submission import Block, jobs_now, run_block, submit, wait
 from dlmexp.config import RunConfig
+from dlmexp.console import counted
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
@@ -24,12 +24,11 @@ from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
-from dlmexp.running.overview import show_plan, what_was_read
 from dlmexp.running.processes import cores_each, run_command
 from dlmexp.running.run import results_folder
 from dlmexp.running.signals import STOPPED, StopRequest
-from dlmexp.running.summary import summary
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
+from dlmexp.running.tables import show_plan, summary, what_was_read
 
 BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
 DEVICE = re.compile(r"\+*device=")
@@ -82,12 +81,18 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
 
 
 def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs, at_once: int) -> int:
-    """Run the jobs on this machine, so many at once, each with its share of the cores."""
+    """Run the jobs on this machine, so many at once. A job that is stopped is the last one."""
     with StopRequest() as stop:
-        code = _one_by_one(jobs, stop) if at_once == 1 else _side_by_side(jobs, at_once, stop)
-    if stop.received is not None or code >= STOPPED:
+        code = 0
+        for overrides in jobs if at_once == 1 else ():
+            code = max(code, run_block(overrides)[0])
+            if stop.stop is not None or code >= STOPPED:
+                break
+        if at_once > 1:
+            code = _side_by_side(jobs, at_once, stop)
+    if stop.stop is not None or code >= STOPPED:
         print(f"\neverything is saved, continue with: {_typed()}")
-        return STOPPED + stop.received if stop.received is not None else code
+        return stop.stop.code if stop.stop is not None else code
     return max(code, _summary(root, checked))
 
 
@@ -95,22 +100,12 @@ def _typed() -> str:
     return shlex.join(["dlmexp", *sys.argv[1:]])
 
 
-def _one_by_one(jobs: Jobs, stop: StopRequest) -> int:
-    """The largest exit code; a job that is stopped is the last one."""
-    code = 0
-    for overrides in jobs:
-        code = max(code, run_block(overrides)[0])
-        if stop.received is not None or code >= STOPPED:
-            break
-    return code
-
-
 def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
-    """The same with a process for each job. A request to stop is passed on: they save their state and leave."""
+    """The largest exit code of the jobs, each in a process. A request to stop is passed on: they save and leave."""
     waiting, running, code = list(jobs), list[subprocess.Popen[bytes]](), 0
     environment = {"OMP_NUM_THREADS": str(cores_each(at_once)), **os.environ, "TERM": "dumb"}  # they share a terminal
     try:
-        while (waiting or running) and stop.received is None and code < STOPPED:
+        while (waiting or running) and stop.stop is None and code < STOPPED:
             while waiting and len(running) < at_once:
                 running.append(subprocess.Popen(run_command(waiting.pop(0)), env=environment))
             time.sleep(0.1)
@@ -131,22 +126,24 @@ def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: 
         skipped = done | (set() if sweep.cfg.retry_failed else failed)
         blocks.append(Block(overrides, sweep.cfg.name, keys, keys - skipped))
     with StopRequest() as stop:
-        try:
-            submit(root, blocks, launcher)
-        except SchedulerUnavailable as error:
-            raise UserError(f"SLURM takes no job: {error}") from None
+        submit(root, blocks, launcher)
         if not checked[0].cfg.wait:
             status = in_folder("dlmexp status", root)
             print(f"`{status}` shows their progress; the same command without wait=false waits for them")
             return 0
         wait(root, frozenset[str]().union(*(block.keys for block in blocks)), stop)
-    if stop.received is not None:
+    if stop.stop is not None:
         print(f"\nthe jobs stay in the queue, continue with: {_typed()}")
-        return STOPPED + stop.received
-    messages = lost_cells(root, {cell.key: cell.describe() for sweep in checked for cell in sweep.cells})
-    for message in messages:
-        print(message)
-    return max(_summary(root, checked), 1 if messages else 0)
+        return stop.stop.code
+    cells, code = {cell.key: cell.describe() for sweep in checked for cell in sweep.cells}, 0
+    for job in jobs_now(root):
+        lost = [cells[key] for key in sorted(job.owned & cells.keys())]
+        if lost and job.lost:
+            more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""
+            node = f" on {job.node}" if job.node else ""
+            print(f"job {job.id}{node} {job.description}; no record of {lost[0]}{more}; log: {job.log}")
+            code = 1
+    return max(code, _summary(root, checked))
 
 
 def _summary(root: Path, checked: Sequence[Sweep]) -> int:

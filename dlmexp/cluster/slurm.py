@@ -10,7 +10,8 @@ ACTIVE_STATES = {
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
 }  # fmt: skip
-ENDED = "ENDED"  # our own name for the state of a job that SLURM has no information about any more
+# Our own names for the state of a job that SLURM does not know any more, and of one that can't be seen from here.
+ENDED, UNKNOWN = "ENDED", "UNKNOWN"
 DEFAULT_MAX_ARRAY_SIZE = 1001
 TIMEOUT_SECONDS = 30
 
@@ -34,7 +35,7 @@ class SlurmState:
 
     name: str
     node: str = ""
-    reason: str = ""  # why the job is pending
+    reason: str = ""  # why the job is pending, or unknown
 
     @property
     def active(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dlmexp.cluster.jobs import JobStatus, unfinished_jobs
+from dlmexp.cluster.jobs import Job, unfinished_jobs
 from dlmexp.records.manifest import merged, read_manifests
 from dlmexp.records.store import FAILED, Store
 from dlmexp.running.leases import active_processes
@@ -46,7 +46,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
     store, processes = Store(root), active_processes(root)
     done, failed = store.keys()
     jobs = unfinished_jobs(root, done | failed, processes)
-    states = dict.fromkeys((key for job in jobs if job.active for key in job.owned), "queued")
+    states = dict.fromkeys((key for job in jobs if job.state.active for key in job.owned), "queued")
     states |= dict.fromkeys(failed, "failed")
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
     states |= dict.fromkeys(done, "done")
@@ -64,27 +64,32 @@ def read_status(root: Path, failure_reasons: bool = False) -> Status:
         experiments.append(experiment)
     running = []
     for process in processes:
-        progress = process.progress
-        known = msgspec.to_builtins(progress) if progress else {"batches": []}
-        for batch, told in zip(known["batches"], progress.batches if progress else (), strict=True):
-            batch["most_seconds_left"] = told.most_seconds_left
+        known = msgspec.to_builtins(process.progress) if process.progress else {"batches": []}
         running.append({"who": process.description, "cells": len(process.keys), **known})
     return Status(
         results=str(root),
         experiments=experiments,
         running=running,
-        jobs=[_job(status) for status in jobs],
+        jobs=[_job(job) for job in jobs],
         checkpoints=len(list((root / "checkpoints").glob("*.npz"))),
         quarantined=len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
         packed=len(store.packed),
     )
 
 
-def _job(status: JobStatus) -> dict[str, Any]:
-    job, lost = status.job, len(status.owned) if status.lost else 0
-    about = {"job": job.id, "state": status.description, "active": status.active, "lost": lost, "node": status.node}
-    counts = {"cells": len(job.keys), "left": len(status.unrecorded)}
-    return about | counts | {"block": job.overrides, "user": job.user, "log": str(job.log)}
+def _job(job: Job) -> dict[str, Any]:
+    return {
+        "job": job.id,
+        "state": job.description,
+        "active": job.state.active,
+        "lost": len(job.owned) if job.lost else 0,
+        "node": job.node,
+        "cells": len(job.keys),
+        "left": len(job.unrecorded),
+        "block": job.overrides,
+        "user": job.user,
+        "log": str(job.log),
+    }
 
 
 def _failure(store: Store, dataset: str, key: str) -> dict[str, str]:

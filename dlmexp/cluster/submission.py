@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from dlmexp.atomic import write_atomically
 from dlmexp.cluster import slurm
-from dlmexp.cluster.jobs import OUTCOME, JobStatus, Outcome, unfinished_jobs, write_submission
+from dlmexp.cluster.jobs import OUTCOME, Job, Outcome, unfinished_jobs, write_submission
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
@@ -38,8 +38,7 @@ THREADS = (  # as many as cores were granted; srun needs a variable of its own
 PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(NamedTuple):
     """A job of a multirun: its overrides, its experiment, and the keys of its cells."""
 
     overrides: Sequence[str]
@@ -94,9 +93,7 @@ def run_block(overrides: Sequence[str]) -> tuple[int, str]:
     """Train a block in this process: the exit code, and the reason of one that is not 0 or 1."""
     try:
         code = execute(compose(overrides), overrides)
-        if code >= STOPPED:
-            return code, "stopped by a signal"
-        return code, "its budget is spent" if code == BUDGET_SPENT else ""
+        return code, "stopped by a signal" if code >= STOPPED else "its budget is spent" if code == BUDGET_SPENT else ""
     except UserError as error:
         print(f"dlmexp: {error}", file=sys.stderr, flush=True)
         return 2, str(error)
@@ -119,36 +116,40 @@ def returns_to_queue(job_id: str, received: int) -> bool:
 
 def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> None:
     """Submit the blocks with cells that are neither recorded nor in the queue, with the settings of the launcher.
-    `UserError` if SLURM refuses."""
-    active = [status for status in _statuses(root) if status.active]
-    in_queue = frozenset[str]().union(*(status.job.keys for status in active))
-    if queued := [status.job.id for status in active if any(status.job.keys & block.to_run for block in blocks)]:
+    `UserError` if SLURM refuses, or does not answer."""
+    active = [job for job in jobs_now(root) if job.state.active]
+    in_queue = frozenset[str]().union(*(job.keys for job in active))
+    if queued := [job.id for job in active if any(job.keys & block.to_run for block in blocks)]:
         print(f"already in the queue: job {', '.join(queued)}")
-    selected = [i for i, block in enumerate(blocks) if block.to_run - in_queue]
+    selected = [block for block in blocks if block.to_run - in_queue]
     if others := len(blocks) - len(selected):
         print(f"no new job for {others} of {counted(len(blocks), 'block')}")
-    cluster, most = slurm.cluster_info()
+    try:
+        cluster, most = slurm.cluster_info()
+    except slurm.SchedulerUnavailable as error:
+        raise UserError(f"SLURM takes no job: {error}") from None
     executor = _executor(settings(params, "+".join(dict.fromkeys(block.experiment for block in blocks))))
     for array in (selected[start : start + most] for start in range(0, len(selected), most)):
-        jobs = _submit_array(executor, [blocks[i].overrides for i in array])
-        for i, job in zip(array, jobs, strict=True):
-            write_submission(job.paths.folder, job.job_id, cluster, blocks[i].overrides, blocks[i].keys)
+        jobs = _submit_array(executor, array)
+        for block, job in zip(array, jobs, strict=True):
+            write_submission(job.paths.folder, job.job_id, cluster, block.overrides, block.keys)
         number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
 
 
-def _submit_array(executor: Any, blocks: Sequence[Sequence[str]]) -> list[Any]:
+def _submit_array(executor: Any, blocks: Sequence[Block]) -> list[Any]:
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     try:
         with executor.batch():
-            return [executor.submit(BlockOnNode.of(overrides)) for overrides in blocks]
+            return [executor.submit(BlockOnNode.of(block.overrides)) for block in blocks]
     except (FailedJobError, FailedSubmissionError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}; what is queued stays there") from None
 
 
-def _statuses(root: Path) -> list[JobStatus]:
+def jobs_now(root: Path) -> list[Job]:
+    """The unfinished jobs of a results folder."""
     done, failed = Store(root).keys()
     return unfinished_jobs(root, done | failed, active_processes(root))
 
@@ -179,38 +180,24 @@ def wait(root: Path, keys: frozenset[str], stop: StopRequest) -> None:
     """Print how many jobs with these cells are in which state until all have ended, or a request to stop. SLURM may be
     unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
     pause, printed, queries = POLL_SECONDS[0], "", 0
-    while stop.received is None:
-        known = [status for status in _statuses(root) if status.job.keys & keys]
-        jobs = [status for status in known if status.active or status.state is None]
-        stuck = [status for status in jobs if status.state is not None and status.state.never_starts]
-        counts = Counter(status.description for status in jobs)
+    while stop.stop is None:
+        jobs = [
+            job for job in jobs_now(root) if job.keys & keys and (job.state.active or job.state.name == slurm.UNKNOWN)
+        ]
+        counts = Counter(job.description for job in jobs)
         states = "; ".join(f"{counted(number, 'job')} {what}" for what, number in counts.items()) or "no job is left"
         line = f"{states}; {len(keys & Store(root).keys()[0])} of {counted(len(keys), 'cell')} done"
         if line != printed:
             print(line, flush=True)
             printed = line
-        queries = queries + 1 if jobs and len(stuck) == len(jobs) else 0
         if not jobs:
             return
+        queries = queries + 1 if all(job.state.never_starts for job in jobs) else 0
         if queries >= PATIENCE:
             cancel = in_folder("dlmexp cancel", root)
             print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
             return
         until = time.monotonic() + pause
-        while stop.received is None and time.monotonic() < until:
+        while stop.stop is None and time.monotonic() < until:
             time.sleep(min(0.5, pause))
         pause = min(1.2 * pause, POLL_SECONDS[1])
-
-
-def lost_cells(root: Path, cells: Mapping[str, str]) -> list[str]:
-    """A message for every job that ended and left some of these cells without a record: cells, node, log. `cells`:
-    their descriptions by key."""
-    messages = []
-    for status in _statuses(root):
-        lost = [cells[key] for key in sorted(status.owned & cells.keys())]
-        if lost and status.lost:
-            more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""
-            node = f" on {status.node}" if status.node else ""
-            what = f"job {status.job.id}{node} {status.description}; no record of {lost[0]}{more}"
-            messages.append(f"{what}; log: {status.job.log}")
-    return messages

@@ -1,7 +1,6 @@
 """Runs batches of cells from config to record. Knows nothing of figures and claims.
 
-Read in this order: `run` (the command), `sweep` (cells and data), `engine` (which batch when), `trainer` (a batch from
-its start to its records), `programs` (from cells to tensors), `recording` and `checkpoint` (what is written), `leases`
-(who trains what). Around them: `processes`, `device`, `signals`; `clock`, `progress`, `overview`, `summary` (what is
-shown); `fit` (in memory, for estimators); `cleaning`.
+Read in this order: `run` (the command), `sweep` (cells and data), `engine` (batches, from start to records),
+`programs` (from cells to tensors), `recording` and `checkpoint` (what is written), `leases` (who trains what). Around
+them: `processes`, `device`, `signals`; `clock`, `progress`, `tables` (what is shown); `cleaning`.
 """

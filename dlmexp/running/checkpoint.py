@@ -20,34 +20,28 @@ from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 
 Batch = tuple[Cell, ...]
-Place = Annotated[int, msgspec.Meta(ge=0)]
+Place = Annotated[int, msgspec.Meta(ge=0)]  # of a cell in `Checkpoint.cells`
 
 
-class Notes(msgspec.Struct, omit_defaults=True):
-    """Where training stands. Numbers of cells are their places in `Checkpoint.cells`."""
+class Checkpoint(msgspec.Struct, omit_defaults=True):
+    """The saved state of a batch, but for its tensors (`read_tensors`).
 
-    open: list[Place]  # those without a record
-    cells: list[Place] = []  # those in the tensors
-    seconds: list[float] = []
+    It is written when training starts, still without tensors. Its list of cells is needed even then: the last bit of a
+    result depends on which cells are in the batch, so a resumed batch has the same cells.
+    """
+
+    cells: Batch
+    unrecorded: list[Place]
+    inside: list[Place] = []  # those in the tensors
+    seconds: list[float] = []  # of each of these
     curves: list[dict[str, Any]] = []
     alone: bool = False  # whether no other batch trained beside it, so that the seconds are its own
     iteration: int | None = None  # None: nothing is trained yet, and there are no tensors
 
-
-class Checkpoint(msgspec.Struct):
-    """The saved state of a batch, but for its tensors (`read_tensors`).
-
-    A checkpoint is written when training starts, still without tensors. Its list of cells is needed even then: the last
-    bit of a result depends on which cells are in the batch, so a resumed batch has the same cells.
-    """
-
-    cells: Batch
-    notes: Notes
-
     @property
     def open(self) -> Batch:
         """The cells without a record when the checkpoint was written."""
-        return tuple(self.cells[i] for i in self.notes.open)
+        return tuple(self.cells[i] for i in self.unrecorded)
 
 
 def path_of(store: Store, cells: Batch) -> Path:
@@ -56,10 +50,9 @@ def path_of(store: Store, cells: Batch) -> Path:
     return within(store.root, store.root / "checkpoints" / f"{name}.npz")
 
 
-def save(path: Path, cells: Batch, notes: Notes, arrays: dict[str, np.ndarray]) -> None:
+def save(path: Path, checkpoint: Checkpoint, arrays: dict[str, np.ndarray]) -> None:
     """Write a checkpoint in place of the earlier one; a reader never sees a half-written file."""
-    # NaN stays NaN; msgspec would write null.
-    about = json.dumps(msgspec.to_builtins(Checkpoint(cells, notes), enc_hook=plain))
+    about = json.dumps(msgspec.to_builtins(checkpoint, enc_hook=plain))  # NaN stays NaN; msgspec would write null
     buffer = io.BytesIO()
     np.savez(buffer, about=np.frombuffer(about.encode(), dtype=np.uint8), **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(path, buffer.getvalue())
@@ -83,23 +76,17 @@ def read(store: Store, path: Path) -> Checkpoint | None:
             raise Unreadable("it is not a plain file")
         about = read_npz(path, only="about").get("about", np.empty(0))
         saved = typed_value(json_value(about.tobytes()), Checkpoint)
-        _check(saved)
-        if path_of(store, saved.cells) != path:
-            raise Unreadable("its cells are not those of its name")
+        places = max([*saved.unrecorded, *saved.inside], default=0)
+        if path_of(store, saved.cells) != path or len({cell.group for cell in saved.cells}) > 1:
+            raise Unreadable("its cells are not those of its batch")
+        if places >= len(saved.cells) or not len(saved.inside) == len(saved.seconds) == len(saved.curves):
+            raise Unreadable("its numbers are not those of its cells")
         return saved
     except FileNotFoundError:  # perhaps since the folder was listed, by the process that has finished the batch
         return None
     except Unreadable as why:
         store.quarantine(path, f"the checkpoint can't be read: {why}")
         return None
-
-
-def _check(saved: Checkpoint) -> None:
-    cells, notes = saved.cells, saved.notes
-    if max([*notes.open, *notes.cells], default=0) >= len(cells) or len({cell.group for cell in cells}) > 1:
-        raise Unreadable("its cells are not those of one batch")
-    if not len(notes.cells) == len(notes.seconds) == len(notes.curves):
-        raise Unreadable("its numbers are not those of its cells")
 
 
 def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:

@@ -4,13 +4,12 @@ A kind of batch is what its cells share (`Cell.group`). Where a kind has been ti
 numbers count; other kinds follow by their work, in multiplications of the largest products of a step."""
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
 
@@ -20,41 +19,37 @@ Kind = tuple[Any, ...]
 SHORT_RUN = {"cpu": 6e10, "cuda": 2e14}
 STEP_WORK = 1e7  # ... where this much would be done in the time of a step that is none
 ELEMENTWISE = {"joint": 90, "fixed": 60}  # work that is linear in M x rows, as additional columns
-FIXED_PRODUCTS = 1 / 3  # products in a step of a fixed variant, relative to a step of a joint one
+PRODUCTS = {"joint": 1, "fixed": 1 / 3}  # in a step, relative to a joint variant
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell
 TRIAL_SHARE = 0.02  # of the bound, that timing may take: the run is shorter
 TRIAL_SECONDS, MOST_SECONDS = 0.2, 5.0  # for each kind, and for all
 MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
 
 
-def rows_per_step(cell: Cell) -> int:
-    """Number of training rows in one Adam step."""
-    return min(cell.n, cell.minibatch or cell.n)
-
-
 def step_work(cell: Cell, cells: int) -> float:
     """The work of a step of so many cells, with that of a step of none."""
-    fixed = cell.variant == "fixed"
-    columns = cell.M * (FIXED_PRODUCTS if fixed else 1.0) + ELEMENTWISE["fixed" if fixed else "joint"]
-    return STEP_WORK + cells * cell.M * (rows_per_step(cell) + 4 * cell.M) * (columns + 2 * (cell.samples or 0))
+    rows = min(cell.n, cell.minibatch or cell.n)
+    columns = cell.M * PRODUCTS[cell.variant] + ELEMENTWISE[cell.variant] + 2 * (cell.samples or 0)
+    return STEP_WORK + cells * cell.M * (rows + 4 * cell.M) * columns
 
 
-def steps_at_most(batch: Batch) -> int:
-    """Number of steps of a batch if no cell converges; a closed form counts as one."""
-    first = batch[0]
-    if first.kind == "gradient":
-        return GRADIENT_STEPS * len(batch)
-    return 1 if first.solved else max(1, first.iterations)
+def steps_at_most(cell: Cell) -> int:
+    """Number of steps of a cell that does not converge; a closed form counts as one."""
+    if cell.kind == "gradient":
+        return GRADIENT_STEPS
+    return 1 if cell.solved else max(1, cell.iterations)
 
 
 def batch_work(batch: Batch) -> float:
-    """The work of training a batch up to its limit."""
-    return steps_at_most(batch) * step_work(batch[0], 1 if batch[0].kind == "gradient" else len(batch))
+    """The work of training a batch up to its limit; gradients are measured for one cell after the other."""
+    one_by_one = batch[0].kind == "gradient"
+    work = step_work(batch[0], 1 if one_by_one else len(batch))
+    return steps_at_most(batch[0]) * work * (len(batch) if one_by_one else 1)
 
 
-def is_short(plan: Plan, device: str = "cpu") -> bool:
+def is_short(batches: Iterable[Batch], device: str = "cpu") -> bool:
     """Whether a run takes so little time that timing steps is not worth it."""
-    return sum(map(batch_work, plan.batches)) < SHORT_RUN[device]
+    return sum(map(batch_work, batches)) < SHORT_RUN[device]
 
 
 def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], workers: int = 1) -> float:
@@ -79,16 +74,6 @@ def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], work
     return total
 
 
-def mean_seconds(call: Callable[[], object], seconds: float = TRIAL_SECONDS) -> float:
-    """Seconds of a call, over some calls. The mean, not the best: what others take of the machine is what matters."""
-    call()
-    began, calls = perf_counter(), 0
-    while calls < 2 or perf_counter() - began < seconds:
-        call()
-        calls += 1
-    return (perf_counter() - began) / calls
-
-
 @dataclass
 class _Kind:
     """The cells of a kind of batch: how many have no record, and what the finished ones took."""
@@ -105,11 +90,6 @@ class _Kind:
     def work(self) -> float:
         """Of an iteration of a cell."""
         return step_work(self.first, self.size) / self.size
-
-    @property
-    def share(self) -> float:
-        """The mean share of their limit of iterations that finished cells took."""
-        return self.iterations / self.cells / max(1, self.first.iterations)
 
 
 class Clock:
@@ -151,21 +131,18 @@ class Clock:
         if not done:
             return None
         pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.work for kind in done) or 1.0
-        shares = [kind.share for kind in done if kind.first.has_stopping_rule]
-        share = sum(shares) / len(shares) if shares else 1.0
-        training = defaultdict[Kind, list[int]](list)
-        for name, iteration in list(self._training.values()):
-            training[name].append(iteration)
-        made = left = 0.0
+        ruled = [kind for kind in done if kind.first.has_stopping_rule]
+        shares = [kind.iterations / kind.cells / max(1, kind.first.iterations) for kind in ruled]
+        training, made, left = list(self._training.values()), 0.0, 0.0
         for name, kind in self._kinds.items():
-            each = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.work
-            limit = steps_at_most((kind.first,))
-            expected = max(1.0, limit * share) if kind.first.has_stopping_rule else limit
-            if kind.cells:
-                expected = kind.iterations / kind.cells
-            for iteration in training[name]:
-                more = max(expected - iteration, MORE * iteration)
-                left += each * max(0.0, min(more, kind.first.iterations - iteration))
-            made += each * (kind.iterations + kind.by_others * expected + sum(training[name]))
-            left += each * expected * max(0, kind.waiting - len(training[name]))
+            limit = steps_at_most(kind.first)
+            share = sum(shares) / len(shares) if shares and kind.first.has_stopping_rule else 1.0
+            expected = kind.iterations / kind.cells if kind.cells else max(1.0, limit * share)
+            reached = [iteration for group, iteration in training if group == name]
+            more = (min(max(expected - i, MORE * i), kind.first.iterations - i) for i in reached)
+            to_do = sum(max(0.0, iterations) for iterations in more)
+            to_do += expected * max(0, kind.waiting - len(reached))
+            seconds = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.work  # of an iteration
+            left += seconds * to_do
+            made += seconds * (kind.iterations + kind.by_others * expected + sum(reached))
         return (time.monotonic() - self.began) * left / made if made else None

@@ -1,27 +1,35 @@
-"""The engine: a queue of batches of cells. On a CPU one trains at a time; on a GPU as many as fill it, each on a stream
-of its own."""
+"""The engine: a queue of batches of cells, each trained from its start to its records. On a CPU one trains at a time;
+on a GPU as many as fill it, each on a stream of its own."""
 
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
-from dlmexp.errors import UserError
+from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.batches import bytes_of, entries_of
-from dlmexp.plan.cell import Cell
+from dlmexp.reading.json_text import typed_value
 from dlmexp.running import checkpoint
+from dlmexp.running.checkpoint import Batch, Checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
 from dlmexp.running.leases import Leases
-from dlmexp.running.programs import needs_the_device
+from dlmexp.running.programs import needs_the_device, program, settings
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import Stop, StopRequest
-from dlmexp.running.trainer import Flight, Trainer
+from dlmexp.training.gradients import gradient_statistics
+from dlmexp.training.program import Program
+from dlmexp.training.state import Settings, State
+from dlmexp.training.train import Curve, Training, train
+from dlmexp.training.variants import Fixed, solve
 
+NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
 # Measured on an H200: from so many entries of [B, M, n] arrays in flight, more batches at once gain nothing.
@@ -31,7 +39,38 @@ MEMORY_SHARE = 0.8  # of what is free when the run starts
 LESS = 0.8  # of what batches were expected to need together that did not fit
 LONG_ONES = 2  # batches at once that are chosen for their number of steps; the others are the next in the queue
 
-Batch = tuple[Cell, ...]
+
+@dataclass(eq=False)
+class Flight:
+    """A batch in training: its cells, those that want a record, and its work, which yields where it waits for the
+    device. On a GPU it has a stream: its kernels run in order, beside those of other flights."""
+
+    batch: Batch
+    pending: Batch
+    stream: torch.cuda.Stream | None = None
+    work: Iterator[None] = field(default_factory=lambda: iter(()))
+    inside: int = field(init=False)  # cells that have not left the batch
+    _event: Any = field(default=None, init=False)  # after the last that the device was given
+
+    def __post_init__(self) -> None:
+        self.inside = len(self.pending)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(cell.key for cell in self.pending)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the device has done all that this flight has given to it."""
+        return self._event is None or self._event.query()
+
+    def go_on(self) -> bool:
+        """Work until it waits for the device again. False when it has ended."""
+        with torch.cuda.stream(self.stream):  # does nothing where there is none
+            goes_on = next(self.work, "ended") is None
+        if self.stream is not None:
+            self._event = self.stream.record_event(self._event)
+        return goes_on
 
 
 class Capacity(NamedTuple):
@@ -90,15 +129,14 @@ class Engine:
         leases: Leases,
         checkpoint_seconds: float,
     ):
-        self.recorder, self.progress, self.stop, self.leases = recorder, progress, stop, leases
-        self.store, self.writer = recorder.store, recorder.writer
+        self.target, self.recorder, self.progress, self.stop, self.leases = target, recorder, progress, stop, leases
+        self.store, self.writer, self.checkpoint_seconds = recorder.store, recorder.writer, checkpoint_seconds
         self.capacity = Capacity.of(target.device)
         self.running: list[Flight] = []
         on_gpu = target.device.type == "cuda"
         self._streams = [torch.cuda.Stream(target.device) if on_gpu else None for _ in range(self.capacity.most)]
         self._open: set[str] = set()  # cells that want a record, as of the last start
         self._seen = (0, 0)  # `_state` after the last start
-        self.trainer = Trainer(target, recorder, progress, stop, checkpoint_seconds, lambda: max(1, len(self.running)))
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
         """Train batches (`checkpoint.resumed_first`). Those that another process trains come last; should it die, they
@@ -110,7 +148,9 @@ class Engine:
             while queue or self.running:
                 if not self.running:  # where some are, each of them saves its state before it stops
                     self.stop.raise_if_requested()
-                self._start(queue)
+                if not self.running or (self._state != self._seen and self.stop.stop is None):
+                    self._fill(queue)
+                    self._seen = self._state
                 ready = [flight for flight in self.running if flight.ready]
                 for flight in ready:
                     self._go_on(flight, queue)
@@ -122,15 +162,9 @@ class Engine:
         """Cells in training, which shrink where there is room for more, and base fits with a record."""
         return sum(flight.inside for flight in self.running), self.recorder.base_fits
 
-    def _start(self, queue: deque[Batch]) -> None:
-        """Start batches while the device has room for them, if something has changed since the last time."""
-        if not self.running or (self._state != self._seen and self.stop.received is None):
-            self._fill(queue)
-            self._seen = self._state
-
     def _fill(self, queue: deque[Batch]) -> None:
-        """Batches that start from a fit that is trained here keep their place in the queue; those that another process
-        trains come last."""
+        """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
+        place in the queue; those that another process trains come last."""
         self.capacity.longest_first(queue, self.running)
         first = next((batch for batch in queue if not self.capacity.comes_last(batch, self.running)), None)
         if first is None or not self.capacity.room(first, self.running):
@@ -162,7 +196,7 @@ class Engine:
                 queue.append(batch)
                 holder = other
                 continue
-            flight.stream, flight.work = self._streams.pop(), self.trainer.work(flight)
+            flight.stream, flight.work = self._streams.pop(), self.work(flight)
             self.running.append(flight)
         queue.extendleft(reversed(waiting))
         if queue and not self.running and holder is not None:
@@ -214,3 +248,103 @@ class Engine:
         for saved in (batch, pending):
             self.recorder.discard(saved)
         return parts
+
+    def work(self, flight: Flight) -> Iterator[None]:
+        """Train a batch by Adam, solve it, or measure its gradients, and write records for its `pending` cells. Yields
+        where it waits for the device."""
+        batch, pending = flight.batch, flight.pending
+        self.progress.started(pending)
+        bases = {cell.base: cell for cell in pending if cell.base}
+        lost = {base for base, cell in bases.items() if self.recorder.base(cell) is None}
+        if orphans := {cell for cell in pending if cell.base in lost}:
+            for cell in orphans:
+                self.recorder.failure(cell, NO_BASE)
+            self.recorder.discard(batch)
+            batch = pending = tuple(cell for cell in pending if cell not in orphans)
+        if not pending:
+            return
+        if batch[0].kind == "gradient":
+            waiting = iter(pending)
+            for measured in gradient_statistics(self._program(pending)):
+                if measured is not None:
+                    self.recorder.gradient(next(waiting), *measured)
+                    continue
+                self.stop.raise_if_requested()
+                yield
+        elif batch[0].solved:
+            made = self._program(pending)
+            assert isinstance(made, Fixed)
+            for finished in solve(made, self._at_once):
+                self.recorder.fit(pending[finished.cell], finished)
+        else:
+            yield from self._train(batch, pending, flight)
+
+    def _at_once(self) -> int:
+        """Number of batches that share the device."""
+        return max(1, len(self.running))
+
+    def _program(self, cells: Batch) -> Program:
+        return program(cells, self.recorder.split, self.recorder.base, self.target)
+
+    def _train(self, batch: Batch, pending: Batch, flight: Flight) -> Iterator[None]:
+        """Train a batch by Adam, from its checkpoint if there is one, until every cell has stopped."""
+        how = settings(batch[0], self.target)
+        resumed = self._resume(batch, how)
+        training, cells = resumed or (Training.start(self._program(pending), how), pending)
+        path = checkpoint.path_of(self.store, cells)
+        if not resumed:
+            checkpoint.save(path, Checkpoint(cells, list(range(len(cells)))), {})
+        saved, wanted = time.monotonic(), {cell.key for cell in pending}
+
+        def between(training: Training) -> None:
+            nonlocal saved
+            self.progress.tick(cells, training)
+            flight.inside = len(training.cells)
+            requested = self.stop.stop
+            if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
+                state = _checkpoint(cells, training), training.state.arrays()
+                self.writer.do(partial(checkpoint.save, path, *state))
+                saved = time.monotonic()
+            if requested:  # one that came since then is not acted on before the state is saved, at the next call
+                raise requested
+
+        try:
+            for finished in train(training, how, between, self._at_once):
+                if finished is None:
+                    yield
+                elif cells[finished.cell].key in wanted:
+                    self.recorder.fit(cells[finished.cell], finished)
+        finally:
+            self.progress.ended(training)
+        self.recorder.discard(cells)
+
+    def _resume(self, batch: Batch, how: Settings) -> tuple[Training, Batch] | None:
+        """The training as the checkpoint of the batch has it, and all its cells; None without a readable checkpoint.
+        Cells that got a record after the checkpoint are trained again with the others: see `Checkpoint`."""
+        path = checkpoint.path_of(self.store, batch)
+        if (saved := checkpoint.read(self.store, path)) is None:
+            return None
+        if saved.iteration is None:
+            return Training.start(self._program(saved.cells), how), saved.cells
+        made = self._program(tuple(saved.cells[i] for i in saved.inside))
+        try:
+            state = State.from_arrays(checkpoint.read_tensors(path), self.target.device)
+            state.check(State.fresh(made.initial(), how))
+            curves = [typed_value(curve, Curve) for curve in saved.curves]
+        except (Unreadable, TypeError) as why:
+            self.store.quarantine(path, f"the checkpoint can't be read: {why}")
+            return None
+        self.progress.resumed(saved.iteration)
+        return Training(made, state, saved.inside, saved.seconds, curves, saved.alone), saved.cells
+
+
+def _checkpoint(cells: Batch, training: Training) -> Checkpoint:
+    return Checkpoint(
+        cells,
+        unrecorded=[training.cells[i] for i in np.flatnonzero(training.unreported())],
+        inside=training.cells,
+        seconds=training.seconds,
+        curves=[asdict(curve) for curve in training.curves],
+        alone=training.alone,
+        iteration=int(training.state.iteration),
+    )

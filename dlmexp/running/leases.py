@@ -41,11 +41,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     limit: int  # the iteration at which the last cell stops, if it does not converge before
     rate: float  # iterations per second
     objective: float | None  # mean over the live cells; None: not known
-
-    @property
-    def most_seconds_left(self) -> float | None:
-        """At this speed, if not all of its cells converge before their limit; None before the speed is known."""
-        return (self.limit - self.iteration) / self.rate if self.rate > 0 else None
+    most_seconds_left: float | None = None  # at this speed, up to the limit; None before the speed is known
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +70,6 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """Host, process id and SLURM job, for messages."""
         return f"{self.host} pid {self.pid}" + (f" job {self.job}" if self.job else "")
 
-    @property
-    def ended(self) -> bool:
-        """Whether it is a process of this machine that does not run any more."""
-        return self.machine == machine() and not alive(self.pid)
-
 
 class LeaseLost(Exception):
     """Another process has taken over a lease that this one held."""
@@ -90,19 +81,17 @@ class Leases:
 
     def __init__(self, root: Path, failed: Callable[[BaseException], None]):
         self.folder = within(root, root / "running")
-        name = f"{socket.gethostname()}-{owner()}-{uuid.uuid4().hex[:12]}"
-        self.about = ActiveProcess(
-            host=socket.gethostname(), pid=os.getpid(), machine=machine(), job=own_job(), name=name
-        )
+        host = socket.gethostname()
+        name = f"{host}-{owner()}-{uuid.uuid4().hex[:12]}"
+        self.about = ActiveProcess(host=host, pid=os.getpid(), machine=machine(), job=own_job(), name=name)
         self.path = self.folder / f"{name}.json"
         self.progress: Callable[[], RunProgress | None] = lambda: None  # written with each heartbeat, in its thread
         self._failed, self._held = failed, dict[frozenset[str], Path]()
         self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._heartbeat, daemon=True)
 
     def __enter__(self) -> "Leases":
         write_atomically(self.path, msgspec.json.encode(self.about))
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._heartbeat, daemon=True)
         self._thread.start()
         return self
 
@@ -171,7 +160,7 @@ def active_processes(root: Path) -> list[ActiveProcess]:
     folder, keys = root / "running", dict[str, frozenset[str]]()
     for lease in read_leases(folder).values():
         keys[lease.name] = keys.get(lease.name, frozenset()) | lease.keys
-    processes = _read_all(folder, "*.json")
+    processes = _read(folder, "*.json")
     now = disk_time(folder) if processes else 0.0
     return [
         msgspec.structs.replace(process, name=path.stem, keys=keys.get(path.stem, frozenset()))
@@ -182,7 +171,7 @@ def active_processes(root: Path) -> list[ActiveProcess]:
 
 def remove_stale(root: Path) -> list[Path]:
     """Delete the files and leases of processes that have ended. Returns what is gone."""
-    files = _read_all(root / "running", "*.json") | _read_all(root / "running", "*.lease")
+    files = _read(root / "running", "*.json") | _read(root / "running", "*.lease")
     now = disk_time(root / "running") if files else 0.0
     gone = [within(root, path) for path, process in files.items() if is_stale(path, process, now)]
     for path in gone:
@@ -192,17 +181,29 @@ def remove_stale(root: Path) -> list[Path]:
 
 def read_leases(folder: Path) -> dict[Path, ActiveProcess]:
     """The readable leases of a folder: their processes, with the keys of the leased cells."""
-    return {path: process for path, process in _read_all(folder, "*.lease").items() if process is not None}
+    return {path: process for path, process in _read(folder, "*.lease").items() if process is not None}
+
+
+def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:
+    """Files of a folder with their processes; None for one that is damaged, or has just been removed."""
+    read: dict[Path, ActiveProcess | None] = {}
+    for path in sorted(folder.glob(pattern)):
+        try:
+            read[path] = typed_json(content(path), ActiveProcess)
+        except (OSError, Unreadable):
+            read[path] = None
+    return read
 
 
 def is_stale(path: Path, process: ActiveProcess | None, now: float) -> bool:
-    """Whether nobody keeps a file fresh any more. A date in the future, from a clock that was wrong, does not help it:
-    a live process corrects that with its next heartbeat."""
-    return (process is not None and process.ended) or not is_fresh(path, now)
+    """Whether nobody keeps a file fresh any more: its process has ended on this machine, or is silent."""
+    ended = process is not None and process.machine == machine() and not alive(process.pid)
+    return ended or not is_fresh(path, now)
 
 
 def is_fresh(path: Path, now: float, seconds: float = STALE_SECONDS) -> bool:
-    """Whether a file was changed in the `seconds` before `now`, the `disk_time` of its folder."""
+    """Whether a file was changed in the `seconds` before `now`, the `disk_time` of its folder. A date in the future,
+    from a clock that was wrong, does not help it: a live process corrects that with its next heartbeat."""
     try:
         return abs(now - path.stat().st_mtime) < seconds
     except OSError:
@@ -230,15 +231,3 @@ def _create(path: Path, about: bytes) -> None:
         except OSError:
             path.unlink()
             raise
-
-
-def _read_all(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:
-    return {path: _read(path) for path in sorted(folder.glob(pattern))}
-
-
-def _read(path: Path) -> ActiveProcess | None:
-    """The process of a file; None if the file is damaged, or has just been removed."""
-    try:
-        return typed_json(content(path), ActiveProcess)
-    except (OSError, Unreadable):
-        return None

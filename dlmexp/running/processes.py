@@ -13,11 +13,9 @@ import dlmexp
 from dlmexp.atomic import within
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
-from dlmexp.plan.batches import Plan
-from dlmexp.running.clock import is_short
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
-THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one of them has chosen
+THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one of them has chosen how many cores a run takes
 MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory
 # The package is imported from where it was imported here; nothing is imported from the current folder (-P).
 COMMAND = "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
@@ -28,12 +26,12 @@ def is_extra() -> bool:
     return bool(os.environ.get(EXTRA_PROCESS))
 
 
-def processes_that_pay(plan: Plan, device: str, environment: Mapping[str, str] = os.environ) -> int:
+def processes_that_pay(batches: int, device: str, environment: Mapping[str, str] = os.environ) -> int:
     """One, but on a CPU one for every two batches and at most one per core: the threads of a process wait for one
-    another in small steps. Whoever sets the number of threads has chosen how many cores this run takes."""
-    if device != "cpu" or is_short(plan) or any(environment.get(name) for name in THREADS_GIVEN):
+    another in small steps."""
+    if device != "cpu" or any(map(environment.get, THREADS_GIVEN)):
         return 1
-    return max(1, min(cores(), (len(plan.batches) + 1) // 2, MOST_PROCESSES))
+    return max(1, min(cores(), (batches + 1) // 2, MOST_PROCESSES))
 
 
 def cores_each(workers: int) -> int:
@@ -41,21 +39,16 @@ def cores_each(workers: int) -> int:
     return max(1, cores() // workers)
 
 
-def check_workers(workers: int, device: str) -> None:
-    """On GPUs one process for each is enough: raises `UserError` for more."""
-    if device != "cuda" or workers == 1:
-        return
-    import torch
-
-    if workers > (count := torch.cuda.device_count()):
-        raise UserError(f"workers={workers}: a single process fills a GPU; give {count} at most, one for each GPU here")
-
-
-def visible_gpus() -> list[str]:
-    """The visible GPUs as CUDA_VISIBLE_DEVICES names them."""
+def gpus_for(workers: int, device: str) -> list[str]:
+    """The GPUs of so many processes, as CUDA_VISIBLE_DEVICES names them; none on a CPU. `UserError` if there are
+    fewer."""
+    if device != "cuda":
+        return []
     import torch
 
     count = torch.cuda.device_count()
+    if workers > max(1, count):
+        raise UserError(f"workers={workers}: a single process fills a GPU; give {count} at most, one for each GPU here")
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
@@ -67,18 +60,16 @@ def run_command(arguments: Sequence[str]) -> list[str]:
 
 class ExtraProcesses:
     """`number` processes of `dlmexp run` with the given arguments, which run while the context is entered. Their output
-    goes to `running/process-2.log` and so on; this process is the first. `gpus`: as CUDA names the visible ones; the
-    i-th process trains on the i-th of them."""
+    goes to `running/process-2.log` and so on; this process is the first. The i-th trains on the i-th of `gpus`."""
 
     def __init__(self, number: int, arguments: Sequence[str], root: Path, gpus: Sequence[str] = ()):
         self.gpus = gpus
         self.arguments = [argument for argument in arguments if not argument.startswith("workers=")]
-        self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(max(0, number))]
+        self.logs = [root / "running" / f"process-{i + 2}.log" for i in range(number)]
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> "ExtraProcesses":
-        threads = str(cores_each(len(self.logs) + 1))
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, EXTRA_PROCESS: "1"}
+        environment = {"OMP_NUM_THREADS": str(cores_each(len(self.logs) + 1)), **os.environ, EXTRA_PROCESS: "1"}
         command = run_command([*self.arguments, "workers=1"])
         try:
             for i, log in enumerate(self.logs, start=1):
@@ -86,18 +77,15 @@ class ExtraProcesses:
                 log.unlink(missing_ok=True)
                 with open(within(log.parents[1], log), "xb") as file:
                     self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
-        except BaseException:
-            self._end(terminate=True)
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for the processes, which end when no batch is left or the budget is spent. After an exception (a signal,
         say) they are asked to save and leave."""
-        self._end(terminate=kind is not None)
-
-    def _end(self, terminate: bool) -> None:
-        for process in self._processes if terminate else ():
+        for process in self._processes if kind else ():
             process.terminate()
         for process in self._processes:
             process.wait()

@@ -1,26 +1,36 @@
-"""The program that trains a batch of cells, and its settings: the one place that builds them from cells."""
+"""The program that trains a batch of cells, and its settings: the one place that builds them from cells. Cells that are
+trained in memory, without a results folder, are trained here too (`best_fit`)."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import cache, partial
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 
+from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Prepared
 from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.precision import PARAMETERS
+from dlmexp.models.file import TrainedModel
 from dlmexp.objectives import OBJECTIVES
+from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import FIELDS, Cell
-from dlmexp.running.clock import TRIAL_SECONDS, mean_seconds
-from dlmexp.running.device import Target
+from dlmexp.records.table import select
+from dlmexp.running.checkpoint import Batch
+from dlmexp.running.clock import TRIAL_SECONDS
+from dlmexp.running.device import Target, free_memory
 from dlmexp.training.metrics import evaluate
-from dlmexp.training.program import Model, Program, Split
+from dlmexp.training.program import Model, Posterior, Program, Split
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import stepper
+from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 Hyperparameters = dict[str, np.ndarray]
@@ -70,7 +80,7 @@ def _capturable(kernel: str, likelihood: str, name: str, options: tuple[tuple[st
 
 
 def program(
-    cells: tuple[Cell, ...], prepared: Splits, base: Callable[[Cell], Hyperparameters] | None, target: Target
+    cells: Batch, prepared: Splits, base: Callable[[Cell], Hyperparameters | None] | None, target: Target
 ) -> Program:
     """The program of a batch. `base` gives the hyperparameters that a fixed variant holds; None: their initial
     values."""
@@ -93,40 +103,43 @@ def program(
         every = replace(split, repetition_of=list(range(len(seeds))))
         start = Joint(shared, every, torch.ones(len(seeds), dtype=PARAMETERS, device=target.device))
         return Fixed(shared, split, beta, start.hyperparameters(start.initial_hyperparameters()))
-    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds), "a batch has one base fit per seed"
-    held = _stack((base(firsts[seed]) for seed in seeds), len(seeds), target.device, PARAMETERS)
-    return Fixed(shared, split, beta, held)
+    held = [values for seed in seeds if (values := base(firsts[seed])) is not None]
+    assert len({(cell.seed, cell.base) for cell in cells}) == len(seeds) == len(held), "one base fit per seed"
+    return Fixed(shared, split, beta, _stack(held, len(seeds), target.device, PARAMETERS))
 
 
-def step_seconds(cells: tuple[Cell, ...], prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
+def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
     """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
     replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`."""
     how = settings(cells[0], target)
     how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
     made = program(cells, prepared, None, target)
     state = State.fresh(made.initial(), how)
-    advance, times = stepper(made, state, how), STEPS_AT_ONCE[target.device.type]
 
-    def waited_for(call: Callable[[], object], times: int) -> None:
-        for _ in range(times):
-            call()
-        if target.device.type == "cuda":
-            torch.cuda.synchronize(target.device)
+    def mean(call: Callable[[], object], times: int) -> float:
+        """Seconds of a call, made so many times between waits for the device. The mean, not the best: what others take
+        of the machine is what matters."""
+        began, calls = 0.0, -times  # the first ones are not counted
+        while calls < 2 * times or perf_counter() - began < seconds:
+            for _ in range(times):
+                call()
+            if target.device.type == "cuda":
+                torch.cuda.synchronize(target.device)
+            began = began or perf_counter()
+            calls += times
+        return (perf_counter() - began) / calls
 
-    total = mean_seconds(lambda: waited_for(advance, times), seconds) / times
+    total = mean(stepper(made, state, how), STEPS_AT_ONCE[target.device.type])
     if how.evaluate_every:
         measure = partial(evaluate, made, made.posterior(state.values, state.jitter), "test")
-        total += mean_seconds(lambda: waited_for(measure, 1), seconds) / how.evaluate_every
+        total += mean(measure, 1) / how.evaluate_every
     return total
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:
-    validation, test = PARTS
-    return {
-        "X": data.X_train, "y": data.y_train,
-        f"X {validation}": data.X_val, f"y {validation}": data.y_val,
-        f"X {test}": data.X_test, f"y {test}": data.y_test,
-    }  # fmt: skip
+    parts = {"": (data.X_train, data.y_train)}
+    parts |= {" validation": (data.X_val, data.y_val), " test": (data.X_test, data.y_test)}
+    return {f"{name}{part}": array for part, pair in parts.items() for name, array in zip("Xy", pair, strict=True)}
 
 
 def _stack(
@@ -140,3 +153,48 @@ def _stack(
                 out[name] = torch.empty(count, *array.shape, dtype=dtype, device=device)
             out[name][i].copy_(torch.from_numpy(np.array(array)))
     return out
+
+
+def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedModel:
+    """What a finished cell leaves behind, as a model; `split` has the normalisation of its data."""
+    hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
+    m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
+    return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
+
+
+class Fit(NamedTuple):
+    """The best model, its number of iterations, whether it stopped by its rule, and the validation metric of every beta
+    (NaN where training failed)."""
+
+    model: TrainedModel
+    iterations: int
+    converged: bool
+    scores: dict[float, float]
+
+
+class NothingFitted(Exception):
+    """Training failed at every beta; the message says why at the last one."""
+
+
+def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Target) -> Fit:
+    """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
+    lowest validation NLL (MSE for square loss); a single cell needs no validation rows."""
+    metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
+    size = max(1, cells_at_once(cells[0], target.device.type, free_memory(target)))
+    fits: list[tuple[Cell, Finished]] = []
+    for first in range(0, len(cells), size):
+        batch = tuple(cells[first : first + size])
+        how = replace(settings(batch[0], target), calibration=False)
+        made = program(batch, lambda _: split, lambda cell: {}, target)
+        fits += [(batch[done.cell], done) for done in train(Training.start(made, how), how) if done is not None]
+    scores = [math.nan if done.failed else done.metrics.get("validation", {}).get(metric, math.nan) for _, done in fits]
+    about = {"group": 0, "candidates": len(cells), "role": "fit", "beta": [cell.beta for cell, _ in fits]}
+    status = ["failed" if done.failed else "done" for _, done in fits]
+    best = select(pd.DataFrame({**about, "status": status, f"validation_{metric}": scores}), metric)
+    if best.empty:
+        last = fits[-1][1]
+        raise NothingFitted(last.stopped if last.failed else f"the validation {metric} is not finite")
+    cell, done = fits[int(best.index[0])]
+    by_beta = {cell.beta or 0.0: score for (cell, _), score in zip(fits, scores, strict=True)}
+    model = trained_model(cell, schema, split, done.posterior)
+    return Fit(model, done.iterations, done.stopped != "limit", dict(sorted(by_beta.items(), reverse=True)))

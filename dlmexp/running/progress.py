@@ -8,14 +8,13 @@ from math import inf, isnan
 from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
 from dlmexp.console import counted, duration, speed, wide_console
-from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
-from dlmexp.running.clock import Clock
+from dlmexp.running.clock import Batch, Clock
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.signals import SIGPIPE, StopRequest
 
@@ -33,27 +32,51 @@ class _Look(NamedTuple):
     told: BatchProgress
 
 
-class Progress:
-    """Counts of cells and batches, told by the engine: messages as lines at once, numbers every ten seconds."""
+class _Bar(Bar):
+    """A bar with a line of facts below it."""
 
-    def __init__(self, total: int, batches: int, clock: Clock | None = None, stop: StopRequest | None = None):
-        self.total, self.batches, self.batch = total, batches, 0
-        self.clock, self.stop = clock or Clock(()), stop or StopRequest()
-        self.done = self.failed = self.skipped_cells = 0
+    facts = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield Text(self.facts, overflow="ellipsis", no_wrap=True)
+
+
+class Progress:
+    """Counts of cells and batches, told by the engine. On a console: a bar with the numbers of the batch in training,
+    and failures as lines. Without: messages as lines at once, numbers every ten seconds."""
+
+    def __init__(self, batches: Iterable[Batch], stop: StopRequest, console: Console | None = None):
+        batches = list(batches)
+        self.total, self.batches, self.batch = sum(map(len, batches)), len(batches), 0
+        self.clock, self.stop = Clock(batches), stop
+        self.done = self.failed = self.by_others = 0
         self.current, self.idle = "", False
         self._shown = time.monotonic()
         self._training: dict[int, _Look] = {}  # by the id of the training
+        self._bar = None
+        if console is not None:
+            columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = _Bar(*columns, TextColumn("{task.fields[left]} left"), console=console)
+            self._bar.add_task("cells", total=self.total, left="?")
 
     def __enter__(self) -> "Progress":
+        if self._bar:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None
+        if self._bar:
+            self.show()
+            self._bar.stop()
 
-    def say(self, line: str, failure: bool = False) -> None:
+    def say(self, line: str, style: str | None = None) -> None:
         """Print a line. Where that is impossible, or nobody reads any more, it is a request to stop."""
         try:
-            print(line, flush=True)
+            if self._bar:
+                self._bar.console.print(line, style=style, highlight=False, markup=False)
+            else:
+                print(line, flush=True)
         except OSError as error:
             nobody_reads()
             if isinstance(error, BrokenPipeError):
@@ -62,20 +85,24 @@ class Progress:
                 self.stop.fail(OSError(error.errno, f"can't write to the standard output: {error.strerror}"))
 
     def message(self, line: str) -> None:
-        """Something that a log should have and a bar on a terminal shows anyway."""
-        self.say(line)
+        """Something that a log should have and a bar shows anyway."""
+        self.show() if self._bar else self.say(line)
 
     def show(self) -> None:
-        """Show the current numbers, if it is time."""
-        if time.monotonic() - self._shown > LINE_SECONDS:
+        """Show the current numbers: in a bar at once, as a line if it is time."""
+        if self._bar:
+            now = self.current if self.idle else f"{self.current}; {self.numbers}"
+            self._bar.facts = f"batch {self.batch}/{self.batches}, {self.failed} failed; {now}"
+            self._bar.update(TaskID(0), completed=self.settled, left=self.left)
+        elif time.monotonic() - self._shown > LINE_SECONDS:
             self._shown = time.monotonic()
             now = self.current if self.idle else self.numbers
             self.say(f"  {self.settled}/{self.total} cells, {self.failed} failed; {now}, {self.left} left")
 
     @property
     def settled(self) -> int:
-        """Cells with a record, done or failed."""
-        return self.done + self.failed + self.skipped_cells
+        """Number of cells with a record, done or failed."""
+        return self.done + self.failed + self.by_others
 
     @property
     def left(self) -> str:
@@ -85,27 +112,25 @@ class Progress:
     @property
     def numbers(self) -> str:
         """Iteration, cells, speed and objective of the batch in training; of batches at once, cells and speed."""
-        batches = [look.told for look in list(self._training.values())]
-        if not batches:
-            return "starting"
-        if len(batches) > 1:
-            live, steps = sum(told.live for told in batches), sum(told.live * told.rate for told in batches)
-            return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s"
-        objective = "" if batches[0].objective is None else f", objective {batches[0].objective:.4f}"
-        return f"it {batches[0].iteration}, {batches[0].live} live, {speed(batches[0].rate)}{objective}"
+        batches = self._told()
+        if len(batches) == 1:
+            objective = "" if batches[0].objective is None else f", objective {batches[0].objective:.4f}"
+            return f"it {batches[0].iteration}, {batches[0].live} live, {speed(batches[0].rate)}{objective}"
+        live, steps = sum(told.live for told in batches), sum(told.live * told.rate for told in batches)
+        return f"{len(batches)} batches at once, {live} live, {steps:.0f} model-steps/s" if batches else "starting"
+
+    def _told(self) -> tuple[BatchProgress, ...]:
+        return tuple(look.told for look in list(self._training.values()))
 
     def so_far(self) -> RunProgress:
         """The numbers, for whoever follows the run from another process. May be called in another thread."""
         left = self.clock.seconds_left()
+        left = None if left is None else round(left)
         return RunProgress(
-            settled=self.settled,
-            total=self.total,
-            failed=self.failed,
-            seconds_left=None if left is None else round(left),
-            batches=tuple(look.told for look in list(self._training.values())),
+            settled=self.settled, total=self.total, failed=self.failed, seconds_left=left, batches=self._told()
         )
 
-    def started(self, cells: tuple[Cell, ...]) -> None:
+    def started(self, cells: Batch) -> None:
         """A batch begins."""
         self.batch += 1
         self.idle, self.current = False, described(cells)
@@ -115,7 +140,7 @@ class Progress:
         """The batch goes on from a checkpoint."""
         self.message(f"  resumes at iteration {iteration}")
 
-    def tick(self, cells: tuple[Cell, ...], training: Any) -> None:
+    def tick(self, cells: Batch, training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment, iteration = time.monotonic(), training.iteration
         last = self._training.get(id(training))
@@ -127,14 +152,16 @@ class Progress:
         if iteration and live.any() and (alone or moment - measured >= OBJECTIVE_SECONDS):
             objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
         self.clock.seen((cells[i] for i, lives in zip(training.cells, live, strict=True) if lives), iteration)
+        rate = round((iteration - began[1]) / max(moment - began[0], 1e-9), 3)
         told = BatchProgress(
             what=last.told.what if last else described(cells),
             cells=len(cells),
             live=int(live.sum()),
             iteration=iteration,
             limit=cells[0].iterations,
-            rate=round((iteration - began[1]) / max(moment - began[0], 1e-9), 3),
+            rate=rate,
             objective=None if objective is None or isnan(objective) else objective,
+            most_seconds_left=(cells[0].iterations - iteration) / rate if rate > 0 else None,
         )
         self._training[id(training)] = _Look(moment, began, measured, told)
         self.show()
@@ -152,11 +179,11 @@ class Progress:
         else:
             self.failed += 1
             why = f"{record.result.reason} (iteration {record.result.iterations})"
-            self.say(f"  failed: {record.cell.describe()}: {why}", failure=True)
+            self.say(f"  failed: {record.cell.describe()}: {why}", style="red")
 
-    def skipped(self, cells: tuple[Cell, ...]) -> None:
+    def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
-        self.skipped_cells += len(cells)
+        self.by_others += len(cells)
         self.clock.skipped(cells)
         self.show()
 
@@ -179,60 +206,17 @@ def nobody_reads() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def described(cells: tuple[Cell, ...]) -> str:
+def described(cells: Batch) -> str:
     """A batch in one line: what is trained on what, and how many cells."""
     first = cells[0]
-    name = f"{first.variant} {first.objective}"
-    name += "" if first.samples is None else f" {first.estimator_label}"
+    name = f"{first.variant} {first.objective}" + ("" if first.samples is None else f" {first.estimator_label}")
     how = "" if first.parameterisation == "whitened" else f" {first.parameterisation}"
-    seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
-    return (
-        f"{first.dataset} n={first.n} {name}{how}{first.floor_label}: {counted(len(cells), 'cell')} "
-        f"({counted(seeds, 'seed')}, {counted(betas, 'beta')})"
-    )
+    seeds, betas = (counted(len({getattr(cell, of) for cell in cells}), of) for of in ("seed", "beta"))
+    what = f"{first.dataset} n={first.n} {name}{how}{first.floor_label}"
+    return f"{what}: {counted(len(cells), 'cell')} ({seeds}, {betas})"
 
 
-class _Bar(Bar):
-    """A bar with a line of facts below it."""
-
-    facts = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        yield from super().get_renderables()
-        yield Text(self.facts, overflow="ellipsis", no_wrap=True)
-
-
-class LiveProgress(Progress):
-    """A bar of cells and the numbers of the batch in training, updated in place. Only failures are kept as lines."""
-
-    def __init__(self, *rest: Any, console: Console):
-        super().__init__(*rest)
-        columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = _Bar(*columns, TextColumn("{task.fields[left]} left"), console=console)
-        self._task = self._bar.add_task("cells", total=self.total, left="?")
-
-    def __enter__(self) -> "LiveProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.show()
-        self._bar.stop()
-
-    def say(self, line: str, failure: bool = False) -> None:
-        self._bar.console.print(line, style="red" if failure else None, highlight=False, markup=False)
-
-    def message(self, line: str) -> None:
-        self.show()
-
-    def show(self) -> None:
-        now = self.current if self.idle else f"{self.current}; {self.numbers}"
-        self._bar.facts = f"batch {self.batch}/{self.batches}, {self.failed} failed; {now}"
-        self._bar.update(self._task, completed=self.settled, left=self.left)
-
-
-def progress_display(total: int, batches: int, clock: Clock | None = None, stop: StopRequest | None = None) -> Progress:
-    """A live display if standard output is a terminal that can show one, else plain lines."""
-    if sys.stdout.isatty() and not (console := wide_console()).is_dumb_terminal:
-        return LiveProgress(total, batches, clock, stop, console=console)
-    return Progress(total, batches, clock, stop)
+def progress_display(batches: Iterable[Batch], stop: StopRequest) -> Progress:
+    """With a bar if standard output is a terminal that can show one, else in plain lines."""
+    console = wide_console() if sys.stdout.isatty() else None
+    return Progress(batches, stop, None if console is None or console.is_dumb_terminal else console)

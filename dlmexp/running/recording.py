@@ -2,32 +2,29 @@
 `dlmexp.records` while it trains is asked here."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation, Prepared
-from dlmexp.models.file import TrainedModel, encoded
+from dlmexp.models.file import encoded
 from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import CALIBRATION, Record, Result, provenance
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
-from dlmexp.running.programs import Hyperparameters, Splits
+from dlmexp.running.checkpoint import Batch, path_of
+from dlmexp.running.programs import Hyperparameters, trained_model
 from dlmexp.running.signals import Stop
+from dlmexp.running.sweep import Sweep, prepared_splits
 from dlmexp.training.metrics import trivial_metrics
 from dlmexp.training.program import Posterior
 from dlmexp.training.train import Finished
 
-Batch = tuple[Cell, ...]
-Job = Callable[[], object]
 DROP_SECONDS = 30.0  # between looks for models that are not selected
 
 
@@ -48,24 +45,24 @@ class Writer:
         if self._pool is not None:
             self._pool.shutdown()
         if kind is None or issubclass(kind, Stop):
-            self._raise()
+            self._raise_failure()
 
-    def do(self, job: Job, wait: bool = False) -> None:
+    def do(self, job: Callable[[], object], wait: bool = False) -> None:
         """Do this after all that was given before; with `wait`, return when it is done."""
         if self._pool is None:
             job()
             return
-        self._raise()
+        self._raise_failure()
         future = self._pool.submit(self._in_thread, job)
         if wait:
             future.result()
-            self._raise()
+            self._raise_failure()
 
-    def _raise(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    def _in_thread(self, job: Job) -> None:
+    def _in_thread(self, job: Callable[[], object]) -> None:
         try:
             if self._failure is None:
                 job()
@@ -82,30 +79,29 @@ class AboutSplit(NamedTuple):
     trivial: dict[str, dict[str, float]]  # metrics of the trivial predictor
 
 
-def trained_model(cell: Cell, schema: Schema, split: AboutSplit | Prepared, posterior: Posterior) -> TrainedModel:
-    """What a finished cell leaves behind, as a model."""
-    hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
-    m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
-    return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
-
-
-@dataclass
 class Recorder:
-    """Writes a record per cell, and knows those that are written or wait for the writer."""
+    """Writes a record per cell, and knows those that are written or wait for the writer. `again`: packed fits that are
+    trained again, for fixed variants to start from. `finished` is called with every record."""
 
-    store: Store
-    writer: Writer
-    prepared: Splits
-    finished: Callable[[Record], None]
-    device: str
-    schemas: Mapping[str, Schema] | None = None  # by dataset, for trained models; None: no model is kept
-    own: Mapping[str, Schema] = field(default_factory=dict)  # tables of users: errors are recorded in their units too
-    again: frozenset[Cell] = frozenset()  # packed fits that are trained again, for fixed variants to start from
-    written: dict[str, bool] = field(default_factory=dict)  # by key: done?
-    base_fits: int = 0  # of these: fits that fixed variants start from
-    _bases: dict[str, Hyperparameters] = field(default_factory=dict)  # of ELBO fits, written or not yet
-    _splits: dict[tuple, AboutSplit] = field(default_factory=dict)
-    _dropped: float = field(default_factory=time.monotonic)
+    def __init__(
+        self,
+        sweep: Sweep,
+        store: Store,
+        finished: Callable[[Record], None],
+        device: str,
+        again: frozenset[Cell] = frozenset(),
+    ):
+        self.store, self.finished, self.device, self.again = store, finished, device, again
+        self.writer = Writer(beside=device != "cpu")
+        self.prepared = prepared_splits(sweep)
+        self.keeps_models = sweep.cfg.keep != "none"
+        self.written: dict[str, bool] = {}  # by key: done?
+        self.base_fits = 0  # of these: fits that fixed variants start from
+        self._schemas = {data.name: data.schema for _, data in sweep.datasets.values()}
+        self._own = {data.name for spec, data in sweep.datasets.values() if spec.loader == "table"}
+        self._bases: dict[str, Hyperparameters] = {}  # of ELBO fits, written or not yet
+        self._splits: dict[tuple, AboutSplit] = {}
+        self._dropped = time.monotonic()
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell that is trained again is done once the folder has a record of its
@@ -132,13 +128,10 @@ class Recorder:
 
     def fit(self, cell: Cell, finished: Finished) -> None:
         """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
-        why = finished.stopped if finished.failed else _not_finite(finished)
-        if why:
+        if why := finished.stopped if finished.failed else _not_finite(finished):
             self.failure(cell, why, finished.iterations, finished.state)
             return
-        split = self._splits[_split_of(cell)]
-        scalars = {k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"}
-        objective = OBJECTIVES[cell.objective]
+        split, objective = self._splits[_split_of(cell)], finished.objective
         all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
         result = Result(
             validation=finished.metrics.get("validation", {}),
@@ -150,16 +143,15 @@ class Recorder:
             seconds=float(finished.seconds),
             alone=finished.alone,
             acceptance=finished.acceptance,
-            objective_value=float(finished.objective[-1]) if len(finished.objective) else None,
+            objective_value=float(objective[-1]) if len(objective) else None,
             y_mean=split.y_mean,
             y_std=split.y_std,
-            hyperparameters=scalars,
-            note=objective.note(cell.variant, cell.beta, cell.task),
+            hyperparameters={k: float(np.mean(v)) for k, v in finished.hyperparameters.items() if k != "Z"},
+            note=OBJECTIVES[cell.objective].note(cell.variant, cell.beta, cell.task),
         )
-        arrays: dict[str, np.ndarray] = (
-            {"objective": finished.objective.astype(np.float32)} if len(finished.objective) else {}
-        )
-        arrays |= finished.reliability
+        arrays = dict(finished.reliability)
+        if len(objective):
+            arrays["objective"] = objective.astype(np.float32)
         if finished.acceptance is not None:
             arrays["acceptance"] = finished.block_acceptance.astype(np.float32)  # by 100 iterations: claim 16
         if cell.evaluate != "end":
@@ -172,12 +164,9 @@ class Recorder:
 
     def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
         """Test errors of a model of a user's own table, in the units of its target."""
-        if cell.dataset not in self.own or cell.task == "binary":
+        if cell.dataset not in self._own or cell.task == "binary" or not len((split := self.prepared(cell)).y_test):
             return {}
-        split = self.prepared(cell)
-        if not len(split.y_test):
-            return {}
-        model = trained_model(cell, self.own[cell.dataset], split, posterior)
+        model = trained_model(cell, self._schemas[cell.dataset], split, posterior)
         predictions = Predictor([model]).predict(split.X_test * split.features.std + split.features.mean)
         targets = split.y_test * split.y_std + split.y_mean
         return errors_in_own_units(predictions, np.exp(targets) if model.schema.log else targets)
@@ -198,8 +187,7 @@ class Recorder:
         arrays: dict[str, np.ndarray],
         posterior: Posterior | None = None,
     ) -> None:
-        made = provenance(self.device)
-        record = Record(key=cell.key, status=status, cell=cell, result=result, made=made)
+        record = Record(key=cell.key, status=status, cell=cell, result=result, made=provenance(self.device))
         self.writer.do(partial(self._store, record, arrays, posterior))
         self.written[cell.key] = record.done
         self.base_fits += gives_hyperparameters(cell)
@@ -207,19 +195,19 @@ class Recorder:
 
     def _store(self, record: Record, arrays: dict[str, np.ndarray], posterior: Posterior | None) -> None:
         cell, model = record.cell, None
-        if self.schemas is not None and posterior is not None:
-            model = encoded(trained_model(cell, self.schemas[cell.dataset], self._splits[_split_of(cell)], posterior))
+        if self.keeps_models and posterior is not None:
+            model = encoded(trained_model(cell, self._schemas[cell.dataset], self._splits[_split_of(cell)], posterior))
         self.store.write(record, arrays, model)
 
     def drop_models(self, seconds: float = DROP_SECONDS) -> None:
         """Delete models that no run keeps, as far as that is known by now, if it was not done in the last `seconds`."""
-        if self.schemas is not None and time.monotonic() - self._dropped >= seconds:
+        if self.keeps_models and time.monotonic() - self._dropped >= seconds:
             drop_unselected(self.store)
             self._dropped = time.monotonic()
 
     def discard(self, batch: Batch) -> None:
         """Delete the checkpoint of a batch, once what was given before is written."""
-        self.writer.do(partial(checkpoint.path_of(self.store, batch).unlink, missing_ok=True))
+        self.writer.do(partial(path_of(self.store, batch).unlink, missing_ok=True))
 
 
 def gives_hyperparameters(cell: Cell) -> bool:

@@ -6,49 +6,57 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted, duration
 from dlmexp.errors import UserError
-from dlmexp.plan.cell import Cell
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import remove_leftovers
-from dlmexp.running.clock import Clock, bound, is_short
+from dlmexp.running.clock import bound, is_short
 from dlmexp.running.device import Target, device_and_free_memory, select_target
-from dlmexp.running.overview import show_plan, what_was_read
 from dlmexp.running.processes import (
     THREADS_GIVEN,
     ExtraProcesses,
-    check_workers,
     cores_each,
+    gpus_for,
     is_extra,
     processes_that_pay,
-    visible_gpus,
 )
-from dlmexp.running.signals import SIGPIPE, STOPPED, Stop, StopRequest
-from dlmexp.running.summary import summary
+from dlmexp.running.signals import FAILED, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
+from dlmexp.running.tables import show_plan, summary, what_was_read
 
 HOUR = 3600.0  # seconds
 GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod g+ws` has opened to a group
 SAFE = "what is finished is safe, the same command goes on from there"
-
-Batch = tuple[Cell, ...]
 
 
 def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
     """Run a composed config and return the exit code. `arguments` are what was typed after `dlmexp run`: extra
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
     try:
-        return _execute(cfg, arguments, choose_workers)
+        sweep = prepare_sweep(cfg)
+        for line in [] if is_extra() else [*what_was_read(sweep), *sweep.notes]:
+            print(line, flush=True)
+        device, free = device_and_free_memory(cfg)
+        gpus_for(cfg.workers or 1, device)
+        make_job = partial(Job, sweep, device, free, arguments, choose_workers)
+        if not cfg.plan:
+            with results_folder(Path(cfg.results)):
+                return _run(sweep, make_job)
+        job = make_job()
+        show_plan(job.plan, sweep)
+        with job.threads():
+            print(job.announcement())
+        return 0
     except BrokenPipeError:
         from dlmexp.running.progress import nobody_reads
 
@@ -58,39 +66,31 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         raise UserError(f"there is not enough memory left for this run; {SAFE}") from None
 
 
-def _execute(cfg: RunConfig, arguments: Sequence[str], choose_workers: bool) -> int:
-    sweep = prepare_sweep(cfg)
-    for line in [] if is_extra() else [*what_was_read(sweep), *sweep.notes]:
-        print(line, flush=True)
-    store, memory = Store(cfg.results, read_only=cfg.plan), device_and_free_memory(cfg)
-    check_workers(cfg.workers or 1, memory[0])
-    if cfg.plan:
-        job = Job(sweep, store, *memory, arguments, choose_workers)
-        show_plan(job.plan, sweep)
-        with job.threads():
-            print(job.announcement())
-        return 0
-    with results_folder(store.root):
-        for message in sweep.missing:
-            print(f"left out: {message}", flush=True)
-        written_to: object = store.root
-        try:
-            remove_leftovers(store.root)
-            for _, data in sweep.datasets.values():
-                check_same_data(store.root, data.name, data.checksum)
-            write_manifest(store.root, manifest(cfg.name, sweep.candidates, cfg.keep))
-            job = Job(sweep, store, *memory, arguments, choose_workers)
-            if (stopped := job.train()) is not None:
-                return stopped
-            written_to = "standard output"
-            code = summary(sweep.candidates, store)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            where = error.filename or written_to
-            print(f"dlmexp: can't read or write '{where}': {error.strerror}; {SAFE}", file=sys.stderr)
-            return 1
-        return max(code, job.other_codes(code))
+def _run(sweep: Sweep, make_job: "Callable[[], Job]") -> int:
+    """Train a sweep, and print what was selected. The folder is there; the job looks into it."""
+    for message in sweep.missing:
+        print(f"left out: {message}", flush=True)
+    root, written_to = Path(sweep.cfg.results), sweep.cfg.results
+    try:
+        remove_leftovers(root)
+        for _, data in sweep.datasets.values():
+            check_same_data(root, data.name, data.checksum)
+        write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+        job = make_job()
+        if (stopped := job.train()) is not None:
+            return stopped
+        written_to = "standard output"
+        code = summary(sweep.candidates, job.store)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = error.filename or written_to
+        print(f"dlmexp: can't read or write '{where}': {error.strerror}; {SAFE}", file=sys.stderr)
+        return FAILED
+    others = job.extra.ended_otherwise(code) if job.extra else {}
+    for log, other in others.items():
+        print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
+    return max(code, FAILED if others else 0)
 
 
 @contextmanager
@@ -105,9 +105,8 @@ def results_folder(root: Path) -> Iterator[None]:
             pass
         belongs_to_group = root.stat().st_mode & GROUP_FOLDER == GROUP_FOLDER
     except OSError as error:
-        raise UserError(
-            f"results={root}: can't write there ({os.strerror(error.errno or 0)}); choose another folder"
-        ) from None
+        why = os.strerror(error.errno or 0)
+        raise UserError(f"results={root}: can't write there ({why}); choose another folder") from None
     for name in RESERVED:
         within(root, root / name)
     before = os.umask(0)
@@ -119,45 +118,29 @@ def results_folder(root: Path) -> Iterator[None]:
 
 
 class Job:
-    """The batches of a sweep that are to be trained, with so many processes, of which this is one."""
+    """The batches of a sweep that are to be trained, by so many processes, of which this is one."""
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        store: Store,
-        device: str,
-        free: float | None,
-        arguments: Sequence[str],
-        choose_workers: bool,
-    ):
-        self.sweep, self.store, self.arguments = sweep, store, arguments
-        self.plan, self.again = plan_sweep(sweep, store, device, free)
-        self.workers = sweep.cfg.workers or (processes_that_pay(self.plan, device) if choose_workers else 1)
-        self.is_short = not self.plan.batches or is_short(self.plan, device)
-        if store.read_only:
-            self.queue = [(batch, batch) for batch in self.plan.batches]
-        else:
-            self.queue = checkpoint.resumed_first(store, self.plan.batches)
+    def __init__(self, sweep: Sweep, device: str, free: float | None, arguments: Sequence[str], choose_workers: bool):
+        self.cfg, self.sweep, self.arguments = sweep.cfg, sweep, arguments
+        self.store = Store(self.cfg.results, read_only=self.cfg.plan)
+        self.plan, self.again = plan_sweep(sweep, self.store, device, free)
+        self.is_short = is_short(self.plan.batches, device)
+        unasked = processes_that_pay(len(self.plan.batches), device) if choose_workers and not self.is_short else 1
+        self.workers, self.extra = self.cfg.workers or unasked, None
+        self.queue = [(batch, batch) for batch in self.plan.batches]
+        if not self.cfg.plan:
+            self.queue = checkpoint.resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
-        self.pending = sum(map(len, self.batches))
-        self.splits = prepared_splits(sweep)
-        self._extra: ExtraProcesses | None = None
 
     @cached_property
     def target(self) -> Target:
-        return select_target(self.sweep.cfg.device, self.sweep.cfg.dtype)
-
-    def step_seconds(self, batch: Batch) -> float:
-        """Seconds of a step of such a batch on this device."""
-        from dlmexp.running.programs import step_seconds
-
-        return step_seconds(batch, self.splits, self.target)
+        return select_target(self.cfg.device, self.cfg.dtype)
 
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Compute with this process' share of the cores, in short runs with one of them. Whoever sets the number of
         threads has chosen."""
-        if not self.batches or (self.store.read_only and self.is_short):
+        if not self.batches or (self.cfg.plan and self.is_short):
             yield  # without torch
             return
         import torch
@@ -175,61 +158,53 @@ class Job:
     def announcement(self) -> str:
         """Cells, batches, and the time they take at most, where that is worth measuring; where it is over an hour on a
         CPU, what takes minutes."""
-        what = f"{counted(self.pending, 'cell')} in {counted(len(self.batches), 'batch')}"
+        what = f"{counted(sum(map(len, self.batches)), 'cell')} in {counted(len(self.batches), 'batch')}"
         what += f", {self.workers} processes" if self.workers > 1 else ""
-        most = 0.0 if self.is_short else bound(self.batches, self.step_seconds, self.workers)
+        if self.is_short:
+            return what
+        from dlmexp.running.programs import step_seconds
+
+        time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
+        most = bound(self.batches, time_step, self.workers)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
-            less = "budget=30min" if self.sweep.cfg.preset else "preset=quick"
             typed = [word for word in self.arguments if not word.startswith("plan=")]
-            command = shlex.join(["dlmexp", "run", *typed, less])
+            command = _typed([*typed, "budget=30min" if self.cfg.preset else "preset=quick"])
             what += f"\nover an hour on this CPU; in minutes, a smaller part of it: {command}"
         return what
 
     def train(self) -> int | None:
         """Train the batches. None when all that can be is trained; else the exit code, after a sentence."""
-        if not self.batches:
-            if self.sweep.cfg.keep != "none":  # of a run that was stopped between its last record and this
-                drop_unselected(self.store)
-            return None
-        with self.threads():
-            return self._train()
+        if self.batches:
+            with self.threads():
+                return self._train()
+        if self.cfg.keep != "none":  # of a run that was stopped between its last record and this
+            drop_unselected(self.store)
+        return None
 
     def _train(self) -> int | None:
         from dlmexp.running.engine import Engine
         from dlmexp.running.leases import Leases
         from dlmexp.running.progress import progress_display
-        from dlmexp.running.recording import Recorder, Writer
+        from dlmexp.running.recording import Recorder
 
-        cfg, device = self.sweep.cfg, self.target.device
-        stop = StopRequest(budget_seconds(cfg.budget))
-        progress = progress_display(self.pending, len(self.batches), Clock(self.batches), stop)
+        root, device = self.store.root, self.target.device
+        stop = StopRequest(budget_seconds(self.cfg.budget))
+        progress = progress_display(self.batches, stop)
         if not is_extra():
             progress.say(self.announcement())
-        gpus = visible_gpus() if device.type == "cuda" else []
-        self._extra = ExtraProcesses(self.workers - 1, self.arguments, self.store.root, gpus)
-        schemas = {data.name: data.schema for _, data in self.sweep.datasets.values()}
-        own = {data.name: data.schema for spec, data in self.sweep.datasets.values() if spec.loader == "table"}
-        recorder = Recorder(
-            store=self.store,
-            writer=Writer(beside=device.type == "cuda"),
-            prepared=self.splits,
-            finished=progress.finished,
-            device=str(device),
-            schemas=None if cfg.keep == "none" else schemas,
-            own=own,
-            again=self.again,
-        )
+        self.extra = ExtraProcesses(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
+        recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again)
         try:
-            with stop, Leases(self.store.root, stop.fail) as leases, self._extra, progress:
+            with stop, Leases(root, stop.fail) as leases, self.extra, progress:
                 leases.progress = progress.so_far
-                Engine(self.target, recorder, progress, stop, leases, cfg.checkpoint_seconds).run(self.queue)
+                Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except Stop as request:
-            done, failed = recorder.keys()
-            left = sum(cell.key not in done and cell.key not in failed for batch in self.batches for cell in batch)
-            file = sys.stderr if request.failed else sys.stdout
+            recorded = set[str]().union(*recorder.keys())
+            left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
+            file = sys.stderr if request.code == FAILED else sys.stdout
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
-            print(f"everything is saved, continue with: {shlex.join(['dlmexp', 'run', *self.arguments])}", file=file)
+            print(f"everything is saved, continue with: {_typed(self.arguments)}", file=file)
             return request.code
         except ValueError:  # from an archive that a second Ctrl-C left half written, under its temporary name
             if not stop.interrupted_twice:
@@ -239,9 +214,6 @@ class Job:
         progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.clock.began)}")
         return None
 
-    def other_codes(self, code: int) -> int:
-        """1, after a line for each, if other processes of this run ended neither well nor with the same `code`."""
-        others = self._extra.ended_otherwise(code) if self._extra else {}
-        for log, other in others.items():
-            print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
-        return 1 if others else 0
+
+def _typed(arguments: Sequence[str]) -> str:
+    return shlex.join(["dlmexp", "run", *arguments])

@@ -5,37 +5,34 @@ import threading
 import time
 from types import FrameType
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2")
-STOP_SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-BUDGET_SPENT = 3  # exit code
-STOPPED = 128  # exit codes from here on: this, plus the signal that asked the process to stop
+STOP_SIGNALS = [
+    getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "USR2") if hasattr(signal, f"SIG{name}")
+]
+FAILED = 1  # exit codes
+BUDGET_SPENT = 3
+STOPPED = 128  # from here on: this, plus the signal that asked the process to stop
 SIGPIPE = 13  # whoever reads the output has gone
-FAILURE = -1
 
 
 class Stop(Exception):
-    """Raised to end a run whose state is saved. `code` is the exit code: 128 + signal, 3 for a spent budget, 1 for a
-    failure."""
+    """Ends a run whose state is saved, for this reason and with this exit code."""
 
-    def __init__(self, received: int, failure: BaseException | None = None):
-        name = "the budget's end" if not received else str(failure) if failure else signal.Signals(received).name
-        super().__init__(name)
-        self.failed = failure is not None
-        self.code = BUDGET_SPENT if not received else 1 if failure else STOPPED + received
+    def __init__(self, reason: str, code: int):
+        super().__init__(reason)
+        self.code = code
 
 
 class StopRequest:
-    """In its context, a signal only sets `received`. A second Ctrl-C raises `KeyboardInterrupt` at once, further ones
-    do nothing: a process that leaves is not interrupted again.
+    """In its context, a signal only sets `stop`. A second Ctrl-C raises `KeyboardInterrupt` at once, further ones do
+    nothing: a process that leaves is not interrupted again.
 
-    When `seconds` have passed since its creation, `received` becomes 0. Outside the main thread no signal is noted,
-    since Python calls handlers in the main thread only.
+    `stop` is set too when `seconds` have passed since the creation. Outside the main thread no signal is noted, since
+    Python calls handlers in the main thread only.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
         self.interrupted_twice = False
-        self.failure: BaseException | None = None
-        self._received: int | None = None
+        self._stop: Stop | None = None
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._before: dict[int, object] = {}
 
@@ -52,27 +49,26 @@ class StopRequest:
                 signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
     @property
-    def received(self) -> int | None:
-        """The number of the first signal, 0 if the budget was spent before, -1 after a failure, or None."""
-        if self._received is None and self._deadline is not None and time.monotonic() >= self._deadline:
-            self._received = 0
-        return self._received
+    def stop(self) -> Stop | None:
+        """What has been asked for first; a failure replaces it."""
+        if self._stop is None and self._deadline is not None and time.monotonic() >= self._deadline:
+            self._stop = Stop("the budget's end", BUDGET_SPENT)
+        return self._stop
 
     def request(self, number: int) -> None:
         """Ask to stop as that signal would."""
-        self._received = number if self._received is None else self._received
+        self._stop = self._stop or Stop(signal.Signals(number).name, STOPPED + number)
 
     def fail(self, failure: BaseException) -> None:
         """Ask to stop because of this. May be called in another thread."""
-        self.failure, self._received = failure, FAILURE
+        self._stop = Stop(str(failure), FAILED)
 
     def raise_if_requested(self) -> None:
-        """Raise `Stop` if a signal has come, the budget is spent, or something has failed."""
-        if self.received is not None:
-            raise Stop(self.received, self.failure)
+        if self.stop is not None:
+            raise self.stop
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._received is not None and number == signal.SIGINT:
+        if self._stop is not None and number == signal.SIGINT:
             if self.interrupted_twice:
                 return
             self.interrupted_twice = True

@@ -50,8 +50,8 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
     """Check the config, load its datasets, and list its cells. Raises `UserError` for whatever can't be run."""
     if cfg.name in RESERVED or not PLAIN_NAME.fullmatch(cfg.name):
         what = "csv.name" if cfg.name == cfg.csv.name else "name"  # an own table's experiment is named after it
-        said = f"{what}={cfg.name[:80]}: choose at most 100 letters, digits, '-', '_' and '.'"
-        raise UserError(f"{said}, and none of {', '.join(RESERVED)}")
+        words = f"at most 100 letters, digits, '-', '_' and '.', and none of {', '.join(RESERVED)}"
+        raise UserError(f"{what}={cfg.name[:80]}: choose {words}")
     parts = compose.parts(cfg)
     if not parts:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
@@ -59,12 +59,11 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         check(part)
     sweep = Sweep(cfg, [], {}, [], [])
     for part in parts:
-        root = data_root(part.data_root)
         for key, dataset in part.dataset.items():
             try:
                 _add(sweep, part, key, dataset)
             except DatasetMissing as error:
-                others = available_stand_ins(dataset.name, root)
+                others = available_stand_ins(dataset.name, data_root(part.data_root))
                 for name in others if cfg.stand_ins else ():
                     _add(sweep, part, name, dataset_config(name))
                 how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"

@@ -201,7 +201,7 @@ def root(tmp_path):
     for dataset in ("banana", "thyroid"):
         check_same_data(tmp_path, dataset, "abc")
     for cells in (BANANA[1:3], BANANA[2:3]):  # one batch with a shared cell, one without
-        checkpoint.save(checkpoint.path_of(store, tuple(cells)), tuple(cells), checkpoint.Notes([0]), {})
+        checkpoint.save(checkpoint.path_of(store, tuple(cells)), checkpoint.Checkpoint(tuple(cells), [0]), {})
     return tmp_path
 
 

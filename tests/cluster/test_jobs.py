@@ -93,9 +93,9 @@ def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
     submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
     assert [job.log for job in read_submissions(tmp_path)] == [folder / "9_0_log.out"], "a torn file is skipped"
     slurm["9"] = SlurmState("COMPLETED", "node1")
-    (status,) = unfinished_jobs(tmp_path, {"k1"}, [])
-    assert (status.lost, status.owned) == (True, {"k2"})
-    assert status.description == "ended (COMPLETED): ValueError: x"
+    (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
+    assert (job.lost, job.owned) == (True, {"k2"})
+    assert job.description == "ended (COMPLETED): ValueError: x"
     assert unfinished_jobs(tmp_path, {"k1", "k2"}, []) == []
 
 
@@ -110,22 +110,20 @@ def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
 def test_jobs_in_the_queue_are_not_lost(tmp_path, slurm, state, described):
     submitted(tmp_path, "9_0", "k1")
     slurm["9_0"] = state
-    (status,) = unfinished_jobs(tmp_path, set(), [])
-    assert status.description.startswith(described)
-    assert (status.active, status.lost) == (True, False)
-    (status,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
-    assert (status.description, status.node) == ("running", "node3"), "a live process counts more than the queue"
+    (job,) = unfinished_jobs(tmp_path, set(), [])
+    assert job.description.startswith(described)
+    assert (job.state.active, job.lost) == (True, False)
+    (job,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
+    assert (job.description, job.node) == ("running", "node3"), "a live process counts more than the queue"
 
 
 def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
     submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "10", "k1", "k3")
     slurm |= {"9": SlurmState("RUNNING"), "10": SlurmState("CANCELLED")}
-    owned = {status.job.id: status.owned for status in unfinished_jobs(tmp_path, set(), [])}
-    assert owned == {"9": {"k1", "k2"}, "10": {"k3"}}
+    assert {job.id: job.owned for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k1", "k2"}, "10": {"k3"}}
     slurm["9"] = SlurmState("CANCELLED")
-    owned = {status.job.id: status.owned for status in unfinished_jobs(tmp_path, set(), [])}
-    assert owned == {"9": {"k2"}, "10": {"k1", "k3"}}
+    assert {job.id: job.owned for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k2"}, "10": {"k1", "k3"}}
 
 
 def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm, monkeypatch):
@@ -140,8 +138,8 @@ def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm,
         raise SchedulerUnavailable("no answer")
 
     monkeypatch.setattr(module, "cluster_info", unavailable)
-    (status,) = unfinished_jobs(tmp_path, set(), [])
-    assert (status.lost, status.active, status.description) == (False, False, "unknown: no answer")
+    (job,) = unfinished_jobs(tmp_path, set(), [])
+    assert (job.lost, job.state.active, job.description) == (False, False, "unknown: no answer")
 
 
 STUCK, RUNNING = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
@@ -188,22 +186,13 @@ def test_requeue(received, state, goes_back, monkeypatch):
     assert submission.returns_to_queue("17", received) == goes_back
 
 
-PARAMS = {
-    "setup": [],
-    "name": "dlmexp",
-    "signal_delay_s": 120,
-    "timeout_min": 240,
-    "mem_gb": 8,
-    "additional_parameters": {},
-}
-
-
 def test_settings_of_a_job(monkeypatch):
     """Our shell lines come before the user's; a signal leaves time to train."""
+    params = {"name": "dlmexp", "setup": [], "signal_delay_s": 120, "timeout_min": 240, "additional_parameters": {}}
     monkeypatch.setenv(SETUP, "module load cuda")
-    found = settings({**PARAMS, "setup": ["a"]}, "class-log")
-    assert found == {**PARAMS, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
-    assert settings({**PARAMS, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
+    found = settings({**params, "setup": ["a"]}, "class-log")
+    assert found == {**params, "setup": [THREADS, "module load cuda", "a"], "name": "dlmexp-class-log"}
+    assert settings({**params, "timeout_min": 4}, "mine")["signal_delay_s"] == 60
     more = {"requeue": False, "reservation": None, "exclusive": True, "mail-type": "END"}
-    kept = settings({**PARAMS, "additional_parameters": more}, "mine")["additional_parameters"]
+    kept = settings({**params, "additional_parameters": more}, "mine")["additional_parameters"]
     assert kept == {"exclusive": True, "mail-type": "END"}

@@ -4,13 +4,11 @@ import importlib
 import json
 import os
 import pickle
-import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +17,8 @@ from dlmexp.cluster import multirun as module
 from dlmexp.cluster import submission
 from dlmexp.cluster.submission import BlockOnNode
 from dlmexp.cores import cores
-from dlmexp.running.processes import run_command
 from dlmexp.running.run import execute
+from dlmexp.running.signals import StopRequest
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -104,11 +102,11 @@ def test_a_block_that_is_stopped_is_the_last_one(here, monkeypatch, by):
 
 
 @pytest.mark.processes
-def test_jobs_side_by_side(here):
+def test_jobs_side_by_side(launcher, here):
     words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
-    done = subprocess.run(run_command(words), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "2 of 2 cells done" in done.stdout
+    code, said = launcher.run(here, "run", *words)
+    assert code == 0, said
+    assert "2 of 2 cells done" in said
     records = [json.loads(path.read_text()) for path in here.glob("results/records/*/*.json")]
     assert {record["cell"]["seed"] for record in records} == {0, 1}
     # What was typed, without what concerns this machine only.
@@ -118,27 +116,28 @@ def test_jobs_side_by_side(here):
 
 
 @pytest.mark.processes
-def test_parallel_jobs_share_the_cores_and_save_their_work_when_asked_to_stop(here):
-    words = ["-m", "hydra/launcher=local_parallel", "hydra.launcher.n_jobs=2", "seeds=[0],[1],[2]", *TINY]
-    words += ["training.binary.max_iterations=100000", "training.binary.tolerance=0", "checkpoint_seconds=600"]
-    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    with (here / "output.txt").open("w") as output:
-        process = subprocess.Popen(run_command(words), env=env, stdout=output, stderr=output)
-    until = time.monotonic() + 90
-    while len(list(here.glob("results/checkpoints/*.npz"))) < 2 and time.monotonic() < until:
-        time.sleep(0.2)
-    time.sleep(1)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    threads = [
-        re.search(r"(?:^|\0)OMP_NUM_THREADS=(\d+)", Path(f"/proc/{pid}/environ").read_text()) for pid in children
-    ]
-    process.terminate()
-    assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert [found[1] for found in threads if found] == [str(max(1, cores() // 2))] * 2
-    assert (here / "output.txt").read_text().count("stopped by SIGTERM") == 2
-    assert (here / "output.txt").read_text().splitlines()[-1].startswith("everything is saved, continue with: ")
-    assert all(path.stat().st_size > 5000 for path in here.glob("results/checkpoints/*.npz")), "with tensors"
-    assert not list(here.glob("results/running/*.json"))
+def test_a_request_to_stop_reaches_all_processes(here, monkeypatch):
+    """Each notes its share of the cores, and leaves when it is asked to; the third one never starts."""
+    code = """
+import os, pathlib, signal, sys, time
+path = pathlib.Path(sys.argv[1])
+signal.signal(15, lambda *_: (path.write_text(os.environ["OMP_NUM_THREADS"]), os._exit(143)))
+path.with_suffix(".ready").touch()
+time.sleep(60)
+"""
+    monkeypatch.setattr(module, "run_command", lambda words: [sys.executable, "-c", code, words[0]])
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    request, plain = StopRequest(), time.sleep
+
+    def sleep(seconds):
+        plain(seconds)
+        if len(list(here.glob("*.ready"))) == 2:
+            request.request(signal.SIGTERM)
+
+    monkeypatch.setattr(module.time, "sleep", sleep)
+    assert module._side_by_side([["first"], ["second"], ["third"]], 2, request) == 143
+    assert [(here / name).read_text() for name in ("first", "second")] == [str(max(1, cores() // 2))] * 2
+    assert not (here / "third.ready").exists()
 
 
 def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch):

@@ -96,7 +96,7 @@ def test_a_checkpoint_brings_no_module(here, words):
     """Cells of a checkpoint are trained to the end with those that the run asks for: they must be of one batch."""
     (cell,) = prepare_sweep(compose(words)).cells
     cells, store = (cell, replace(cell, kernel="evil.K")), Store("results")
-    checkpoint.save(checkpoint.path_of(store, cells), cells, checkpoint.Notes([0, 1]), {})
+    checkpoint.save(checkpoint.path_of(store, cells), checkpoint.Checkpoint(cells, [0, 1]), {})
     assert main(["run", *words]) == 0
     assert not Path("imported").exists()
     assert store.keys()[0] == {cell.key}

@@ -1,12 +1,11 @@
-"""How a run ends where something is wrong around it: with the right exit code, nothing left running, all as before."""
+"""Real processes, and how they end: killed, asked to stop, or with something wrong around them. Nothing is lost, and
+nothing is left running."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,27 +14,104 @@ from dlmexp.cli import main
 from dlmexp.records.store import Store
 from dlmexp.running import processes
 from dlmexp.running.leases import active_processes
-from dlmexp.running.processes import ExtraProcesses, run_command
+from dlmexp.running.processes import ExtraProcesses
+from tests.support.processes import comparable
 
-SLOW = ["training.binary.max_iterations=100000", "training.binary.tolerance=0.0"]
+ENDLESS = ["training.binary.max_iterations=100000", "training.binary.tolerance=0.0"]
 
 
 @pytest.mark.processes
-def test_nothing_is_imported_from_the_current_folder(launcher, here, tiny):
+def test_one_waits_for_what_the_other_trains_and_takes_over_when_it_is_killed(launcher, here, tiny, undisturbed):
+    words = [*tiny, "training.binary.tolerance=0.0", "checkpoint_seconds=0.05"]
+    first = launcher.start(here, "run", *words, log="first")
+    first.until(lambda: list((here / "results" / "checkpoints").glob("*.npz")))
+    first.send(signal.SIGSTOP)
+    second = launcher.start(here, "run", *words, log="second")
+    second.until(lambda: len(active_processes(here / "results")) == 2)
+    first.kill()
+    assert second.wait() == 0, second.said
+    assert comparable(here / "results") == comparable(undisturbed(words))
+    for left in ("checkpoints/*.npz", "running/*.lease", "quarantine/*"):
+        assert not list((here / "results").glob(left))
+
+
+@pytest.mark.processes
+def test_workers_share_the_batches_and_leave_the_records_of_one_process(launcher, here, tiny, undisturbed):
+    """The first process is held until the second one trains, so that neither can do everything. Nothing is imported
+    from the current folder."""
     for name in ("random", "torch", "dlmexp"):
         (here / f"{name}.py").write_text("import sys; open('executed', 'w'); sys.exit(7)")
-    code, said = launcher.run(here, "run", *tiny, "batch_cells=3", "workers=2")
-    assert code == 0, said
+    words, log = [*tiny, "batch_cells=3"], here / "results" / "running" / "process-2.log"
+    process = launcher.start(here, "run", *words, "workers=2")
+    process.until(lambda: log.exists() and "batch 1/" in process.said)
+    process.send(signal.SIGSTOP)
+    try:
+        process.until(lambda: "batch 1/" in log.read_text())
+    finally:
+        process.send(signal.SIGCONT)
+    assert process.wait() == 0, process.said
+    for said in (process.said, log.read_text()):
+        assert "18 of 18 cells done, 0 failed" in said
     assert not (here / "executed").exists()
-    assert "18 of 18 cells done" in (here / "results" / "running" / "process-2.log").read_text()
+    assert comparable(here / "results") == comparable(undisturbed(words))
+
+
+@pytest.mark.processes
+def test_a_hangup_stops_all_processes_of_a_run(launcher, here, tiny):
+    process, root = launcher.start(here, "run", *tiny, *ENDLESS, "batch_cells=3", "workers=2"), here / "results"
+    process.until(lambda: sum(bool(other.keys) for other in active_processes(root)) == 2)
+    process.send(signal.SIGHUP)
+    assert process.wait() == 128 + signal.SIGHUP
+    assert process.said.splitlines()[-1].startswith("everything is saved, continue with: dlmexp run ")
+    assert not active_processes(root)
+    assert len(list((root / "checkpoints").glob("*.npz"))) == 2
+
+
+@pytest.mark.processes
+def test_nine_quick_interrupts_leave_no_traceback(launcher, here, tiny):
+    process = launcher.start(here, "run", *tiny, *ENDLESS)
+    process.until(lambda: "batch 1/" in process.said)
+    for _ in range(9):
+        process.send(signal.SIGINT)
+        time.sleep(0.002)
+    assert process.wait() == 128 + signal.SIGINT
+    assert "Traceback" not in process.said
+
+
+@pytest.mark.processes
+def test_a_run_whose_reader_has_gone_stops_as_by_sigpipe(launcher, here, tiny):
+    """As `dlmexp run | head -1`."""
+    os.mkfifo(here / "pipe")
+    reader = os.open(here / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    process = launcher.start(here, "run", *tiny, *ENDLESS, log="pipe", errors="errors")
+    process.until(lambda: list((here / "results" / "running").glob("*.json")))
+    os.close(reader)
+    assert process.wait() == 128 + signal.SIGPIPE
+    assert "Traceback" not in (here / "errors").read_text()
+
+
+@pytest.mark.processes
+def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(launcher, here, tiny):
+    process = launcher.start(here, "run", *tiny, log="/dev/full", errors="errors")
+    assert process.wait() == 1
+    said = (here / "errors").read_text()
+    assert "standard output" in said
+    assert "results" not in said
+    assert "Traceback" not in said
+
+
+def test_a_results_folder_that_can_not_be_written_is_refused(here, tiny, capsys):
+    (here / "file").write_text("")
+    assert main(["run", *tiny, "results=file/results"]) == 2
+    assert "results=file/results" in capsys.readouterr().err
 
 
 @pytest.mark.processes
 def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
     monkeypatch.setattr(processes, "COMMAND", "import sys; sys.exit(7)")
-    assert main(["run", *tiny, "workers=2"]) == 1
+    assert main(["run", *tiny, "method=[elbo]", "workers=2"]) == 1
     said = capsys.readouterr()
-    assert "18 of 18 cells done" in said.out
+    assert "2 of 2 cells done" in said.out
     assert "exit code 7" in said.err
     assert "process-2.log" in said.err
 
@@ -61,33 +137,6 @@ def test_an_interpreter_that_is_gone_is_named_and_no_process_is_left(here, tiny,
     assert started[0].returncode == -signal.SIGTERM
 
 
-def _run(here: Path, words: list[str], **how) -> "subprocess.Popen[Any]":
-    return subprocess.Popen(run_command(words), cwd=here, env=os.environ | {"OMP_NUM_THREADS": "1"}, **how)
-
-
-@pytest.mark.processes
-def test_a_run_whose_reader_has_gone_does_not_end_well(here, tiny):
-    """As `dlmexp run | head -1`: it stops as by SIGPIPE, with its state saved."""
-    with _run(here, [*tiny, *SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout
-        assert process.stderr
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(timeout=120) == 128 + signal.SIGPIPE
-        assert b"Traceback" not in process.stderr.read()
-
-
-@pytest.mark.processes
-def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(here, tiny):
-    with open("/dev/full", "w") as full:
-        process = _run(here, tiny, stdout=full, stderr=subprocess.PIPE)
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert b"standard output" in said
-    assert b"results" not in said
-    assert b"Traceback" not in said
-
-
 @pytest.mark.slow
 def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(here):
     (here / "results").mkdir()
@@ -101,25 +150,3 @@ def test_a_run_from_python_leaves_umask_environment_and_handlers_as_they_were(he
     assert (dict(os.environ), signal.getsignal(signal.SIGINT)) == before[1:]
     (record,) = Store("results").records.glob("*/*.json")
     assert record.stat().st_mode & 0o060 == 0o060, "the group may write"
-
-
-@pytest.mark.processes
-def test_nine_quick_interrupts_leave_no_traceback(launcher, here, tiny):
-    process = launcher.start(here, "run", *tiny, *SLOW)
-    process.until(lambda: "batch 1/" in process.said)
-    for _ in range(9):
-        process.send(signal.SIGINT)
-        time.sleep(0.002)
-    assert process.wait() == 128 + signal.SIGINT
-    assert "Traceback" not in process.said
-
-
-@pytest.mark.processes
-def test_a_hangup_stops_all_processes_of_a_run(launcher, here, tiny):
-    process = launcher.start(here, "run", *tiny, *SLOW, "batch_cells=3", "workers=2")
-    root = here / "results"
-    process.until(lambda: sum(bool(one.keys) for one in active_processes(root)) == 2)
-    process.send(signal.SIGHUP)
-    assert process.wait() == 128 + signal.SIGHUP
-    assert not active_processes(root)
-    assert len(list((root / "checkpoints").glob("*.npz"))) == 2

@@ -1,25 +1,28 @@
 """The engine in one process: records, failures, memory, waiting, resuming, and batches at once."""
 
 import time
+from collections import deque
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from msgspec.structs import replace
 
 import dlmexp.running.engine as module
+from dlmexp.plan.batches import entries_of
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint, trainer
-from dlmexp.running.engine import Capacity
+from dlmexp.running import checkpoint
+from dlmexp.running.engine import Capacity, Engine, Flight
 from dlmexp.running.leases import Leases
 from dlmexp.running.recording import Writer
 from dlmexp.running.run import execute
 from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
-from dlmexp.running.trainer import Trainer
+from tests.support.cells import PLAIN
 from tests.support.engines import Sweep
 from tests.support.processes import arrays_of
 
@@ -49,11 +52,7 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
             assert result.hyperparameters == records[cell.base].result.hyperparameters
     assert not list((tmp_path / "checkpoints").iterdir())
     assert sweep.prepared.count(0) == sweep.prepared.count(1) == 3, "a split is prepared once for a batch"
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    again = Sweep(tmp_path, tiny)
-    assert again.plan().pending == 0
-    again.run()
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == before
+    assert Sweep(tmp_path, tiny).plan().pending == 0
     wider = Sweep(tmp_path, [*tiny, "seeds=[0,1,2]", "beta.values=[10,1,0.1,5]"])
     # A third seed has 4 ELBO fits and 2 x 4 DLM fits; a fourth beta adds 3 cells to each of the two old seeds.
     assert wider.plan().pending == 12 + 2 * 3
@@ -69,7 +68,7 @@ def test_batches_give_what_cells_alone_give(tmp_path, tiny):
 
 def _spoilt(monkeypatch, key, at):
     """The cell's parameters turn NaN at an iteration, as a wild step may make them."""
-    plain, original, spoilt = trainer.train, Trainer._program, dict[str, int]()
+    plain, original, spoilt = module.train, Engine._program, dict[str, int]()
 
     def train(training, settings, between, at_once):
         def spoiling(training):
@@ -84,8 +83,8 @@ def _spoilt(monkeypatch, key, at):
         spoilt.update({cell.key: i for i, cell in enumerate(cells)})
         return original(self, cells)
 
-    monkeypatch.setattr(Trainer, "_program", program)
-    monkeypatch.setattr(trainer, "train", train)
+    monkeypatch.setattr(Engine, "_program", program)
+    monkeypatch.setattr(module, "train", train)
 
 
 def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_path, tiny, monkeypatch):
@@ -95,13 +94,13 @@ def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_pa
     victim = next(cell for cell in sweep.cells if cell.beta == 10.0)
     with monkeypatch.context() as patched:
         _spoilt(patched, victim.key, at=9)
-        found = sweep.run()
-    failed = found.pop(victim.key)
+        records = sweep.run()
+    failed = records.pop(victim.key)
     assert failed.status == "failed"
     assert failed.result == Result(reason="the objective or its gradient is not finite", iterations=10)
     assert np.isfinite(arrays_of(sweep.store, failed)["Z"]).all()
     assert any("failed:" in line and "beta=10" in line for line in sweep.progress.lines)
-    for key, record in found.items():
+    for key, record in records.items():
         assert record.result.iterations == clean[key].result.iterations
         assert record.result.test == pytest.approx(clean[key].result.test, rel=1e-9)
     assert sweep.plan().pending == 0, "failed cells wait until they are asked for"
@@ -113,26 +112,26 @@ def test_fixed_variants_of_a_failed_fit_fail_and_other_seeds_go_on(tmp_path, tin
     sweep = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]"])
     base = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
     _spoilt(monkeypatch, base.key, at=3)
-    found = [record for record in sweep.run().values() if record.cell.base]
-    assert {(r.cell.seed, r.status) for r in found} == {(0, "done"), (1, "failed"), (2, "done")}
-    assert {r.result.reason for r in found if not r.done} == {trainer.NO_BASE}
+    records = [record for record in sweep.run().values() if record.cell.base]
+    assert {(r.cell.seed, r.status) for r in records} == {(0, "done"), (1, "failed"), (2, "done")}
+    assert {r.result.reason for r in records if not r.done} == {module.NO_BASE}
 
 
 def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):
     """Its record has gone since the plan was made; the cells that need it say so, and a later run makes it."""
-    sweep = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]"], size=2)
+    words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]"]
+    sweep = Sweep(tmp_path, words, size=2)
     base = next(cell for cell in sweep.cells if cell.objective == "elbo")
     sweep.train([batch for batch in sweep.plan().batches if batch[0].base is None])
     batches = sweep.plan().batches
     sweep.store.path(base.dataset, base.key).unlink()
-    again = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]"], size=2)
+    again = Sweep(tmp_path, words, size=2)
     again.train(batches)
     assert again.store.keys()[1] == {cell.key for cell in sweep.cells if cell.base}
 
 
-@pytest.mark.parametrize("evaluate", ["end", "5"])
-def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tiny, evaluate):
-    words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]", f"evaluate={evaluate}", "beta=list"]
+def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tiny):
+    words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0]", "evaluate=5", "beta=list"]
     assert execute(compose([*words, "beta.values=[1]", f"results={tmp_path / 'first'}"])) == 0
     (tmp_path / "second").mkdir()
     collect_packed(str(tmp_path / "first"), str(tmp_path / "second" / "records.parquet"))
@@ -152,58 +151,73 @@ def test_a_result_that_is_no_number_is_a_failure_unless_it_is_of_calibration(tmp
     plain = train.evaluate_finally
 
     def spoilt(*given):
-        found = plain(*given)
-        found.means["validation"][name].fill_(float("nan"))
-        return found
+        evaluated = plain(*given)
+        evaluated.means["validation"][name].fill_(float("nan"))
+        return evaluated
 
     monkeypatch.setattr(train, "evaluate_finally", spoilt)
-    (found,) = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"]).run().values()
-    assert found.status == status
+    (record,) = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"]).run().values()
+    assert record.status == status
 
 
-def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch):
-    sweep = Sweep(tmp_path, tiny, size=3)
-    first, order, waited, plain = sweep.plan().batches[0], [], [], Trainer.work
+@pytest.fixture
+def order(monkeypatch):
+    """The flights in the order in which they begin."""
+    flights, plain = [], Engine.work
 
     def noting(self, flight):
-        order.append(flight.batch)
+        flights.append(flight)
         yield from plain(self, flight)
+
+    monkeypatch.setattr(Engine, "work", noting)
+    return flights
+
+
+def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch, order):
+    sweep = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"], size=3)
+    first, waited = sweep.plan().batches[0], []
 
     def leaves(seconds):
         waited.append(seconds)
         other.__exit__()
 
-    monkeypatch.setattr(Trainer, "work", noting)
     other = Leases(tmp_path, print)
     with other:
         assert other.take(cell.key for cell in first) is None
         monkeypatch.setattr(module.time, "sleep", leaves)
         assert len(sweep.run()) == len(sweep.cells)
-    assert order[0] != first
-    assert first in order
+    assert order[0].batch != first
+    assert order[-1].batch == first
     assert waited == [module.POLL_SECONDS]
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, beside):
-    """After the first record, in the middle of its batch; what has a record is trained again only if that is torn."""
+@pytest.mark.parametrize("torn", ["records", "checkpoint"])
+def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
+    """After the first record, in the middle of its batch; what is torn is set aside and trained again."""
     words = [*tiny, "method=[elbo,beta_elbo]", "training.binary.max_iterations=200", "training.binary.tolerance=5e-3"]
     expected = Sweep(tmp_path / "whole", words).run()
-    sweep = Sweep(tmp_path / "part", words, beside=beside)
+    sweep = Sweep(tmp_path / "part", words, beside=True)
     sweep.engine.recorder.finished = lambda record: sweep.stop.request(15)
     with pytest.raises(Stop):
         sweep.run()
-    (found,) = checkpoint.find(sweep.store).values()
+    ((path, saved),) = checkpoint.find(sweep.store).items()
     recorded = sweep.store.keys()[0]
     assert 0 < len(recorded) < 6
-    assert {cell.key for cell in found.open} == {cell.key for cell in sweep.cells} - recorded
-    for key in recorded:
+    assert {cell.key for cell in saved.open} == {cell.key for cell in sweep.cells} - recorded
+    if torn == "checkpoint":
+        content = path.read_bytes()
+        place = content.index(b"values/m.npy") + 300
+        path.write_bytes(content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :])
+    for key in recorded if torn == "records" else ():
         sweep.store.path("ringnorm_drawn", key).write_text("torn")
         assert sweep.store.find("ringnorm_drawn", key) is None
-    records = Sweep(tmp_path / "part", words).run()
+    again = Sweep(tmp_path / "part", words)
+    records = again.run()
+    assert any("resumes at" in line for line in again.progress.lines) == (torn == "records")
     assert records.keys() == expected.keys()
     for key, record in records.items():
         assert record.result.test == pytest.approx(expected[key].result.test, rel=1e-9)
+    assert len(list((tmp_path / "part" / "quarantine").glob("*.why"))) == (1 if torn == "checkpoint" else len(recorded))
 
 
 def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(tmp_path, tiny):
@@ -213,32 +227,26 @@ def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(tm
         looks = 0
 
         @property
-        def received(self):
+        def stop(self):
             self.looks += 1
-            return 15 if self.looks >= 5 else None
+            return Stop("SIGTERM", 143) if self.looks >= 5 else None
 
     sweep = Sweep(tmp_path, tiny, stop=Late())
     with pytest.raises(Stop):
         sweep.run()
-    (found,) = checkpoint.find(sweep.store).values()
-    assert found.notes.iteration == 4
+    (saved,) = checkpoint.find(sweep.store).values()
+    assert saved.iteration == 4
 
 
-def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tiny):
-    sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0"])
-    plain = sweep.progress.tick
-
-    def lost(cells, training):
-        plain(cells, training)
-        if training.iteration == 20:
-            sweep.stop.fail(OSError(5, "Input/output error"))
-
-    sweep.progress.tick = lost  # type: ignore[method-assign]
-    with pytest.raises(Stop, match="Input/output error") as stopped:
+def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr("dlmexp.running.leases.HEARTBEAT_SECONDS", 0.01)
+    sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0", "training.binary.max_iterations=100000"])
+    sweep.leases.progress = lambda: 1 / 0
+    with pytest.raises(Stop, match="division") as stopped:
         sweep.run()
     assert stopped.value.code == 1
-    (found,) = checkpoint.find(sweep.store).values()
-    assert (found.notes.iteration or 0) >= 20
+    (saved,) = checkpoint.find(sweep.store).values()
+    assert saved.iteration
 
 
 def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
@@ -251,10 +259,10 @@ def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
     kinds = [record.cell.kind for record in Sweep(tmp_path / "bias", words).run().values()]
     assert sorted(kinds) == ["fit"] * 4 + ["gradient"] * 36
     words = ["dataset=cadata", "sizes=[40]", "dataset.cadata.M=5", "method=[fixed_sq_dlm,fitc]", *short]
-    found = Sweep(tmp_path / "square", [*words, "beta=short", "training.regression.max_iterations=10"]).run()
-    assert ("sq_dlm", "closed form") in {(r.cell.objective, r.result.stopped) for r in found.values()}
-    assert {tuple(r.result.test) for r in found.values() if r.cell.objective == "sq_dlm"} == {("mse",)}
-    assert all((r.result.y_std or 0) > 1000 for r in found.values()), "of house prices, before normalisation"
+    records = Sweep(tmp_path / "square", [*words, "beta=short", "training.regression.max_iterations=10"]).run()
+    assert ("sq_dlm", "closed form") in {(r.cell.objective, r.result.stopped) for r in records.values()}
+    assert {tuple(r.result.test) for r in records.values() if r.cell.objective == "sq_dlm"} == {("mse",)}
+    assert all((r.result.y_std or 0) > 1000 for r in records.values()), "of house prices, before normalisation"
 
 
 def test_learning_curves_and_epochs(tmp_path):
@@ -270,24 +278,23 @@ def test_learning_curves_and_epochs(tmp_path):
         assert record.result.validation == {}
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch, beside):
+def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     """What the writer still has to do for the batch, such as a late checkpoint, comes before its halves."""
-    sweep, tried, plain = Sweep(tmp_path, tiny, beside=beside), [], Trainer.work
+    sweep, tried, plain = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"], beside=True), [], Engine.work
 
     def small(self, flight):
         tried.append(len(flight.pending))
         if len(flight.pending) > 2:
-            path, notes = checkpoint.path_of(sweep.store, flight.batch), checkpoint.Notes([0])
-            self.recorder.writer.do(lambda: (time.sleep(0.01), checkpoint.save(path, flight.batch, notes, {})))
+            path, saved = checkpoint.path_of(sweep.store, flight.batch), checkpoint.Checkpoint(flight.batch, [0])
+            self.writer.do(lambda: (time.sleep(0.01), checkpoint.save(path, saved, {})))
             raise OUT_OF_MEMORY
         yield from plain(self, flight)
 
-    monkeypatch.setattr(Trainer, "work", small)
-    found = sweep.run()
-    assert {record.status for record in found.values()} == {"done"}
-    assert len(found) == len(sweep.cells)
-    assert tried[:6] == [6, 3, 1, 2, 3, 1]
+    monkeypatch.setattr(Engine, "work", small)
+    records = sweep.run()
+    assert {record.status for record in records.values()} == {"done"}
+    assert len(records) == len(sweep.cells)
+    assert tried == [6, 3, 1, 2, 3, 1, 2]
     assert not list((tmp_path / "checkpoints").glob("*"))
 
 
@@ -296,24 +303,18 @@ def two_at_once(monkeypatch):
     monkeypatch.setattr(Capacity, "of", lambda device: Capacity(2, 1e12, 1e12))
 
 
-def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, monkeypatch, two_at_once):
+def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, two_at_once, order):
     """With batches at once, they are not put behind all larger ones."""
-    sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
-    order, plain = [], Trainer.work
-
-    def noting(self, flight):
-        order.append((flight.batch[0].n, flight.batch[0].variant))
-        yield from plain(self, flight)
-
-    monkeypatch.setattr(Trainer, "work", noting)
+    sweep = Sweep(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
     assert {record.status for record in sweep.run().values()} == {"done"}
-    assert len(order) == 8
-    assert order.index((20, "fixed")) < order.index((40, "joint"))
+    begun = [(flight.batch[0].n, flight.batch[0].variant) for flight in order]
+    assert len(begun) == 8
+    assert begun.index((20, "fixed")) < begun.index((40, "joint"))
 
 
 def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, tiny, monkeypatch, two_at_once):
     sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
-    events, plain = [], Trainer.work
+    events, plain = [], Engine.work
 
     def second_too_large(self, flight):
         n = flight.batch[0].n
@@ -324,7 +325,7 @@ def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, 
         yield from plain(self, flight)
         events.append(("ends", n))
 
-    monkeypatch.setattr(Trainer, "work", second_too_large)
+    monkeypatch.setattr(Engine, "work", second_too_large)
     assert {record.status for record in sweep.run().values()} == {"done"}
     assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
     assert sweep.engine.capacity.bytes < 1e12
@@ -350,10 +351,47 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
             raise error
 
     with pytest.raises(OSError, match="full"):  # "everything is saved" would be a lie
-        run([fails, lambda: done.append(99)], Stop(15))
+        run([fails, lambda: done.append(99)], Stop("SIGTERM", 143))
     with pytest.raises(KeyError):  # another error goes first
         run([fails] if beside else [], KeyError("another"))
     assert 99 not in done
+
+
+def flights(*batches):
+    return [Flight(batch, batch) for batch in batches]
+
+
+def test_a_device_is_full_by_entries_memory_or_number():
+    batch = (PLAIN,)
+    assert Capacity.of(torch.device("cpu")).room(batch, [])
+    assert not Capacity.of(torch.device("cpu")).room(batch, flights(batch))
+    device = Capacity(3, 1.5 * entries_of(batch), 1e9)
+    assert device.room(batch, flights(batch)), "below the limit: one more"
+    assert not device.room(batch, flights(batch, batch))
+    shrunk = flights(batch, batch)
+    shrunk[0].inside = 0
+    assert device.room(batch, shrunk), "room goes by the cells that are left"
+    device = device._replace(entries=1e9)
+    assert not device.room((replace(PLAIN, n=10**6),), flights(batch, batch)), "memory is short beside them"
+
+
+def test_the_rejection_sampler_has_a_gpu_to_itself():
+    rejecting, plain = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),), (PLAIN,)
+    device = Capacity(most=4, entries=1e12, bytes=1e15)
+    assert device.room(rejecting, [])
+    for batch, beside in ((rejecting, plain), (plain, rejecting)):
+        assert not device.room(batch, flights(beside))
+    assert device.comes_last(rejecting, flights(plain))
+    assert not device.comes_last(plain, flights(plain))
+    assert not Capacity().comes_last(rejecting, flights(plain)), "a CPU keeps the order"
+
+
+@pytest.mark.parametrize("most", [1, 4])
+def test_batches_with_most_steps_go_first_where_some_train_at_once(most):
+    queue = deque((replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30)))
+    Capacity(most, 1e9, 1e12).longest_first(queue, [])
+    limits = [batch[0].iterations for batch in queue]
+    assert limits == ([10, 30, 20, 30] if most == 1 else [30, 30, 10, 20])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -363,10 +401,10 @@ def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, mon
     pd.DataFrame({"x": rng.normal(size=300), "y": rng.poisson(3, 300)}).to_csv(table, index=False)
     methods = "method=[elbo,joint_log_dlm,fixed_log_dlm]"
     binary = ["dataset=ringnorm_drawn", "sizes=[50,100,200]", methods]
-    counts = ["dataset=csv", f"csv.path={table}", "csv.target=y", "csv.task=count", "sizes=[50,100]",
-              "estimator=[exact,ups]", methods]  # fmt: skip
-    large = ["dataset=airline_like", "dataset.airline_like.options.rows=9000", "dataset.airline_like.M=20",
-             "method=[elbo,joint_log_dlm]"]  # fmt: skip
+    counts = ["dataset=csv", f"csv.path={table}", "csv.target=y", "csv.task=count", "sizes=[50,100]"]
+    counts += ["estimator=[exact,ups]", methods]
+    large = ["dataset=airline_like", "dataset.airline_like.options.rows=9000", "dataset.airline_like.M=20"]
+    large += ["method=[elbo,joint_log_dlm]"]
     every = ["seeds=[0,1]", "beta=list", "beta.values=[0.1,1,10]", "training.max_iterations=300"]
     parts = [f"[{','.join(repr(word) for word in part + every)}]" for part in (binary, counts, large)]
     results = {}

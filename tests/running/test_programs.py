@@ -1,7 +1,6 @@
-"""From cells to the program that trains them; and what may train at the same time."""
+"""From cells to the program that trains them."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +8,8 @@ from msgspec.structs import replace
 
 from dlmexp.data.splits import Prepared, normalisation
 from dlmexp.estimators import UPS
-from dlmexp.plan.batches import entries_of
 from dlmexp.running.device import select_target
-from dlmexp.running.engine import Capacity
 from dlmexp.running.programs import model, program, settings, step_seconds
-from dlmexp.running.trainer import Flight
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 from tests.support.cells import PLAIN
 
@@ -92,43 +88,3 @@ def test_settings_and_model_have_the_values_of_the_cell():
     assert (made.M, made.whitened, made.ard, made.learns_mean, made.afresh) == (53, False, True, True, True)
     assert (made.minibatch, made.inducing, made.initial) == (100, "last", {"lengthscale": 2.0})
     assert made.estimator == UPS(2, "rejection")
-
-
-def flights(*batches):
-    return [Flight(batch, batch) for batch in batches]
-
-
-def test_a_device_is_full_by_entries_memory_or_number():
-    one = (PLAIN,)
-    assert Capacity.of(torch.device("cpu")).room(one, [])
-    assert not Capacity.of(torch.device("cpu")).room(one, flights(one))
-    device = Capacity(3, 1.5 * entries_of(one), 1e9)
-    assert device.room(one, flights(one)), "below the limit: one more"
-    assert not device.room(one, flights(one, one))
-    shrunk = flights(one, one)
-    shrunk[0].inside = 0
-    assert device.room(one, shrunk), "room goes by the cells that are left"
-    device = device._replace(entries=1e9)
-    assert not device.room((replace(PLAIN, n=10**6),), flights(one, one)), "it does not fit into memory beside them"
-
-
-def test_the_rejection_sampler_has_a_gpu_to_itself():
-    rejecting, plain = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),), (PLAIN,)
-    device = Capacity(most=4, entries=1e12, bytes=1e15)
-    assert device.room(plain, flights(plain))
-    assert device.room(rejecting, [])
-    assert not device.room(rejecting, flights(plain))
-    assert not device.room(plain, flights(rejecting))
-    assert device.comes_last(rejecting, flights(plain))
-    assert not device.comes_last(plain, flights(plain))
-    assert not Capacity().comes_last(rejecting, flights(plain)), "a CPU keeps the order"
-
-
-@pytest.mark.parametrize("most", [1, 4])
-def test_batches_with_most_steps_go_first_where_some_train_at_once(most):
-    from collections import deque
-
-    queue = deque((replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30)))
-    Capacity(most, 1e9, 1e12).longest_first(queue, [])
-    limits = [batch[0].iterations for batch in queue]
-    assert limits == ([10, 30, 20, 30] if most == 1 else [30, 30, 10, 20])

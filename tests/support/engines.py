@@ -10,17 +10,17 @@ from dlmexp.running.leases import Leases
 from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder, Writer
 from dlmexp.running.signals import StopRequest
-from dlmexp.running.sweep import prepare_sweep, prepared_splits
+from dlmexp.running.sweep import prepare_sweep
 
 
 class Watched(Progress):
     """Keeps its messages."""
 
     def __init__(self):
-        super().__init__(0, 0)
+        super().__init__([], StopRequest())
         self.lines: list[str] = []
 
-    def say(self, line, failure=False):
+    def say(self, line, style=None):
         self.lines.append(line)
 
 
@@ -28,20 +28,20 @@ class Sweep:
     """A job and an engine for it."""
 
     def __init__(self, root, words, size=100, beside=False, stop=None, again=()):
-        found = prepare_sweep(compose(words))
+        found = prepare_sweep(compose([*words, "keep=none"]))
         self.candidates, self.cells = found.candidates, found.cells
         self.store, self.progress, self.size = Store(root), Watched(), size
         self.stop, self.prepared = stop or StopRequest(), []
         self.leases = Leases(self.store.root, self.stop.fail)
         (self.store.root / "running").mkdir(parents=True, exist_ok=True)
-
-        plain = prepared_splits(found)
+        recorder = Recorder(found, self.store, self.progress.finished, "cpu", frozenset(again))
+        recorder.writer, plain = Writer(beside), recorder.prepared
 
         def split(cell):
             self.prepared.append(cell.seed)
             return plain(cell)
 
-        recorder = Recorder(self.store, Writer(beside), split, self.progress.finished, "cpu", again=frozenset(again))
+        recorder.prepared = split
         self.engine = Engine(select_target("cpu", "float64"), recorder, self.progress, self.stop, self.leases, 1e9)
 
     def plan(self, retry_failed=False):

@@ -135,6 +135,7 @@ def limited_batches(most: int) -> None:
 
 
 def child(cfg: Any, order: dict, said: int, log: int) -> int:
+    from dlmexp.plan.compose import compose
     from dlmexp.running.run import execute
 
     for descriptor in (1, 2):
@@ -152,7 +153,7 @@ def child(cfg: Any, order: dict, said: int, log: int) -> int:
     injector = Injector(order["root"], order.get("at", 0), order.get("what", "kill"), log)
     injector.install()
     try:
-        return execute(replace(cfg, results=order["root"]))
+        return execute(replace(compose(order["words"]) if "words" in order else cfg, results=order["root"]))
     except BaseException as error:
         from dlmexp.errors import UserError
 
@@ -170,7 +171,6 @@ def serve(words: list[str]) -> None:
     import dlmexp.running.leases
     import dlmexp.running.progress
     import dlmexp.running.run
-    import dlmexp.running.summary
     from dlmexp.plan.compose import compose
 
     # The closing table takes most of the time of so small a run, and touches no file.

@@ -6,6 +6,7 @@ python -m tests.support.fault_suite      every fault at every operation: the tab
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -137,16 +138,16 @@ class Suite:
             return f"{where}: left over {sorted(found - self.files)}, lacking {sorted(self.files - found)}"
         return None
 
-    def everywhere(self, what: str, every: int = 1) -> tuple[Counter[str], list[str]]:
-        """A fault of one kind at every operation, or at the first of each kind and `every` so many: how often at each
-        kind of operation, and what went wrong."""
+    def everywhere(self, what: str, most: int | None = None) -> tuple[Counter[str], list[str]]:
+        """A fault of one kind at every operation, or at so many of each kind at most, drawn at random: how often at
+        each kind of operation, and what went wrong."""
         counts, wrong = Counter[str](), []
-        for at, operation in enumerate(self.operations, 1):
-            if at % every and operation in counts:
-                continue
-            counts[operation] += 1
-            if problem := self.inject(what, at):
-                wrong.append(problem)
+        order = list(enumerate(self.operations, 1))
+        random.Random(what).shuffle(order)
+        for at, operation in order:
+            if most is None or counts[operation] < most:
+                counts[operation] += 1
+                wrong += filter(None, [self.inject(what, at)])
         return counts, wrong
 
 

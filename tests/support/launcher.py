@@ -13,7 +13,7 @@ from pathlib import Path
 
 SERVER = """
 import json, os, sys
-import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.summary, dlmexp.running.progress
+import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.progress
 import dlmexp.cluster.multirun
 from dlmexp.cli import main
 print("ready", flush=True)
@@ -24,9 +24,8 @@ for line in sys.stdin:
         continue
     pid = os.fork()
     if not pid:
-        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for descriptor in (1, 2):
-            os.dup2(log, descriptor)
+        for descriptor, log in ((1, "log"), (2, "errors")):
+            os.dup2(os.open(order[log], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(order["folder"])
         os.environ.update(order["environment"])
@@ -68,9 +67,17 @@ class Launcher:
         self._server.stdout.close()
 
     def start(
-        self, folder: Path, *words: str, log: str | Path = "log", largest_file: int = 0, **environment: str
+        self,
+        folder: Path,
+        *words: str,
+        log: str | Path = "log",
+        errors: str = "",
+        largest_file: int = 0,
+        **environment: str,
     ) -> "Process":
+        """Its output goes to the file `log`, and to the file `errors` if there is one."""
         order = {"folder": str(folder), "words": words, "log": str(folder / log), "largest_file": largest_file}
+        order["errors"] = str(folder / (errors or log))
         pid = int(self._ask(order | {"environment": environment}))
         assert pid > 1
         return Process(self, pid, folder / log)

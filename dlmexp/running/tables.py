@@ -1,0 +1,191 @@
+"""What a run shows: what was read from a user's own tables, with `plan=true` its cells, and at its end what was
+selected, what failed and what is missing."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+
+import pandas as pd
+from rich.box import SIMPLE
+from rich.table import Table
+
+from dlmexp.config import DatasetConfig
+from dlmexp.console import counted, print_table, wide_console
+from dlmexp.data.dataset import Dataset
+from dlmexp.data.splits import split
+from dlmexp.paths import in_folder
+from dlmexp.plan.batches import Plan
+from dlmexp.plan.cell import SHARED, Cell
+from dlmexp.plan.setting import Candidates
+from dlmexp.records.manifest import manifest
+from dlmexp.records.store import Store
+from dlmexp.records.table import OWN_UNITS, TEST, Frames, rows_for
+from dlmexp.running.sweep import Sweep
+
+MOST_COLUMNS = 12  # that are named one by one
+MOST_LINES = 60  # of the closing table
+UNITS = "mean±standard deviation over seeds at the betas with the lowest validation metric; nll: nats per test row"
+
+
+def what_was_read(sweep: Sweep) -> list[str]:
+    """Lines about each dataset that is a user's own table: rows, features, target, how the rows are divided, what was
+    left out, and what looks wrong."""
+    lines = []
+    for which, (spec, data) in sweep.datasets.items():
+        if spec.loader != "table":
+            continue
+        facts, kinds = data.facts, data.facts["kinds"]
+        cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == which]
+        n, M = (", ".join(map(str, sorted({getattr(cell, name) for cell in cells}))) for name in ("n", "M"))
+        named = [f"{repr(column) if ',' in column else column} ({kind})" for column, kind in kinds.items()]
+        more = [f"{len(kinds) - MOST_COLUMNS} more"] if len(kinds) > MOST_COLUMNS else []
+        lines += [
+            f"{data.name}: {_rows(data)}, {counted(data.X.shape[1], 'feature')} from "
+            f"{counted(len(kinds), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
+            f"  target {facts['target']}: {_target(data)}",
+            f"  {_division(spec, data)}; n = {n}; M = {M}",
+        ]
+        if filled := facts.get("filled"):
+            lines.append(f"  {counted(filled, 'row')} with missing values, which get the mean of the training rows")
+        if facts["left_out"]:
+            lines.append(f"  left out: {', '.join(facts['left_out'])}")
+        lines += [f"  warning: {text}" for text in facts["warnings"]]
+    return lines
+
+
+def _rows(data: Dataset) -> str:
+    """How many rows each file has."""
+    rows, test_file = len(data.y), data.facts.get("test_file")
+    if test_file is None or data.arrangement is None:
+        return f"{counted(rows, 'row')} of {data.facts['file']}"
+    tested = data.arrangement.test
+    return f"{counted(rows - tested, 'row')} of {data.facts['file']} and {tested} of {test_file}"
+
+
+def _target(data: Dataset) -> str:
+    if data.task == "binary":
+        zero, one = data.facts["classes"]
+        ones = int(data.y.sum())
+        return f"class 1 is '{one}' ({ones} rows), class 0 is '{zero}' ({len(data.y) - ones} rows)"
+    return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"
+
+
+def _division(spec: DatasetConfig, data: Dataset) -> str:
+    parts, how = split(len(data.y), spec.split, 0, None, data.arrangement), "at random"
+    if data.arrangement is not None and data.arrangement.by is not None:
+        how = f"by {data.arrangement.kind} ({data.arrangement.column})"
+    counts = f"{len(parts.train_pool)} rows for training, {len(parts.validation)} for validation"
+    return f"divided {how}: {counts}, {len(parts.test[: spec.test_cap])} for testing"
+
+
+def show_plan(plan: Plan, sweep: Sweep) -> None:
+    """Print one line per dataset, size, method and estimator with its cells, how many are done, and in how many batches
+    the rest run; then the totals, and the missing datasets."""
+    table = Table("dataset", "n", "method", "estimator", "q", "seeds", "betas", "cells", "done", "failed", "batches")
+    batches = Counter(batch[0].group for batch in plan.batches)
+    methods, groups = defaultdict[tuple, dict[str, None]](dict), defaultdict[tuple, list[Cell]](list)
+    for some in sweep.candidates:
+        methods[some.cells[0].group][some.method] = None
+    for cell in plan.cells:
+        groups[cell.group].append(cell)
+    for group, cells in groups.items():
+        first = cells[0]
+        done, failed = (sum(cell.key in keys for cell in cells) for keys in (plan.done, plan.failed))
+        seeds, betas = len({cell.seed for cell in cells}), len({cell.beta for cell in cells})
+        q = (first.parameterisation if first.form == "explicit" else "collapsed") + first.floor_label
+        counts = map(str, (seeds, betas, len(cells), done, failed, batches[group]))
+        table.add_row(first.dataset, str(first.n), ", ".join(methods[group]), first.estimator_label, q, *counts)
+    console = wide_console()
+    print_table(console, table)
+    console.print(
+        f"{counted(len(plan.cells), 'cell')}: {len(plan.done)} done, {len(plan.failed)} failed, "
+        f"{plan.pending} to run in {counted(len(plan.batches), 'batch')}",
+        highlight=False,
+    )
+    for message in sweep.missing:
+        console.print(f"left out: {message}", highlight=False)
+
+
+def summary(candidates: Sequence[Candidates], store: Store) -> int:
+    """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
+    fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
+    no record."""
+    console, asked = wide_console(), manifest("", candidates)
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    frames = Frames(store.cells(asked.keys), asked.candidates)
+    cells = frames.candidates.drop_duplicates("key")
+    chosen = rows_for(frames.table[frames.table["status"] == "done"], "nll")
+    collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
+    lines = _lines(chosen)
+    if 0 < lines.row_count <= MOST_LINES:
+        print_table(console, lines)
+        scaled = " of targets scaled to variance 1" if (chosen["task"] == "regression").any() else ""
+        own = "; rmse, mae: in the units of the target" if "rmse" in _metrics(chosen) else ""
+        say(f"{UNITS}{scaled}{own}" + (f"; `{collect}` writes their y_std" if scaled and not own else ""))
+    elif lines.row_count:
+        say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
+    rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
+    if at_limit := int(rule["converged"].eq(False).sum()):
+        what = f"{at_limit} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged"
+        say(f"{what}; training.max_iterations=N trains longer, as other cells")
+    done = int((cells["status"] == "done").sum())
+    failed, missing = len(cells) - done, len(asked.keys) - len(cells)
+    without = f", {missing} without a record" if missing else ""
+    say(f"{done} of {counted(len(asked.keys), 'cell')} done, {failed} failed{without}; records in {store.records}")
+    if failed:
+        say(f"`{status} --failed` lists them, retry_failed=true runs them again")
+    if missing:
+        say(f"`{status} --missing` lists what has no record, the same command runs it")
+    return 1 if failed or missing else 0
+
+
+def _lines(chosen: pd.DataFrame) -> Table:
+    """A table with mean and standard deviation over seeds of each test metric that some record has."""
+    if chosen.empty:
+        return Table()
+    # Parts of an experiment may have settings of their own: those in which rows of one method and size differ.
+    by = ["dataset", "n", "M", "method", "estimator", "samples", "sampler", "parameterisation"]
+    alike = chosen.groupby([name for name in by if name not in ("M", "sampler")], dropna=False)
+    names = [name for name in (*SHARED, "changes") if name in chosen and name not in ("dataset", "n", "M", by[-1])]
+    differing = [name for name in names if (alike[name].nunique(dropna=False) > 1).any()]
+    shown, usual = _metrics(chosen), (chosen["estimator"] == "exact").all() and "test_rmse" in chosen
+    how = () if usual else ("estimator", "q")  # of no interest in a user's own table
+    metrics = (metric if usual else f"test {metric}" for metric in shown)
+    lines = Table(*by[:4], *how, "seeds", *differing, "beta", *metrics, box=SIMPLE, pad_edge=False)
+    for _, rows in chosen.groupby([*by, *differing], dropna=False):
+        first = rows.iloc[0]
+        q = str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed"
+        betas = [f"{beta:.3g}" for beta in rows.sort_values("seed")["beta"].dropna()]  # of each seed, if they differ
+        lines.add_row(
+            *(str(first[name]) for name in by[:4]),
+            *(() if usual else (_estimator(first), q)),
+            str(len(rows)),
+            *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
+            ", ".join(betas if len(set(betas)) > 1 else betas[:1]),
+            *(_mean(rows[f"test_{name}"]) for name in shown),
+        )
+    return lines
+
+
+def _estimator(row: pd.Series) -> str:
+    """The estimator with its samples, and its sampler where that is not the usual one: `ups-10 rejection`."""
+    if pd.isna(row["samples"]):
+        return str(row["estimator"])
+    usual = pd.isna(row["sampler"]) or row["sampler"] == "auto"
+    return f"{row['estimator']}-{row['samples']:g}" + ("" if usual else f" {row['sampler']}")
+
+
+def _mean(values: pd.Series) -> str:
+    """Mean and standard deviation as text: `0.6000±0.0012`, `31240±320`."""
+    if values.isna().all():
+        return ""
+    digits = max(0, 4 - len(f"{abs(values.mean()):.0f}")) if abs(values.mean()) >= 10 else 4
+    return f"{values.mean():.{digits}f}" + (f"±{values.std():.{digits}f}" if len(values) > 1 else "")
+
+
+def _metrics(chosen: pd.DataFrame) -> list[str]:
+    """The test metrics that some row has: errors in own units where all are of users' tables, as MSE of scaled targets
+    says less."""
+    own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()
+    names = [*OWN_UNITS, "test_nll"] if own else TEST
+    return [name.removeprefix("test_") for name in names if name in chosen and chosen[name].notna().any()]
