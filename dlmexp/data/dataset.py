@@ -14,8 +14,7 @@ from jaxtyping import Float
 
 from dlmexp.catalogue import stand_ins
 from dlmexp.console import counted
-from dlmexp.data.checks import parse
-from dlmexp.data.parsers.registry import Parsed, loader_of
+from dlmexp.data.parsers.registry import Parsed, loader_of, parse
 from dlmexp.data.raw_files import Availability, data_command, find_files, how_to_get, mismatch
 from dlmexp.data.schema import Schema
 from dlmexp.data.spec import TEST, DatasetSpec, Task, as_spec

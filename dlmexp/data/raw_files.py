@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
-from dlmexp.data.checks import parse
-from dlmexp.data.parsers.registry import loader_of
+from dlmexp.data.parsers.registry import loader_of, parse
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root

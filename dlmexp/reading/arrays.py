@@ -1,6 +1,11 @@
-"""Arrays: npz files, read by numpy without pickles, and rows of text."""
+"""Arrays: npz files, read by numpy without pickles, rows of text, and MATLAB 5 files, read by SciPy in a process of its
+own: SciPy allocates what a file claims, and a damaged one can end the process that reads it. There the memory and the
+time are limited, and what is left is plain arrays."""
 
 import io
+import os
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -9,10 +14,37 @@ from typing import IO
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.files import GIB, reading
+from dlmexp.reading.archives import open_raw
+from dlmexp.reading.files import GIB, MIB, reading
 
 MAX_MEMBERS = 10_000
 NO_ARRAYS = "can't be read as an npz file without pickles"
+MAX_MATLAB_BYTES = 256 * MIB  # of the file, or of the member of an archive
+MAX_MATLAB_MEMORY = 2048 * MIB  # address space of the process that reads it
+MAX_MATLAB_SECONDS = 120
+PROGRAM = """
+import io, resource, sys, warnings
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+warnings.simplefilter("ignore")
+import numpy as np
+from scipy.io import loadmat
+
+def flat(name, value):
+    if value.dtype.names:
+        for field in value.dtype.names:
+            yield from flat(f"{name}.{field}", value[field].ravel()[0])
+    elif value.dtype == object:
+        for number, cell in enumerate(value.ravel(), start=1):
+            yield from flat(f"{name}.{number}", cell)
+    else:
+        yield name, value
+
+names = sys.argv[2:]
+read = loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=names)
+arrays = dict(pair for name in names if name in read for pair in flat(name, read[name]))
+np.savez(sys.stdout.buffer, **arrays)
+"""
 
 
 def read_npz(path: Path, limit: int = 8 * GIB, only: str | None = None) -> dict[str, np.ndarray]:
@@ -64,3 +96,19 @@ def _array(arrays: np.lib.npyio.NpzFile, name: str, label: str) -> np.ndarray:
         texts = [text if isinstance(text, str) else text.decode() for text in array.ravel().tolist()]
         "".join(texts).encode()
         return np.array(texts, dtype=np.str_ if texts else object).reshape(array.shape)
+
+
+def read_variables(path: Path, *names: str, member: str | None = None) -> dict[str, np.ndarray]:
+    """The named variables of a MATLAB 5 file, or of the member of an archive that is one, as plain arrays by name: a
+    field of a struct is `variable.field`, an entry of a cell array is `variable.NUMBER`, counted from 1."""
+    with open_raw(path, member, MAX_MATLAB_BYTES) as stream:
+        data = stream.read(MAX_MATLAB_BYTES + 1)
+    if len(data) > MAX_MATLAB_BYTES:
+        raise Unreadable(f"{path} has more than {MAX_MATLAB_BYTES} bytes: refused")
+    command = [sys.executable, "-P", "-c", PROGRAM, str(MAX_MATLAB_MEMORY), *names]
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    with reading(path, "is not a sound MATLAB 5 file"):
+        done = subprocess.run(command, input=data, capture_output=True, timeout=MAX_MATLAB_SECONDS, env=environment)
+        if done.returncode:
+            raise ValueError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2] or "it ends its reader")
+    return unpack_arrays(done.stdout, str(path))

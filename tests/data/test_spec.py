@@ -5,8 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dlmexp.config import CsvConfig, DatasetConfig
-from dlmexp.data.checks import check
-from dlmexp.data.parsers.registry import Parsed, loader_of
+from dlmexp.data.parsers.registry import Parsed, check, loader_of
 from dlmexp.data.spec import DatasetSpec, Task, as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir

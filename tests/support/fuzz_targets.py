@@ -18,15 +18,14 @@ import msgspec
 import numpy as np
 
 from dlmexp.cli import main
-from dlmexp.data.checks import parse
+from dlmexp.data.parsers.registry import parse
 from dlmexp.data.raw_files import download
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
 from dlmexp.models.tables import open_rows
 from dlmexp.reading.archives import open_raw
-from dlmexp.reading.arrays import read_npz
-from dlmexp.reading.matlab import read_variables
+from dlmexp.reading.arrays import read_npz, read_variables
 from dlmexp.records.manifest import manifest
 from dlmexp.records.record import sealed
 from dlmexp.records.results import collect_packed

@@ -1,10 +1,12 @@
-"""The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data)."""
+"""The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data); and the checks
+of what they return against the spec, which name the expected and the actual value."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from jaxtyping import Float
 
@@ -14,6 +16,11 @@ from dlmexp.errors import UserError
 from dlmexp.registry import Registry
 
 T = TypeVar("T", bound=Callable[..., Any])
+MAX_ABS_VALUE = 1e100
+"""The squares of larger values would overflow in the normalisation."""
+SAME = 1e-3
+"""Means and deviations of features that differ by less, in deviations, are those of the same data."""
+Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,76 @@ def loader_of(spec: DatasetSpec) -> Loader:
         return LOADERS[spec.loader]
     except UserError as error:
         raise UserError(f"dataset '{spec.name}': {error}") from None
+
+
+class Checks(msgspec.Struct, forbid_unknown_fields=True):
+    """The `options.checks` of a spec: `positives` is a number of rows, `x_range` is by column number (from 1), `x_mean`
+    and `x_std` are of all columns, which tell the data from any other."""
+
+    positives: float | None = None
+    y_range: Range | None = None
+    y_mean: float | None = None
+    x_mean: list[float] | None = None
+    x_std: list[float] | None = None
+    x_range: dict[int, Range] = {}
+
+
+def parse(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The arrays of a dataset from its raw files, by name. UserError with the first check that fails: shape, finite
+    values, targets that fit the task, then the `options.checks` of the spec."""
+    parsed = loader_of(spec).read(spec, files)
+    check(parsed, spec)
+    return parsed
+
+
+def check(parsed: Parsed, spec: DatasetSpec) -> None:
+    """Raises UserError with the first check that fails."""
+    try:
+        expected = msgspec.convert(spec.options.get("checks") or {}, Checks, strict=False)
+    except msgspec.ValidationError as error:
+        known = ", ".join(Checks.__struct_fields__)
+        raise UserError(f"dataset '{spec.name}': options.checks: {error}; checks are {known}") from None
+    for name, problem in _problems(parsed.X, parsed.y, spec, expected):
+        raise UserError(f"dataset '{spec.name}': check '{name}' failed: {problem}")
+
+
+def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec, expected: Checks) -> Iterator[tuple[str, str]]:
+    if X.ndim != 2 or y.shape != X.shape[:1]:
+        yield "shape", f"expected X [rows, features] and y [rows], found {X.shape} and {y.shape}"
+    for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
+        if actual == 0 or actual != (wanted or actual):
+            yield name, f"expected {wanted or 'some'}, found {actual or 'none'}"
+    filled = spec.options.get("missing") in ("mean", "level")
+    for column, values in enumerate((y, *X.T)):
+        # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
+        fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
+        if not fine.all():
+            row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
+            units = f", above {MAX_ABS_VALUE:g}: choose larger units" if np.isfinite(values[row]) else ""
+            yield "finite", f"row {row + 1}, {what} is {values[row]}{units}"
+    if spec.task != "regression":
+        name, words = ("labels", "0 and 1") if spec.task == "binary" else ("counts", "integers >= 0")
+        wrong = (y != 0.0) & (y != 1.0) if spec.task == "binary" else (y < 0.0) | (y != np.floor(y))
+        if wrong.any():
+            yield name, f"expected {words}, found {y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
+        elif spec.task == "binary" and y.min() == y.max():
+            yield name, f"expected two classes, found only {y[0]:g}"
+    yield from _other_data(X, y, expected)
+
+
+def _other_data(X: np.ndarray, y: np.ndarray, expected: Checks) -> Iterator[tuple[str, str]]:
+    """How the numbers differ from those that the spec expects."""
+    for name, wanted, actual in (("positives", expected.positives, y.sum()), ("y_mean", expected.y_mean, y.mean())):
+        if wanted is not None and abs(actual - wanted) > 1e-6 * abs(wanted):
+            yield name, f"expected {wanted}, found {actual:.8g}"
+    spread = X.std(axis=0)
+    for name, wanted, actual in (("x_mean", expected.x_mean, X.mean(axis=0)), ("x_std", expected.x_std, spread)):
+        if wanted and (len(wanted) != len(spread) or (np.abs(actual - wanted) > SAME * spread).any()):
+            said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (wanted, actual))
+            yield name, f"these are other data: expected {said}, ..., found {shown}, ..."
+    ranges = {"y_range": (y, expected.y_range)}
+    ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in expected.x_range.items()}
+    for name, (values, bounds) in ranges.items():
+        if bounds is not None and not (values.size and bounds[0] <= values.min() and values.max() <= bounds[1]):
+            actual = f"{values.min():.4g} to {values.max():.4g}" if values.size else "no such feature"
+            yield name, f"expected {bounds[0]:g} to {bounds[1]:g}, found {actual}"
