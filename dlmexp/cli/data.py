@@ -42,7 +42,6 @@ def add_parser(commands: Commands) -> None:
 
 def _list(args: argparse.Namespace, root: Path) -> int:
     import json
-    from dataclasses import asdict
 
     from rich.table import Table
     from rich.text import Text
@@ -52,17 +51,17 @@ def _list(args: argparse.Namespace, root: Path) -> int:
 
     rows = [dataset_status(read_spec(name), root) for name in dataset_names()]
     if args.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps(rows, indent=2))
         return 0
     console, table = wide_console(), Table(*COLUMNS, box=None)
     for row in rows:
-        texts = ["" if (value := getattr(row, column)) is None else str(value) for column in COLUMNS]
+        texts = ["" if row[column] is None else str(row[column]) for column in COLUMNS]
         table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
     console.print(table)
     for row in rows:
-        folders = ", ".join(row.folders) if row.state == "ready" else ""
-        if about := ": ".join(filter(None, [folders, row.detail])):
-            console.print(f"{row.name}: {about}", highlight=False)
+        folders = ", ".join(row["folders"]) if row["state"] == "ready" else ""
+        if about := ": ".join(filter(None, [folders, row["detail"]])):
+            console.print(f"{row['name']}: {about}", highlight=False)
     return 0
 
 

@@ -109,30 +109,17 @@ def _content_checksum(task: str, parsed: Parsed) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class DatasetStatus:
-    """One row of the list. `folders`: where the files are expected. `detail`: notes, or what to do."""
-
-    name: str
-    task: str
-    rows: int | None
-    features: int | None
-    M: int | None
-    state: Availability
-    folders: tuple[str, ...]
-    detail: str
-
-
-def dataset_status(spec: DatasetSpec, root: Path) -> DatasetStatus:
-    """Searches for a dataset's files."""
+def dataset_status(spec: DatasetSpec, root: Path) -> dict[str, Any]:
+    """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
+    `detail` notes, or what to do."""
     found, notes = find_files(spec, root), [spec.note]
     state: Availability = "drawn" if loader_of(spec).drawn else found.state
     if state in ("missing", "partial"):
         others = " and ".join(stand_ins(spec.name))
         notes = [how_to_get(spec, found, root), f"{others} may stand in" if others else None]
     places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
-    known, folders = (spec.name, spec.task, spec.rows, spec.features, spec.M), tuple(dict.fromkeys(places))
-    return DatasetStatus(*known, state, folders, "; ".join(filter(None, notes)))
+    about = {name: getattr(spec, name) for name in ("name", "task", "rows", "features", "M")}
+    return about | {"state": state, "folders": list(dict.fromkeys(places)), "detail": "; ".join(filter(None, notes))}
 
 
 def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:

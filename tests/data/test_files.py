@@ -157,10 +157,10 @@ def test_what_is_loaded_is_verified_and_read_only(root):
 
 def test_status_and_check(root):
     row = dataset_status(toy(), root)
-    assert (row.state, row.rows, row.features, row.detail) == ("ready", None, 2, "a note")
-    assert row.folders == (str(root / "toy"),)
-    assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root).detail
-    states = [dataset_status(read_spec(name), root).state for name in ("song", "airline_like")]
+    about = {"rows": None, "features": 2, "state": "ready", "folders": [str(root / "toy")], "detail": "a note"}
+    assert about.items() <= row.items()
+    assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root)["detail"]
+    states = [dataset_status(read_spec(name), root)["state"] for name in ("song", "airline_like")]
     assert states == ["missing", "drawn"]
     sound = [verify(spec, root)[0] for spec in (toy(sha256=SHA), read_spec("song"), read_spec("ringnorm_drawn"))]
     assert sound == [True, None, True]
