@@ -274,6 +274,8 @@ def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
 
 def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]:
     """Whether a column of features is the target in other units or words, and how it gives the target away ('')."""
+    import pandas as pd
+
     known = ~missing(values) & ~np.isnan(y)
     x, y = recognised_dates(values[known], column.format)[0], y[known]
     if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
@@ -292,9 +294,9 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
         steps, ties = np.diff(y[order]), np.diff(x[order]) == 0
         if (steps[ties] == 0).all() and ((steps >= 0).all() or (steps <= 0).all()):
             return False, "sorted by it, the target only rises or only falls"
-    levels, pairs = len(set(x.tolist())), len(set(zip(x.tolist(), y.tolist(), strict=True)))
-    if pairs == levels <= len(y) // 5:
-        return pairs == len(set(y.tolist())), "each of its values occurs with one value of the target only"
+    pairs = pd.DataFrame({"x": x, "y": y}).drop_duplicates()
+    if len(pairs) == pairs["x"].nunique() <= len(y) // 5:
+        return len(pairs) == pairs["y"].nunique(), "each of its values occurs with one value of the target only"
     return False, ""
 
 
