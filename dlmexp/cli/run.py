@@ -58,8 +58,9 @@ def add_parser(commands: Commands) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Runs a sweep; `arguments` are overrides and flags of Hydra."""
     from hydra._internal.utils import get_args_parser
+    from omegaconf import OmegaConf
 
-    from dlmexp.plan.compose import as_yaml, check_table_is_used, compose, expand, launcher, plugins_in, with_default
+    from dlmexp.plan.compose import check_table_is_used, compose, expand, launcher, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import extended
 
@@ -76,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         jobs = [compose(job) for job in expanded]  # first of all: errors are ours, of one line, and need no torch
         check_table_is_used(typed, jobs)
         if args.cfg == "job" and not args.package:
-            print(as_yaml(jobs[0]), end="")
+            print(OmegaConf.to_yaml(OmegaConf.structured(jobs[0])), end="")
             return 0
         if args.cfg or args.info:
             return _through_hydra(flags, overrides)

@@ -97,11 +97,6 @@ def _apply_to_all(cfg: RunConfig, typed: Collection[str]) -> None:
                 own.collapsed = None
 
 
-def as_yaml(cfg: RunConfig) -> str:
-    """A config as YAML text, as it is used."""
-    return OmegaConf.to_yaml(OmegaConf.structured(cfg))
-
-
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
     values = [override.value() for override in parsed([text for text in overrides if _key(text) == "plugins"])]
@@ -146,8 +141,8 @@ def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> 
 
 
 def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -> None:
-    """Of the estimators that an experiment has options for, those that the user selects with `estimator=` or by options
-    of their own."""
+    """Drop the estimators that an experiment has options for and the user selects neither with `estimator=` nor by
+    options of their own."""
     selections = [override.value() for override in typed if override.key_or_group == "estimator"]
     if not selections:
         return

@@ -21,7 +21,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import combinations
 from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.overrides import INITIAL
-from dlmexp.plan.setting import Candidates, Setting, role_of, setting
+from dlmexp.plan.setting import Candidates, Setting, setting
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
@@ -86,7 +86,7 @@ class Grid:
         """All cells, the ELBO fits that fixed variants take their hyperparameters from included."""
         cfg, dataset = self.cfg, self.dataset
         file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
-        known: dict[tuple[Any, ...], Setting] = {}
+        known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
         for n, seed in product(self.sizes, cfg.seeds):
             asked = (str(size) for size in cfg.sizes or dataset.sizes if resolve_size(size, self.pool) == n)
             size = next(asked, str(n))
@@ -94,7 +94,8 @@ class Grid:
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
                     known[which] = setting(cfg, usual, dataset, file, cells[0])
-                role = "fit" if cells[0].kind == "fit" and cfg.measure == "gradient" else role_of(cfg)
+                of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
+                role = "fit" if gradients and cells[0].kind == "fit" else of_run
                 yield Candidates(method, cells, known[which], cfg.name, role, size, dataset.stands_for)
 
     def notes(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dlmexp.catalogue import entries
-from dlmexp.config import BetaConfig, DatasetConfig, RunConfig
+from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.plan.cell import Cell
 
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
@@ -58,20 +58,16 @@ class Candidates:
     stands_for: str | None = None  # the paper's dataset that this one stands in for
 
 
-def role_of(cfg: RunConfig) -> str:
-    """What the cells of a run are for: what its experiment says; else draws of gradients, learning curves, or fits."""
-    return cfg.role or ("gradient" if cfg.measure == "gradient" else "fit" if cfg.evaluate == "end" else "curve")
-
-
 def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
     """The setting that a cell is asked for under. `usual` is the config of the protocol (and preset) alone, `file` the
     dataset as its own file has it. What `cfg.factors` names is a column of results, not a change."""
-    protocol = usual.training[dataset.kind]
+    protocol, values = usual.training[dataset.kind], cfg.beta.values
     given = {name: getattr(dataset, name) for name in MODEL} | ({} if cfg.M is None else {"M": cfg.M})
     pairs = [
         *_differing("training", cfg.training[dataset.kind], protocol),
         *(pair for name in GENERAL for pair in _differing(name, getattr(cfg, name), getattr(usual, name))),
-        *_differing("beta", _beta(cfg.beta, usual.beta), usual.beta),
+        # Listed betas have no grid.
+        *_differing("beta", cfg.beta if values is None else replace(usual.beta, values=values), usual.beta),
         *(pair for name in MODEL for pair in _differing(name, given[name], getattr(file, name))),
     ]
     options = {name: value for name, value in cell.options.items() if name != "samples"}
@@ -83,19 +79,9 @@ def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: Data
     training = cfg.training[dataset.kind]
     if training.window is None and training.decay == training.max_iterations:  # it follows the limit that users type
         ignored.add("training.decay")
-    return Setting(_label(cfg), {name: value for name, value in pairs if name not in ignored}, cfg.selection)
-
-
-def _beta(given: BetaConfig, usual: BetaConfig) -> BetaConfig:
-    """The betas without what does not apply: listed values have no grid."""
-    return given if given.values is None else replace(usual, values=given.values)
-
-
-def _label(cfg: RunConfig) -> str:
-    """The protocol's name; a preset's run has one of its own, so that it is never taken for the protocol's."""
-    if not cfg.preset:
-        return cfg.protocol
-    return cfg.preset if cfg.protocol == "paper" else f"{cfg.protocol}-{cfg.preset}"
+    # A preset's run has a name of its own, so that it is never taken for the protocol's.
+    names = [name for name in ("" if cfg.preset and cfg.protocol == "paper" else cfg.protocol, cfg.preset) if name]
+    return Setting("-".join(names), {name: value for name, value in pairs if name not in ignored}, cfg.selection)
 
 
 def _differing(name: str, value: Any, usual: Any) -> Iterator[tuple[str, Any]]:

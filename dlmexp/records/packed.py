@@ -92,13 +92,9 @@ class Packed:
             return self._file.read(columns)
 
     @cached_property
-    def _status(self) -> pa.Table:
-        return self._read(["key", "status", "asked", "beta"])
-
-    @cached_property
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells."""
-        keys, status = (self._status[name].to_pylist() for name in ("key", "status"))
+        keys, status = (column.to_pylist() for column in self._read(["key", "status"]).columns)
         done = {key for key, each in zip(keys, status, strict=True) if each == "done"}
         return done, {*keys} - done
 
@@ -108,7 +104,8 @@ class Packed:
         with self._reading():
             text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
             groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
-            keys, betas, column = (self._status[name].to_pylist() for name in ("key", "beta", "asked"))
+            table = self._read(["key", "beta", "asked"])
+            keys, betas, column = (table[name].to_pylist() for name in ("key", "beta", "asked"))
             members: list[dict[float | None, str]] = [{} for _ in groups]
             for key, beta, places in zip(keys, betas, column, strict=True):
                 for place in places:

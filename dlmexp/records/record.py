@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -180,19 +180,16 @@ def flat(record: Record) -> dict[str, Any]:
 
 def provenance(device: str) -> Made:
     """How a record that is written now came about."""
-    command = os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]])
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return msgspec.structs.replace(_constant(device, command), time=now)
-
-
-@lru_cache(maxsize=1)
-def _constant(device: str, command: str) -> Made:
-    """What stays the same for a process."""
-    versions = {package: version(package) for package in ("torch", "gpytorch", "numpy")}
     return Made(
-        version=__version__, commit=commit(), python=platform.python_version(), **versions, device=device,
-        host=socket.gethostname(), command=command, job=own_job(),
+        version=__version__, commit=commit(), python=platform.python_version(), **_versions(), device=device,
+        host=socket.gethostname(), command=os.environ.get(COMMAND) or portable(["dlmexp", *sys.argv[1:]]),
+        job=own_job(), time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
+
+
+@cache
+def _versions() -> dict[str, str]:
+    return {package: version(package) for package in ("torch", "gpytorch", "numpy")}
 
 
 def own_job() -> str | None:
@@ -208,6 +205,7 @@ def portable(words: Sequence[str]) -> str:
     return shlex.join(word for word, kept in zip(words, elsewhere, strict=True) if kept)
 
 
+@cache
 def commit() -> str | None:
     """The commit of the checkout the package runs from, with `+` if files were changed; None for an installed wheel.
     Where the code travels without its history, `DLMEXP_COMMIT` names it."""

@@ -3,7 +3,6 @@
 
 import io
 import logging
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -40,12 +39,8 @@ class Results:
         cells = self.store.cells()
         unknown = set(cells["key"].to_pylist()) - {key for asked in self.asked for key in asked.keys}
         if unknown:
-            log.warning(
-                "%d records in %s belong to no run that is written down there, so they are left out; give the command "
-                "of that run again, which trains nothing twice",
-                len(unknown),
-                self.root,
-            )
+            why = "belong to no run that is written down there; give its command again, which trains nothing twice"
+            log.warning("%d records in %s are left out: they %s", len(unknown), self.root, why)
         return Frames(cells, self.asked)
 
     @property
@@ -106,18 +101,12 @@ def drop_unselected(store: Store) -> int:
         asked = [group for group in manifest.candidates if not files.keys().isdisjoint(group.keys)]
         if manifest.keep != "none" and asked:
             unwanted |= {key for group in asked for key in group.keys if key in files}
-            kept |= set(_keeping_models(store, asked, manifest.keep)["key"])
+            frames = Frames(store.cells({key for group in asked for key in group.keys}), asked)
+            kept |= set((frames.candidates if manifest.keep == "all" else frames.selected_or_undecided)["key"])
     for key in unwanted - kept:
         for path in files[key]:
             within(store.root, path).unlink(missing_ok=True)
     return len(unwanted - kept)
-
-
-def _keeping_models(store: Store, asked: Sequence[Asked], keep: str) -> pd.DataFrame:
-    """The candidates whose models are kept: all, or those that are selected by any metric. All of a group while it
-    lacks records, or where nothing can be selected."""
-    frames = Frames(store.cells({key for group in asked for key in group.keys}), asked)
-    return frames.candidates if keep == "all" else frames.selected_or_undecided
 
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
@@ -140,12 +129,10 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
     if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
     read = load(results)
-    asked = [
-        group
-        for group in read.asked
-        if protocol in (None, group.setting.protocol)
-        and (protocol is None or not group.setting.changes or group.role not in ("fit", "curve"))
-    ]
+    asked = read.asked
+    if protocol is not None:
+        of_it = [group for group in asked if group.setting.protocol == protocol]
+        asked = [group for group in of_it if not group.setting.changes or group.role not in ("fit", "curve")]
     if not asked:
         known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")

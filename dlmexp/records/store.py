@@ -50,35 +50,38 @@ class Store:
         """Keys of the done cells in packed records."""
         return {key for pack in self.packs for key in pack.keys[0]}
 
-    def path(self, dataset: str, key: str, suffix: str = ".json") -> Path:
-        return self.records / dataset / f"{key}{suffix}"
+    def path(self, dataset: str, key: str, suffix: str = ".json", checksum: str | None = None) -> Path:
+        """A file of a cell; those beside its record have the start of their checksum in their name."""
+        return self.records / dataset / f"{key}{'' if checksum is None else f'-{checksum[:8]}'}{suffix}"
+
+    def model_path(self, dataset: str, key: str, checksum: str) -> Path:
+        """The file of the model that was written with a record, whose `model` is its checksum."""
+        return self.path(dataset, key, MODEL, checksum)
 
     def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None, model: bytes | None = None) -> None:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
+        dataset, key = record.cell.dataset, record.key
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            self._write(self.model_path(record.cell.dataset, record.key, record.model), model, durable=False)
+            self._write(self.model_path(dataset, key, record.model), model, durable=False)
         if arrays:
             written = npz_bytes(arrays)
             record.arrays = hashlib.sha256(written).hexdigest()
-            self._write(self._arrays_path(record.cell.dataset, record.key, record.arrays), written, durable=False)
-        self._write(self._record_path(record), sealed(encoded(record)) + b"\n")
-        if record.done and (old := self.path(record.cell.dataset, record.key, FAILED)).exists():
-            self.quarantine(old, "retried with success")
+            self._write(self.path(dataset, key, ".npz", record.arrays), written, durable=False)
+        failed = self.path(dataset, key, FAILED)
+        self._write(self.path(dataset, key) if record.done else failed, sealed(encoded(record)) + b"\n")
+        if record.done and failed.exists():
+            self.quarantine(failed, "retried with success")
 
     def _write(self, path: Path, content: bytes, durable: bool = True) -> None:
         write_atomically(within(self.root, path), content, durable)
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""
-        done, failed = set[str](), set[str]()
-        for _, names in self._names():
-            for name in names:
-                if name.endswith(FAILED):
-                    failed.add(name.removesuffix(FAILED))
-                else:
-                    done.add(name.removesuffix(".json"))
+        names = {name for _, names in self._names() for name in names}
+        failed = {name.removesuffix(FAILED) for name in names if name.endswith(FAILED)}
+        done = {name.removesuffix(".json") for name in names if not name.endswith(FAILED)}
         for pack in self.packs:
             done |= pack.keys[0]
             failed |= pack.keys[1]
@@ -138,32 +141,24 @@ class Store:
         warning, if they are not those that the record was written with."""
         if checksum is None:
             return next((pack.arrays[key] for pack in self.packs if key in pack.arrays), {})
+        path = self.path(dataset, key, ".npz", checksum)
         try:
-            return self._arrays(dataset, key, checksum)
+            return _arrays(path, checksum)
         except Unreadable as why:
-            log.warning("skipped %s: %s", self._arrays_path(dataset, key, checksum), why)
+            log.warning("skipped %s: %s", path, why)
             return {}
-
-    def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
-        if (written := _written(self._arrays_path(dataset, key, checksum), checksum)) is None:
-            raise Unreadable("the arrays of the record are not there")
-        return unpack_arrays(written, f"the arrays of {key}")
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
         """The arrays beside a record; None once they have been quarantined, and the record with them."""
         if record.arrays is None:
             return {}
+        path = self.path(record.cell.dataset, record.key, ".npz", record.arrays)
         try:
-            return self._arrays(record.cell.dataset, record.key, record.arrays)
+            return _arrays(path, record.arrays)
         except Unreadable as why:
-            path = self._arrays_path(record.cell.dataset, record.key, record.arrays)
-            for damaged in (path, self._record_path(record)):
+            for damaged in (path, self.path(record.cell.dataset, record.key)):
                 self.quarantine(damaged, str(why))
             return None
-
-    def model_path(self, dataset: str, key: str, checksum: str) -> Path:
-        """The file of the model that was written with a record, whose `model` is its checksum."""
-        return self.path(dataset, key, f"-{checksum[:8]}{MODEL}")
 
     def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
         """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
@@ -172,16 +167,9 @@ class Store:
     def keys_with_models(self) -> dict[str, list[Path]]:
         """The model files in the folder by the key of their cell."""
         files: dict[str, list[Path]] = {}
-        for path in sorted(self.records.glob(f"*/*{MODEL}")):
-            if not path.name.startswith("."):
-                files.setdefault(path.name.rpartition("-")[0], []).append(path)
+        for path in sorted(self.records.glob(f"*/[!.]*{MODEL}")):
+            files.setdefault(path.name.rpartition("-")[0], []).append(path)
         return files
-
-    def _record_path(self, record: Record) -> Path:
-        return self.path(record.cell.dataset, record.key, ".json" if record.done else FAILED)
-
-    def _arrays_path(self, dataset: str, key: str, checksum: str) -> Path:
-        return self.path(dataset, key, f"-{checksum[:8]}.npz")
 
     def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """The folder's own sound records (of these `keys`), done and failed; a failed one only if the cell is not done.
@@ -242,6 +230,12 @@ def _written(path: Path, checksum: str) -> bytes | None:
     if hashlib.sha256(written).hexdigest() != checksum:
         raise Unreadable("its checksum does not match the record")
     return written
+
+
+def _arrays(path: Path, checksum: str) -> dict[str, np.ndarray]:
+    if (written := _written(path, checksum)) is None:
+        raise Unreadable("the arrays of the record are not there")
+    return unpack_arrays(written, f"'{path.name}'")
 
 
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:

@@ -101,7 +101,9 @@ class Frames:
         empty = table["status"] != "done"
         table.loc[empty, _starting(table, "test_", "validation_", "hyper_")] = np.nan
         table.loc[empty, ["beta", "key"]] = [np.nan, None]
-        table["edge"] = _edges(table, self._asked)
+        betas = [self._asked[group].betas for group in table["group"]]
+        ends = [{b[0]: "largest", b[-1]: "smallest"} if len(b) > 1 else {} for b in betas]
+        table["edge"] = [each.get(beta, "") for each, beta in zip(ends, table["beta"], strict=True)]
         return _ordered(table)
 
 
@@ -155,7 +157,7 @@ def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
 
 
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Of each `group`, the row with the lowest finite validation metric, the larger beta of equals. Groups without such
+    """The row of each `group` with the lowest finite validation metric, the larger beta of equals. Groups without such
     a row are left out. A single candidate needs no validation rows."""
     name = f"validation_{metric}"
     values = candidates[name] if name in candidates else pd.Series(np.nan, index=candidates.index)
@@ -172,16 +174,6 @@ def _in_group(candidates: pd.DataFrame, which: pd.Series) -> np.ndarray:
     return np.bincount(group, which.to_numpy(dtype=float), minlength=1)[group].astype("int64")
 
 
-def _edges(selected: pd.DataFrame, asked: Sequence[Asked]) -> list[str]:
-    """Where each selected beta lies among its candidates: 'smallest', 'largest', or ''."""
-    edges = []
-    for group, beta in zip(selected["group"], selected["beta"], strict=True):
-        betas = asked[group].betas
-        ends = {betas[0]: "largest", betas[-1]: "smallest"} if len(betas) > 1 else {}
-        edges.append(ends.get(beta, ""))
-    return edges
-
-
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns in the order in which people look for them."""
     first = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
@@ -189,7 +181,7 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Of each group, the row selected for a reported metric: by MSE for MSE, by NLL for all others; the only row where
+    """The row of each group selected for a reported metric: by MSE for MSE, by NLL for all others; the only row where
     there is one."""
     wanted = "mse" if metric == "mse" else "nll"
     ordered = table.iloc[np.argsort((table["selected_by"] != wanted).to_numpy(), kind="stable")]

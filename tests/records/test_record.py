@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from dlmexp import __version__
 from dlmexp.errors import Unreadable
-from dlmexp.records import record as module
 from dlmexp.records.record import FORMAT, Made, Record, Result, TooNew, decoded, encoded, flat, provenance, sealed
 from tests.support.cells import PLAIN, scored
 
@@ -117,10 +116,8 @@ def test_a_row_has_every_fact_of_a_record():
 
 
 def test_how_a_record_was_made(monkeypatch):
-    module._constant.cache_clear()
     monkeypatch.setattr("sys.argv", ["/somewhere/dlmexp", "run", "sizes=['5%']", "results=here", "workers=3"])
     made = provenance("cpu")
-    module._constant.cache_clear()
     assert (made.version, made.python, made.device) == (__version__, platform.python_version(), "cpu")
     assert shlex.split(made.command or "") == ["dlmexp", "run", "sizes=['5%']"], "nothing of this machine"
     assert made.commit is None or re.fullmatch(r"[0-9a-f]{12}\+?", made.commit)
