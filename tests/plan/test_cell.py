@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.plan import cell as module
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, Cell
 from tests.support.cells import PLAIN
 
 
 def test_the_key_is_the_same_on_every_machine_and_for_good():
-    assert PLAIN.key == "4e59517bd39db2406665"
+    assert PLAIN.key == "4e59517bd39db2406665", "later fields with their defaults are in no key"
     assert replace(PLAIN, beta=None, seed=0).key == "5fefe9a0cf96ece1e77f"
+    assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
 
 
 def _another(value: Any) -> Any:
@@ -68,32 +68,8 @@ def test_there_and_back_through_a_record_and_a_key_that_depends_on_every_field(c
     assert (replace(cell, **{name: value}).key == cell.key) == (before == after)
 
 
-class Grown(Cell, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):
-    """A cell as a later version may have it: with one more field."""
-
-    jitter: float = 1e-6
-
-
-def test_a_later_field_enters_the_key_only_where_it_differs_from_its_default(monkeypatch):
-    monkeypatch.setattr(module, "LATER_FIELDS", {**module.LATER_FIELDS, "jitter": 1e-6})
-    values = msgspec.structs.asdict(PLAIN)
-    assert Grown(**values).key == PLAIN.key, "the keys of earlier records stay what they were"
-    assert Grown(**values, jitter=1e-6).key == PLAIN.key
-    assert Grown(**values, jitter=1e-5).key not in (PLAIN.key, Grown(**values, jitter=1e-4).key)
-    old = msgspec.convert(values, Grown)
-    assert old.jitter == 1e-6, "a record without the field means the default"
-
-
 def test_a_group_differs_in_seed_beta_and_base_alone_and_candidates_in_beta():
     for field in FIELDS:
         other = replace(PLAIN, **{field: _another(getattr(PLAIN, field))})
         assert (other.group == PLAIN.group) == (field in ("seed", "beta", "base"))
         assert (other.identity == PLAIN.identity) == (field == "beta")
-
-
-def test_words():
-    assert PLAIN.describe() == "banana n=100 seed=3 fixed log_dlm bmc-10 beta=0.1"
-    assert replace(PLAIN, objective="fitc", variant="joint", beta=None, options={}, estimator="exact").describe() == (
-        "banana n=100 seed=3 joint fitc exact"
-    )
-    assert replace(PLAIN, parameterisation="unwhitened").describe().endswith("bmc-10 unwhitened beta=0.1")

@@ -70,7 +70,7 @@ def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
     assert {(cell.M, cell.data, cell.split) for cell in cells if cell.n == 10} == {(10, "sum", "counts-v1")}
     by_key = {cell.key: cell for cell in joint if cell.beta == 1.0}
     for cell in fixed:
-        base = by_key[cell.base]
+        base = by_key[cell.base or ""]
         assert (base.seed, base.n, base.parameterisation) == (cell.seed, cell.n, cell.parameterisation)
 
 
