@@ -1,7 +1,6 @@
 """The command `dlmexp`: arguments and help texts. A subcommand imports what it needs only when it runs."""
 
 import argparse
-import gc
 import os
 import signal
 import sys
@@ -63,7 +62,6 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 130: interrupted."""
-    gc.set_threshold(100_000, 20, 50)  # imports and configs make many objects that stay: a tenth of the time to a plan
     with harmless_output():
         return _main(list(sys.argv[1:] if argv is None else argv))
 

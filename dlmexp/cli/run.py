@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import io
 import logging
 import re
@@ -85,6 +86,7 @@ def run(arguments: Sequence[str]) -> int:
             from dlmexp.cluster.multirun import multirun
 
             return multirun(jobs, expanded, launcher(expanded[0]))
+<<<<<<< HEAD
         from dlmexp.data.options import TableProblems
         from dlmexp.running.run import execute
 
@@ -92,6 +94,14 @@ def run(arguments: Sequence[str]) -> int:
             return execute(jobs[0], arguments, choose_workers=True)
         except TableProblems as problems:
             raise UserError(problems.with_command(["dlmexp", "run", *arguments])) from None
+=======
+        gc.disable()  # torch makes many objects that stay: no need to look through them again and again
+        from dlmexp.running.run import execute
+
+        gc.freeze()
+        gc.enable()
+        return execute(jobs[0], arguments, choose_workers=True)
+>>>>>>> 4cebe9f (Torch is loaded without collections of garbage)
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
