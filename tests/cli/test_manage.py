@@ -282,6 +282,7 @@ def test_errors_of_the_file_system_and_interrupts_are_one_line(mine, monkeypatch
             raise error
 
         monkeypatch.setattr(manage, "results_folder", fail)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)  # it would ignore Ctrl-C from now on
         assert main(["status"]) == code
         err = capsys.readouterr().err
         assert err.startswith(f"dlmexp: {said}")
