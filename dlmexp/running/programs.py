@@ -120,7 +120,7 @@ def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float 
         """Seconds of a call, made so many times between waits for the device. The mean, not the best: what others take
         of the machine is what matters."""
         began, calls = 0.0, -times  # the first ones are not counted
-        while calls < 2 * times or perf_counter() - began < seconds:
+        while calls < times or perf_counter() - began < seconds:
             for _ in range(times):
                 call()
             if target.device.type == "cuda":
