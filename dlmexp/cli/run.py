@@ -86,22 +86,16 @@ def run(arguments: Sequence[str]) -> int:
             from dlmexp.cluster.multirun import multirun
 
             return multirun(jobs, expanded, launcher(expanded[0]))
-<<<<<<< HEAD
-        from dlmexp.data.options import TableProblems
-        from dlmexp.running.run import execute
-
-        try:
-            return execute(jobs[0], arguments, choose_workers=True)
-        except TableProblems as problems:
-            raise UserError(problems.with_command(["dlmexp", "run", *arguments])) from None
-=======
         gc.disable()  # torch makes many objects that stay: no need to look through them again and again
+        from dlmexp.data.options import TableProblems
         from dlmexp.running.run import execute
 
         gc.freeze()
         gc.enable()
-        return execute(jobs[0], arguments, choose_workers=True)
->>>>>>> 4cebe9f (Torch is loaded without collections of garbage)
+        try:
+            return execute(jobs[0], arguments, choose_workers=True)
+        except TableProblems as problems:
+            raise UserError(problems.with_command(["dlmexp", "run", *arguments])) from None
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
