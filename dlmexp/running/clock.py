@@ -12,8 +12,8 @@ from typing import Any
 
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import Record
+from dlmexp.running.checkpoint import Batch
 
-Batch = tuple[Cell, ...]
 Kind = tuple[Any, ...]
 # Work of a run without a bound: some 20 seconds on a slow machine, a minute on an H200, if nothing converges ...
 SHORT_RUN = {"cpu": 6e10, "cuda": 2e14}

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from dlmexp.console import counted, duration, speed, wide_console
 from dlmexp.records.record import Record
-from dlmexp.running.clock import Batch, Clock
+from dlmexp.running.checkpoint import Batch
+from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.signals import SIGPIPE, StopRequest
 

@@ -30,7 +30,7 @@ from dlmexp.running.processes import (
     is_extra,
     processes_that_pay,
 )
-from dlmexp.running.signals import FAILED, SIGPIPE, STOPPED, Stop, StopRequest
+from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 from dlmexp.running.tables import show_plan, summary, what_was_read
 
@@ -86,11 +86,11 @@ def _run(sweep: Sweep, make_job: "Callable[[], Job]") -> int:
     except OSError as error:
         where = error.filename or written_to
         print(f"dlmexp: can't read or write '{where}': {error.strerror}; {SAFE}", file=sys.stderr)
-        return FAILED
+        return FAILURE
     others = job.extra.ended_otherwise(code) if job.extra else {}
     for log, other in others.items():
         print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
-    return max(code, FAILED if others else 0)
+    return max(code, FAILURE if others else 0)
 
 
 @contextmanager
@@ -202,7 +202,7 @@ class Job:
         except Stop as request:
             recorded = set[str]().union(*recorder.keys())
             left = sum(cell.key not in recorded for batch in self.batches for cell in batch)
-            file = sys.stderr if request.code == FAILED else sys.stdout
+            file = sys.stderr if request.code == FAILURE else sys.stdout
             print(f"\nstopped by {request}; {counted(left, 'cell')} to do", file=file)
             print(f"everything is saved, continue with: {_typed(self.arguments)}", file=file)
             return request.code

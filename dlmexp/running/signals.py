@@ -8,7 +8,7 @@ from types import FrameType
 STOP_SIGNALS = [
     getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "USR2") if hasattr(signal, f"SIG{name}")
 ]
-FAILED = 1  # exit codes
+FAILURE = 1  # exit codes
 BUDGET_SPENT = 3
 STOPPED = 128  # from here on: this, plus the signal that asked the process to stop
 SIGPIPE = 13  # whoever reads the output has gone
@@ -61,7 +61,7 @@ class StopRequest:
 
     def fail(self, failure: BaseException) -> None:
         """Ask to stop because of this. May be called in another thread."""
-        self._stop = Stop(str(failure), FAILED)
+        self._stop = Stop(str(failure), FAILURE)
 
     def raise_if_requested(self) -> None:
         if self.stop is not None:

@@ -63,7 +63,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             try:
                 _add(sweep, part, key, dataset)
             except DatasetMissing as error:
-                others = available_stand_ins(dataset.name, data_root(part.data_root))
+                others = _available_stand_ins(dataset.name, data_root(part.data_root))
                 for name in others if cfg.stand_ins else ():
                     _add(sweep, part, name, dataset_config(name))
                 how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
@@ -102,7 +102,7 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> Non
     sweep.notes += grid.notes()
 
 
-def available_stand_ins(dataset: str, root: Path) -> list[str]:
+def _available_stand_ins(dataset: str, root: Path) -> list[str]:
     """Datasets to use instead of a missing one of the paper, under their own names: real data whose files are there."""
     specs = [read_spec(name) for name in stand_ins(dataset)]
     return [spec.name for spec in specs if not loader_of(spec).drawn and find_files(spec, root).state == "ready"]
