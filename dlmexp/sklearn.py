@@ -155,7 +155,8 @@ class SparseGP(BaseEstimator):
             raise ValueError(f"n_samples={rows}: a model needs at least 2 rows, one of them for validation")
         values = entries("beta")["own"]["values"] if self.betas is None else self.betas
         betas = list(values) if np.iterable(values) else [values]
-        known = [name for name in OBJECTIVES.names() if self._takes(name)]
+        likelihood = LIKELIHOODS[self.likelihood_name]
+        known = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta and OBJECTIVES[name].fits(likelihood)]
 
         def whole(name: str, optional: bool = False) -> tuple[str, bool, str]:
             value = getattr(self, name)
@@ -181,9 +182,6 @@ class SparseGP(BaseEstimator):
         except UserError as error:
             raise InvalidParameter(f"kernel={self.kernel!r}: {error}") from None
         return sorted({float(beta) for beta in betas}, reverse=True)
-
-    def _takes(self, objective: str) -> bool:
-        return OBJECTIVES[objective].has_beta and OBJECTIVES[objective].fits(LIKELIHOODS[self.likelihood_name])
 
     def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and rows to validate on, at least one of each."""
@@ -318,7 +316,7 @@ class DLMClassifier(ClassifierMixin, SparseGP):
 
     def predict(self, X: Any) -> np.ndarray:
         """The more probable class [n] at every row of X [n, features]."""
-        best = self.predict_proba(X).argmax(1)  # checks that there is a model
+        best = self.predict_proba(X).argmax(1)
         return self.classes_[best]
 
     def _targets(self, y: np.ndarray) -> np.ndarray:

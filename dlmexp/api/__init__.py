@@ -165,17 +165,17 @@ def plot(
     from dlmexp.figures.plot import Request, draw
 
     given = [f"{key}={value}" for key, value in by.items()]
-    found = load(Path(folder))
+    records = load(Path(folder))
     if name != PREDICTIONS:
-        return draw(found, name, Request(parse_by(given))).canvas
+        return draw(records, name, Request(parse_by(given))).canvas
     from dlmexp.figures import style
     from dlmexp.figures.predictions import render
     from dlmexp.models.choose import choose_models
     from dlmexp.models.diagnosis import diagnose
 
-    (row,) = choose_models(found, given, option="plot:").itertuples()
+    (row,) = choose_models(records, given, option="plot:").itertuples()
     with style.use():
-        return render(diagnose(found, row, data_root))
+        return render(diagnose(records, row, data_root))
 
 
 @dataclass

@@ -81,16 +81,16 @@ def dataset_of(row: Any, root: str | os.PathLike[str] | None = None) -> tuple[Da
     again = f"the test rows of '{name}' are needed, and its run ('{command}')"
     try:
         cfg = compose(with_default(spelled_out(overrides)))
-        found = next(one for part in parts(cfg) for one in part.dataset.values() if one.name == name)
+        spec = next(each for part in parts(cfg) for each in part.dataset.values() if each.name == name)
     except (UserError, StopIteration):
         raise UserError(f"{again} does not say where they are") from None
     try:
-        data = load(found, data_root(root))
+        data = load(spec, data_root(root))
     except UserError as error:
         raise UserError(f"{again} read them from a file that can't be read here: {error}") from None
     if data.checksum != row.data:
         raise UserError(f"{again} read other data: the file has changed since")
-    return found, data
+    return spec, data
 
 
 @torch.no_grad()
@@ -137,10 +137,10 @@ def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> dict[str, np
     x = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), LINE)
     n = member.model.normalisation
     inducing = member.model.hyper["Z"][:, 0] * n.std[0] + n.mean[0]
-    found = {
+    line = {
         "x": x,
         "rows": data.X[rows, 0],
         "targets": np.exp(data.y[rows]) if member.model.schema.log else np.array(data.y[rows]),
         "inducing": inducing,
     }
-    return found | predictor.predict(x[:, None])
+    return line | predictor.predict(x[:, None])

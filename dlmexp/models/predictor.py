@@ -111,15 +111,15 @@ class Predictor:
             return self._classes(torch.stack(means).mean(0))
         moments = [self._moments(*each) for each in zip(self.members, marginals, means, strict=True)]
         mean = torch.stack([own for own, _ in moments]).mean(0)
-        found = {"mean": mean}
+        values = {"mean": mean}
         if self.has_distribution:
             # Of the mixture: the mean of the variances plus the variance of the means.
             squares = [std.square() + (own - mean).square() for own, std in moments if std is not None]
             if len(squares) == len(moments):
-                found["std"] = torch.stack(squares).mean(0).sqrt()
+                values["std"] = torch.stack(squares).mean(0).sqrt()
             ends = self._interval(marginals, level)
-            found |= {name: end.exp() if self.schema.log else end for name, end in ends.items()}
-        columns = {name: value[0].cpu().numpy() for name, value in found.items()}
+            values |= {name: end.exp() if self.schema.log else end for name, end in ends.items()}
+        columns = {name: value[0].cpu().numpy() for name, value in values.items()}
         if self.task == "count":
             columns |= {name: ends.astype(np.int64) for name, ends in columns.items() if name not in ("mean", "std")}
         return columns
@@ -173,11 +173,11 @@ def errors_in_own_units(columns: Columns, targets: Float[np.ndarray, " N"]) -> d
     """RMSE, MAE, R2 (where targets differ) and the share of rows in their 95 % interval (where there is one), of
     predictions (`Predictor.predict`) and targets in the same units."""
     error, spread = targets - columns["mean"], float(targets.var())
-    found = {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.abs(error).mean())}
-    found |= {"r2": 1 - found["rmse"] ** 2 / spread} if spread > 0 else {}
+    errors = {"rmse": float(np.sqrt(np.mean(error**2))), "mae": float(np.abs(error).mean())}
+    errors |= {"r2": 1 - errors["rmse"] ** 2 / spread} if spread > 0 else {}
     if "lower_95" in columns:
-        found["coverage_95"] = float(np.mean((columns["lower_95"] <= targets) & (targets <= columns["upper_95"])))
-    return found
+        errors["coverage_95"] = float(np.mean((columns["lower_95"] <= targets) & (targets <= columns["upper_95"])))
+    return errors
 
 
 def quantile(cdf: Callable[[Tensor], Tensor], share: float, low: Tensor, high: Tensor, whole: bool) -> Tensor:

@@ -55,11 +55,11 @@ def describe_gaps(gaps: Counter, schema: Schema) -> list[str]:
     """Sentences that say how many missing values a model filled, and with what."""
     levels = {column.name for column in schema.columns if MISSING_LEVEL in column.levels}
     ways = {"filled with the mean of the training rows": set(gaps) - levels, "taken as a level of their own": levels}
-    found = {how: {name: gaps[name] for name in gaps if gaps[name] and name in some} for how, some in ways.items()}
+    filled = {how: {name: gaps[name] for name in gaps if gaps[name] and name in some} for how, some in ways.items()}
     return [
         f"{counted(sum(counts.values()), 'missing value')} {how}: "
         + ", ".join(f"{name} {count}" for name, count in counts.items())
-        for how, counts in found.items()
+        for how, counts in filled.items()
         if counts
     ]
 

@@ -132,7 +132,7 @@ class State:
         """Raises `Unreadable` unless this state, of a checkpoint, can go on where a `fresh` one of the same cells
         could begin."""
         mine = self._tensors()
-        shapes, wanted = ({(n, t.shape, t.dtype) for n, t in one._tensors().items()} for one in (self, fresh))
+        shapes, wanted = ({(n, t.shape, t.dtype) for n, t in state._tensors().items()} for state in (self, fresh))
         if wrong := {name for name, *_ in shapes ^ wanted}:
             raise Unreadable(f"its tensors do not fit its cells: {', '.join(sorted(wrong))}")
         most = self.history.shape[1]

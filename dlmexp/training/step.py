@@ -36,9 +36,9 @@ def step(program: Program, state: State, settings: Settings) -> None:
     with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
         value = program.objective(leaves, state.jitter, state.iteration)
         # Square loss does not see the noise: its gradient is zero, not absent.
-        found = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
+        gradients = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
-    grads = {name: grad.detach() for name, grad in zip(leaves, found, strict=True)}
+    grads = {name: grad.detach() for name, grad in zip(leaves, gradients, strict=True)}
     acceptance = torch.zeros_like(state.acceptance)
     if value.acceptance is not None:
         acceptance.copy_(torch.where(state.live, value.acceptance, 0.0))
@@ -146,7 +146,7 @@ def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Calla
     pool = _pool(os.getpid(), len(advances))
 
     def advance() -> None:
-        running = [pool.submit(one) for one in advances]
+        running = [pool.submit(each) for each in advances]
         wait(running)  # all of them, whatever happens to one: afterwards nothing moves any more
         for each in running:
             each.result()
@@ -171,12 +171,12 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
         parts = divided(program, state)
         advances = [_with_rows(some, its, partial(step, some, its, settings)) for some, its in parts]
         return together(advances, state.iteration) if len(parts) > 1 else advances[0]
-    one = partial(step, program, state, settings)
+    iterate = partial(step, program, state, settings)
     if not program.capturable:
-        return _with_rows(program, state, one)
+        return _with_rows(program, state, iterate)
     before = state.clone()
     program.load_minibatch(int(state.iteration))
-    replay = captured(one, device, pool)
+    replay = captured(iterate, device, pool)
     state.copy_(before)
     return _with_rows(program, state, replay)
 
@@ -190,15 +190,15 @@ def captured(work: Callable[[], T], device: torch.device, pool: Any = None) -> C
         work()  # lets cuBLAS, Triton and the allocator settle before the capture
         graph = torch.cuda.CUDAGraph()
         with _capturing(graph, pool):
-            found = work()
+            result = work()
     stream.wait_stream(own)
-    return partial(_replay, graph, found, work)
+    return partial(_replay, graph, result, work)
 
 
-def _replay(graph: torch.cuda.CUDAGraph, found: T, work: Callable[[], T]) -> T:
-    """What `work` found last time, found anew. It is held with the graph, which reads and writes its tensors."""
+def _replay(graph: torch.cuda.CUDAGraph, result: T, work: Callable[[], T]) -> T:
+    """What `work` returned last time, computed anew. It is held with the graph, which reads and writes its tensors."""
     graph.replay()
-    return found
+    return result
 
 
 @contextmanager
@@ -220,15 +220,15 @@ def _capturing(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
             gc.enable()
 
 
-def _with_rows(program: Program, state: State, one: Callable[[], None]) -> Callable[[], None]:
+def _with_rows(program: Program, state: State, iterate: Callable[[], None]) -> Callable[[], None]:
     if not program.minibatched:
-        return one
+        return iterate
     iteration = int(state.iteration)
 
     def advance() -> None:
         nonlocal iteration
         program.load_minibatch(iteration)
-        one()
+        iterate()
         iteration += 1
 
     return advance

@@ -145,18 +145,6 @@ def test_gradient_in_the_likelihoods_own_parameters_is_unbiased(kind):
         assert error < 0.05 * abs(exact.item())
 
 
-def test_acceptance_comes_beside_the_loss():
-    zero, one = torch.zeros(1, 50, dtype=torch.float64), torch.ones(1, 50, dtype=torch.float64)
-    for likelihood, sampler, low, high in [
-        (Probit(), "auto", 1.0, 1.0),
-        (Poisson(), "auto", 0.9, 1.0),
-        (Poisson(), "rejection", 0.2, 0.9),
-    ]:
-        loss, rate = UPS(10, sampler).loss_and_acceptance(likelihood, zero, one, one, draws_for(1))
-        assert loss.shape == (1, 50)
-        assert low <= rate.item() <= high
-
-
 def test_acceptance_is_accepted_over_proposed_all_rows_together():
     e, one = torch.zeros(2, 3, 2), torch.ones(2, 2)
     # One and two proposals for one accepted sample each: 2 of 3; four and four: 2 of 8.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import FreshDraws, product_samplers
+from dlmexp.estimators import product_samplers
 from dlmexp.estimators.envelope import replace_rejected
 from dlmexp.estimators.half_normals import pieces
 from dlmexp.estimators.product_samplers import SAMPLERS, truncated_normal, widening
@@ -45,16 +45,6 @@ def test_a_row_draws_the_same_whatever_shares_its_batch(kind):
 def test_a_sampler_that_is_not_there():
     with pytest.raises(UserError, match="rejection"):
         SAMPLERS["rejecton"]
-
-
-def test_leading_shapes_of_any_kind():
-    for lead in ((), (2,), (2, 3)):
-        mu, v = torch.zeros(*lead, 7, dtype=torch.float64), torch.ones(*lead, 7, dtype=torch.float64)
-        for likelihood, *_ in ROWS.values():
-            sample = SAMPLERS["auto"].draw(likelihood, mu, v, torch.ones(7, dtype=torch.float64), 4, FreshDraws(lead))
-            assert sample.e.shape == (*lead, 4, 7)
-            assert sample.accepted.shape == (*lead, 7)
-            assert sample.acceptance.shape == lead
 
 
 def test_acceptance_is_high_everywhere():

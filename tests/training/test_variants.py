@@ -203,16 +203,6 @@ def test_minibatch_objectives_average_to_the_whole_one(kind):
     torch.testing.assert_close(torch.stack(seen).mean(0), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_keeping_cells_drops_repetitions_nobody_needs():
-    made = program(index=(0, 1, 1))
-    part = made.keep([1, 2])
-    assert part.split.X.shape[0] == 1
-    assert part.split.seeds.tolist() == [11]
-    assert part.beta.tolist() == [1.0, 0.1]
-    assert torch.equal(part.split.X[0], made.split.X[1])
-    assert made.keep([0, 2]).split.seeds.tolist() == [10, 11]
-
-
 def test_only_the_rejection_sampler_can_not_be_captured():
     assert program(estimator=Exact()).capturable
     assert program(estimator=UPS(2)).capturable
