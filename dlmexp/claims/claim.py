@@ -63,7 +63,7 @@ def claim(number: int, where: str, *experiments: str, **more: Any) -> Callable[[
 
     def register(parts: Callable[[Any], Iterable[Part]]) -> Callable[[Any], Iterable[Part]]:
         text = " ".join((parts.__doc__ or "").split("\n\n")[0].split())
-        fields = {"experiments": experiments, "figures": experiments} | more
+        fields: dict[str, Any] = {"experiments": experiments, "figures": experiments} | more
         CLAIMS.add(str(number), Claim(number, text, where, parts, **fields))
         return parts
 

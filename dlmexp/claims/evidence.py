@@ -39,6 +39,9 @@ class Line:
     lost: int = 0  # repetitions that failed or are not finite
 
 
+Pairs = Sequence[tuple[Line, Line]]  # ours and a rival
+
+
 class Evidence:
     """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
 
@@ -94,9 +97,8 @@ class Evidence:
         """Values of rows (an array as long as `frame`) by size and seed of their dataset; NaN where not finite."""
         sizes, seeds = self.sizes.get(dataset, np.array([])), self.seeds.get(dataset, np.array([]))
         grid, found = np.full((len(sizes), len(seeds)), np.nan), values[at].astype(float)
-        grid[np.searchsorted(sizes, self.column("n")[at]), np.searchsorted(seeds, self.column("seed")[at])] = np.where(
-            np.isfinite(found), found, np.nan
-        )
+        places = np.searchsorted(sizes, self.column("n")[at]), np.searchsorted(seeds, self.column("seed")[at])
+        grid[places] = np.where(np.isfinite(found), found, np.nan)
         lost = (self.column("status")[at] == "failed") | np.isinf(found)
         return Line(name, grid, at, int(lost.sum()))
 
@@ -122,12 +124,10 @@ class Evidence:
         label = estimator_label(estimator, samples)
         return self.curve(dataset, "joint_log_dlm", 0.1, q, estimator, samples, label)
 
-    def margin(self, dataset: str, metric: str, q: str | None = None) -> Margin:
+    def margin(self, dataset: str, metric: str, q: str = "whitened") -> Margin:
         """The margin at each size: 5 % of what ELBO explains, at most 10 % of ELBO's metric where 0 is its best value.
         NaN where ELBO was not run at beta = 1, or explains nothing."""
-        elbo, trivial = (
-            self._elbo(dataset, metric, q or "whitened", name + metric) for name in ("test_", "trivial_test_")
-        )
+        elbo, trivial = (self._elbo(dataset, metric, q, name + metric) for name in ("test_", "trivial_test_"))
         with np.errstate(invalid="ignore", divide="ignore"):
             explained, whole = (
                 share * np.where(known := np.isfinite(values), values, 0.0).sum(1) / known.sum(1)
@@ -143,15 +143,7 @@ class Evidence:
             found = np.where(np.isnan(found), self.curve(dataset, method, 1.0, q, value=value).values, found)
         return found
 
-    def compare(
-        self,
-        says: str,
-        dataset: str,
-        q: str | None,
-        pairs: Sequence[tuple[Line, Line]],
-        rule: Rule,
-        within: str | float,
-    ) -> Part:
+    def compare(self, says: str, dataset: str, q: str, pairs: Pairs, rule: Rule, within: str | float) -> Part:
         """A part that is judged by size: `rule` between ours and the rival of every pair, with the margin of a metric
         or a given one."""
         lines = list({id(line): line for pair in pairs for line in pair}.values())

@@ -114,7 +114,7 @@ def _verdict(claim: Claim, parts: list[Part], evidence: Evidence, column: Column
     stands_for = evidence.stands_for
     told = [part for part in parts if not part.beside]
     on_paper, on_stand_ins = (
-        [one for one in told if (one.dataset in stands_for) == stand_in] for stand_in in (False, True)
+        [one for one in told if (one.dataset in stands_for) == is_one] for is_one in (False, True)
     )
     paper, stand_in = claim.sum_up(on_paper), claim.sum_up(on_stand_ins)
     basis = "stand-in" if paper is Verdict.NOT_RUN and stand_in is not Verdict.NOT_RUN else "paper"
@@ -176,10 +176,9 @@ def verdicts(folder: str = "results", protocol: str | None = None) -> pd.DataFra
         protocol: Judge the records of this protocol alone, such as `"paper"`; otherwise of all that were run.
 
     Returns:
-        A table with one row per claim and protocol. Its columns are `number`, `claim`, `where` (in the paper),
-        `protocol`, `verdict`, `words` (the verdict with stand-ins and the number of datasets), `basis` (on whose data),
-        `data`, `repetitions`, `missing` (commands that would compute what is not there) and `commands` (those that made
-        the records).
+        One row per claim and protocol, with `number`, `claim`, `where` (in the paper), `protocol`, `verdict`, `words`
+        (the verdict with stand-ins and the number of datasets), `basis` (on whose data), `data`, `repetitions`,
+        `missing` (commands that would compute what is not there) and `commands` (those that made the records).
 
     Raises:
         UserError: There are no records in the folder, or none of this protocol.

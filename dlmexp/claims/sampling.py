@@ -23,10 +23,8 @@ STATISTICS = (ERROR, SCATTER, *BIASES.values())
 SAME_NLL = "{} and {} end at the same NLL"
 
 
-def _matches(
-    evidence: Evidence, dataset: str, q: str, ours: Line, other: Line, says: str = "{} matches {}",
-    rule: Rule = COMPARABLE,
-) -> Part:  # fmt: skip
+def _matches(evidence: Evidence, dataset: str, q: str, ours: Line, other: Line, says: str = "{} matches {}",
+             rule: Rule = COMPARABLE) -> Part:  # fmt: skip
     """`ours` ends at the NLL of `other`, within the margin."""
     return evidence.compare(says.format(ours.name, other.name), dataset, q, [(ours, other)], rule, "nll")
 
@@ -99,10 +97,8 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
         at = {kind: evidence.at("gradient", dataset, q, "fixed_log_dlm", *kind) for kind in kinds}
 
         def pair(what: str, *two: tuple[str, int], at: dict[tuple[str, int], Places] = at) -> tuple[Line, Line]:
-            names = [f"log {what}, {estimator_label(*kind)}" for kind in two]
-            ours, rival = (
-                evidence.line(name, "abalone", at[k], logs[what]) for name, k in zip(names, two, strict=True)
-            )
+            names = {kind: f"log {what}, {estimator_label(*kind)}" for kind in two}
+            ours, rival = (evidence.line(name, "abalone", at[kind], logs[what]) for kind, name in names.items())
             return ours, rival
 
         for ours, bmc in [((name, samples), ("bmc", samples)) for name in ("ups", "smooth_bmc") for samples in SAMPLES]:
@@ -212,9 +208,8 @@ def cost(evidence: Evidence) -> Iterator[Part]:
     bmc, ups = (frame[frame["estimator"] == name] for name in ("bmc", "ups"))
     ups = ups.assign(says=np.where(ups["sampler"] == "rejection", REJECTION, OURS))
     where = ["dataset", "parameterisation", "samples"]
-    pairs = ups[ups["alone"]].merge(
-        bmc.loc[bmc["alone"], [*where, *SAME, "log"]], on=[*where, *SAME], suffixes=("", "_bmc")
-    )
+    alone = bmc.loc[bmc["alone"], [*where, *SAME, "log"]]
+    pairs = ups[ups["alone"]].merge(alone, on=[*where, *SAME], suffixes=("", "_bmc"))
     together = dict(list(pairs.groupby([*where, "says"], observed=True)))
     run = ups.merge(bmc[where].drop_duplicates(), on=where)[[*where, "says"]].drop_duplicates()
     if run.empty:

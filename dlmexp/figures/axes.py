@@ -47,6 +47,12 @@ def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: 
         ax.tick_params(labelbottom=False)
 
 
+def _size(ax: Axes) -> tuple[float, float]:
+    """Width and height in inches, before the layout."""
+    assert ax.figure is not None
+    return ax.bbox.width / ax.figure.dpi, ax.bbox.height / ax.figure.dpi
+
+
 def line_style(look: Look) -> dict[str, Any]:
     """A look in matplotlib's words."""
     return {"color": look.colour, "marker": look.marker, "linestyle": look.dashes, "label": look.label}
@@ -78,7 +84,7 @@ def _band(ax: Axes, x: pd.Series, mean: pd.Series, half: pd.Series, look: Look, 
         ax.errorbar(x[alone], mean[alone], yerr=half[alone], fmt="none", ecolor=look.colour, elinewidth=0.7)
 
 
-def _frame(ax: Axes, *curves: Sequence[Any]) -> None:
+def _frame(ax: Axes, *curves: Any) -> None:
     """Limits that hold all means, and their intervals unless those are wider than the means are apart: intervals of two
     or three repetitions can be huge. `curves`: means, and how far their intervals reach above and below."""
     mean, up, down = np.hstack([np.asarray(curve, dtype=float) for curve in curves])
@@ -116,7 +122,7 @@ def _sizes(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
         ax.set_xlim(1, 100)
     ax.set_xscale("log")
     low, high = ax.get_xlim()
-    inches = ax.get_window_extent().width / ax.get_figure(root=True).dpi / np.log10(high / low)  # for a decade
+    inches = _size(ax)[0] / np.log10(high / low)  # for a decade
     _log_ticks(ax.xaxis, (1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0))
     if panel.x != "predict_seconds":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -247,7 +253,7 @@ def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
     """Labels right of the axes from bottom to top, each joined to the end of its curve; set apart where ends lie close
     together, half by pushing up and half by pushing down."""
     low, high = ax.get_ylim()
-    gap = LABEL_GAP / (ax.get_window_extent().height / ax.get_figure(root=True).dpi * 72)
+    gap = LABEL_GAP / (_size(ax)[1] * 72)
     steps = gap * np.arange(len(ends))
     heights = np.clip([(y - low) / (high - low) for y, *_ in ends], 0.0, 1.0) - steps
     up, down = np.maximum.accumulate(heights), np.minimum.accumulate(heights[::-1])[::-1]

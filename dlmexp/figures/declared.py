@@ -210,13 +210,13 @@ caption = f"""Test NLL of methods that use the same validation rows: to select �
 train on, {BELOW}."""
 add("rivals", "Fair rivals", 3, panels, caption)
 
-pairs = [(dataset, beta) for beta in (1.0, 0.1) for dataset in SEVEN if SEVEN[dataset] != "reg"]
+pairs = [(dataset, kind, beta) for beta in (1.0, 0.1) for dataset, kind in SEVEN.items() if kind != "reg"]
 panels = [
     Panel("sizes", dataset, "nll", (Line("beta_elbo", beta=beta, role="samples"),
                                     Line("joint_log_dlm", "bmc", beta=beta, names="estimator", role="samples"),
                                     Line("joint_log_dlm", beta=beta, role="samples")),
-          f"samples-{SEVEN[dataset]}", x="samples", title=f"β = {beta:g}")
-    for dataset, beta in pairs
+          f"samples-{kind}", x="samples", title=f"β = {beta:g}")
+    for dataset, kind, beta in pairs
 ]  # fmt: skip
 caption = """Test NLL of the joint DLM trained on 500 rows with bMC gradients of S samples, at equal β: an objective of
 its own, between the ELBO (in expectation that of S = 1) and the exact DLM."""

@@ -176,7 +176,7 @@ def _legend(drawn: Drawn, cells: Iterable[Cell]) -> list[Line2D]:
     order = {look.label: place for place, look in enumerate(style.METHODS.values())}
     ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
     folders = zip(drawn.folders, cycle(style.FOLDER_DASHES), strict=False)
-    dashes = [Line2D([], [], color=style.INK, linestyle=dash, label=folder) for folder, dash in folders]
+    dashes = [Line2D([], [], color=style.INK, ls=dash, label=folder) for folder, dash in folders]
     return [entries[label] for label in ordered] + dashes
 
 

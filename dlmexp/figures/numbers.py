@@ -201,7 +201,8 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[[by, "seed"]])).sort_index()
     table = series.values.unstack(by)
     groups = rows.groupby(by)
-    x = table.columns.to_series().replace(0, np.nan) if panel.x == by else groups[panel.x].mean()
+    columns = table.columns.to_series()
+    x = columns.mask(columns == 0) if panel.x == by else groups[panel.x].mean()
     if panel.x != by and x.isna().all():
         return [f"its records have no {panel.x}"]
     series.points = statistics(x.to_numpy(), table.to_numpy(), groups.size().to_numpy())

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dlmexp.claims.judge import judge
 from dlmexp.cli import main
 from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.records.packed import packs
@@ -30,11 +31,20 @@ PUBLISHED = 155_060
 read = cache(load)
 
 
+judge_once = cache(lambda results, numbers, protocol, where: judge(results, numbers, protocol, where))
+
+
 @pytest.fixture(autouse=True)
 def read_once(monkeypatch) -> None:
-    """By all tests of a process: it takes a second. What is advised names the folder as it was named: from here."""
+    """By all tests of a process: reading takes a second, judging several. What is advised names the folder as it was
+    named: from here."""
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr("dlmexp.records.results.load", lambda folder, label="": read(os.path.relpath(folder)))
+
+    def judging(results, numbers, protocol, where):
+        return judge_once(results, tuple(numbers), protocol, tuple(where))
+
+    monkeypatch.setattr("dlmexp.claims.judge.judge", judging)
 
 
 def test_claims(capsys) -> None:
