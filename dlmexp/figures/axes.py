@@ -26,7 +26,7 @@ EDGE = 3e-4  # the smallest probability of a reliability diagram; bins beyond it
 UNITS = {"regression": "std(y)", "count": "counts"}
 AXES = {
     "n": "training rows n", "M": "inducing inputs M", "samples": "samples S of bMC",
-    "predict_seconds": "seconds to predict 10 000 rows",
+    "predict_seconds": "seconds for 10 000 rows",
 }  # fmt: skip
 GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[tuple[Series, Look]]
