@@ -26,7 +26,7 @@ EDGE = 3e-4  # the smallest probability of a reliability diagram; bins beyond it
 UNITS = {"regression": "std(y)", "count": "counts"}
 AXES = {
     "n": "training rows n", "M": "inducing inputs M", "samples": "samples S of bMC",
-    "predict_seconds": "seconds for 10 000 rows",
+    "predict_seconds": "prediction time (s)",
 }  # fmt: skip
 GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
 Lines = Sequence[tuple[Series, Look]]
@@ -123,7 +123,7 @@ def _sizes(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     inches = _size(ax)[0] / np.log10(high / low)  # for a decade
-    _log_ticks(ax.xaxis, (1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0))
+    _log_ticks(ax.xaxis, (1.0, 2.0, 5.0) if inches > 1.0 else (1.0, 3.0) if inches > 0.47 else (1.0,))
     if panel.x != "predict_seconds":
         ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.set_xlabel(AXES.get(panel.x, panel.x))

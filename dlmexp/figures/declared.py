@@ -189,7 +189,7 @@ for metric, kinds in (("nll", ("reg", "class", "count")), ("mse", ("reg",)), ("c
     panels = [*inducing(metric, "M", *kinds), *inducing(metric, "predict_seconds", "reg")]
     caption = f"""Test {metric.upper()} against the number of inducing inputs M at one training size, β selected on
 validation. In regression also against the time to predict 10 000 rows, where it was measured."""
-    name, columns = ("inducing", 4) if metric == "nll" else (f"inducing-{metric}", 3)
+    name, columns = ("inducing", 5) if metric == "nll" else (f"inducing-{metric}", 3)
     add(name, f"How many inducing inputs, {metric.upper()}", columns, panels, caption)
 
 corners = methods("elbo", "elbo_q", "fixed_log_dlm", "dlm_elbo_q", "dlm_q", "ppgpr", role="gain")

@@ -12,6 +12,8 @@ import pandas as pd
 from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
+from dlmexp.reading.files import reading
+from dlmexp.reading.tables import read_table
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.packed import TABLE, write_packed
 from dlmexp.records.store import FIGURES, Store
@@ -43,10 +45,15 @@ class Results:
             log.warning("%d records in %s are left out: they %s", len(unknown), self.root, why)
         return Frames(cells, self.asked)
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per selected result (`dlmexp.records.table`)."""
-        return self._frames.table
+        """One row per selected result (`dlmexp.records.table`). `predict_seconds.csv` in the folder, which
+        `python -m scripts.benchmark models inducing --out FILE` writes, adds the seconds to predict 10 000 rows."""
+        times = self.root / "predict_seconds.csv"
+        if not times.exists():
+            return self._frames.table
+        with reading(times, "is not a table of dataset, M and predict_seconds"):
+            return self._frames.table.merge(read_table(times).to_pandas(), "left", ["dataset", "M"])
 
     @property
     def candidates(self) -> pd.DataFrame:

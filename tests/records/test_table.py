@@ -15,7 +15,9 @@ from dlmexp.errors import UserError
 from dlmexp.plan.setting import Setting
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
+from dlmexp.records.results import load
 from dlmexp.records.table import SETTING, Frames, changes_of, parse_where, rows_for, select_setting
+from tests.support import made_up
 from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
@@ -194,3 +196,13 @@ def test_the_rows_of_other_data_are_another_setting():
     taken = select_setting(table)
     assert len(taken.rows) == 1
     assert len(taken.others) == 1
+
+
+def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):
+    made_up.fill(tmp_path, [made_up.cell(seed=1)])
+    M = load(tmp_path).table["M"].iloc[0]
+    (tmp_path / "predict_seconds.csv").write_text(f"dataset,M,predict_seconds\nbanana,{M},0.5\npol,{M},2.0\n")
+    assert set(load(tmp_path).table["predict_seconds"]) == {0.5}
+    (tmp_path / "predict_seconds.csv").write_text("M\n5\n")
+    with pytest.raises(UserError, match=r"predict_seconds\.csv"):
+        _ = load(tmp_path).table
