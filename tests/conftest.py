@@ -8,6 +8,8 @@ from hypothesis import settings
 
 from tests.support.hints import calls, check_hints
 
+os.environ.pop("COLUMNS", None)  # of the terminal in which pytest-xdist was started: tables would be as narrow
+
 if not os.environ.get("NOHINTS"):
     check_hints()  # before anything of dlmexp is imported
 

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         chosen = f" with {' and '.join(terms)}" if terms else ""
         raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
-        print(f"no results yet for: {', '.join(names)}  ({several[0].command('dlmexp run experiment=ID')})")
+        print(f"no results yet for {counted(len(names), 'other figure')}: {several[0].command('dlmexp plot --list')}")
     if not args.ids and not args.by and (others := _not_drawn(several[0])):
         command = several[0].command(f"dlmexp plot --by dataset={shlex.quote(','.join(others))}")
         print(f"your results on {', '.join(others)} are not in these figures; to draw them: {command}")

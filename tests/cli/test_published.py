@@ -174,6 +174,8 @@ def test_every_number_of_the_answer_is_in_its_table() -> None:
     further = _answers().query("role == 'calibration'").set_index("dataset")
     signs = ((further["low"] > 0).astype(int) - (further["high"] < 0).astype(int)).groupby(level=0).sum()
     assert signs.to_dict() == {"cadata": 6, "sarcos_test": 5, "pol": -4}
+    seconds = pd.read_csv(MORE / "predict_seconds.csv").set_index(["M", "dataset"])["predict_seconds"]
+    assert (seconds[800] / seconds[25]).min() > 100
 
 
 def test_verdicts_of_the_answer_are_those_of_the_details() -> None:

@@ -241,7 +241,7 @@ def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(tm
 def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr("dlmexp.running.leases.HEARTBEAT_SECONDS", 0.01)
     sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0", "training.binary.max_iterations=100000"])
-    sweep.leases.progress = lambda: 1 / 0
+    monkeypatch.setattr(sweep.leases, "progress", lambda: 1 / 0)
     with pytest.raises(Stop, match="division") as stopped:
         sweep.run()
     assert stopped.value.code == 1

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dlmexp import catalogue
 
-TASKS = dict.fromkeys(("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression")
+TASKS: dict[str, str] = dict.fromkeys(("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression")
 TASKS |= dict.fromkeys(("abalone", "peds1_left", "peds1_dir0", "peds1_dir1", "peds1_dir2"), "count")
 STANDS_FOR = {"sarcos_test": "sarcos", "peds1_left": "peds1_dir1", "flights": "airline"}
 ROW: dict[str, Any] = {
