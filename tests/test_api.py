@@ -134,6 +134,7 @@ def test_keys_that_are_not_there(tmp_path):
         found.model(seeds="some")
 
 
+@pytest.mark.slow
 def test_plot_and_claims(tmp_path):
     things = list(made_up.sweep("ringnorm", ("elbo", "joint_log_dlm"), [100, 200], range(3), 3))
     made_up.fill(tmp_path, things)

@@ -73,6 +73,7 @@ def room(module: str) -> str:
     return module.partition(".")[0]
 
 
+@pytest.mark.slow
 def test_packages_import_only_what_the_table_allows():
     wrong = [
         f"{module} imports {target}"
@@ -99,6 +100,7 @@ CALLS = {"loads": set(), "load": {"catalogue", "plan.compose"}, "loadtxt": set()
          "input_stream": set(), "memory_map": set()}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_only_the_front_door_decodes_what_comes_from_outside():
     wrong = []
     for path in PACKAGE.rglob("*.py"):

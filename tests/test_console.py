@@ -79,6 +79,7 @@ def said(here, tiny, capsys):
     return of
 
 
+@pytest.mark.slow
 def test_records_of_a_stranger(said):
     found = said(
         "status --failed --missing", "logs ringnorm_drawn", "collect", "predict x.csv", "plot default", "plot --list",

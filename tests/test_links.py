@@ -53,6 +53,7 @@ def _every_command(root, words):
     assert main(["run", *words, "seeds=[0,1]", f"results={root}"]) in (0, 1, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_folder_elsewhere_stays_as_it_is(root, tmp_path, words, name):
     elsewhere = tmp_path / "elsewhere"
@@ -73,12 +74,14 @@ def _linked(root, elsewhere, *names):
     return _content(elsewhere)
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_stays_as_it_is(root, tmp_path, words):
     before = _linked(root, tmp_path / "elsewhere", "table.parquet", "running/process-2.log", "data/ringnorm_drawn.json")
     _every_command(root, [*words, "workers=2"])
     assert _content(tmp_path / "elsewhere") == before
 
 
+@pytest.mark.slow
 def test_a_report_elsewhere_stays_as_it_is(root, tmp_path):
     before = _linked(root, tmp_path / "elsewhere", "report.html")
     assert main(["report", "--results", str(root)]) == 0
@@ -86,6 +89,7 @@ def test_a_report_elsewhere_stays_as_it_is(root, tmp_path):
     assert not (root / "report.html").is_symlink()
 
 
+@pytest.mark.slow
 def test_a_figure_elsewhere_stays_as_it_is(root, tmp_path, capsys):
     draw = ["plot", "predictions", "--format", "png", "--results", str(root)]
     before = _linked(root, tmp_path / "elsewhere", *PICTURES)
@@ -99,6 +103,7 @@ def test_a_figure_elsewhere_stays_as_it_is(root, tmp_path, capsys):
     assert _content(tmp_path / "figures") == before
 
 
+@pytest.mark.slow
 def test_the_results_folder_itself_may_be_a_link(root, tmp_path):
     (tmp_path / "link").symlink_to(root)
     assert main(["collect", "--results", str(tmp_path / "link")]) == 0
@@ -106,6 +111,7 @@ def test_the_results_folder_itself_may_be_a_link(root, tmp_path):
     assert within(tmp_path / "link", tmp_path / "link" / "one" / "x") == tmp_path / "link" / "one" / "x"
 
 
+@pytest.mark.slow
 def test_a_run_is_refused_before_it_trains(root, tmp_path, words):
     shutil.move(root / "records", tmp_path / "records")
     (root / "records").symlink_to(tmp_path / "records")

@@ -40,6 +40,7 @@ def test_scikit_learns_own_checks(kind):
     assert [(check["check_name"], check["exception"]) for check in checks if check["status"] == "failed"] == []
 
 
+@pytest.mark.slow
 def test_regression_in_own_units():
     X, f, rng = data()
     y = 1e4 + 500 * (f + 0.1 * rng.normal(size=len(f)))
@@ -90,6 +91,7 @@ def test_defaults_and_short_forms():
     np.testing.assert_array_equal(short, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 def test_what_has_not_converged_is_warned_of():
     X, f, rng = data()
@@ -133,6 +135,7 @@ def test_a_class_of_one_row_is_trained_on():
     assert sorted([*train, *validation]) == list(range(30))
 
 
+@pytest.mark.slow
 def test_counts():
     X, f, rng = data()
     y = rng.poisson(np.exp(f + 1))

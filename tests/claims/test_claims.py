@@ -94,6 +94,7 @@ def test_best_beta_on_cadata(small: float, large: float, joint: float, expected:
     assert words(rows, 6) == expected
 
 
+@pytest.mark.slow
 def test_counts_with_fewer_than_three_datasets_say_how_many_are_so() -> None:
     good = {"elbo": HIGH, "beta_elbo": HIGH, "fixed_log_dlm": HIGH, "joint_log_dlm": LOW}
     bad = good | {"joint_log_dlm": 0.9}
@@ -134,6 +135,7 @@ def test_rejections_need_rates_after_the_first_iterations() -> None:
     assert words(rows, 16, arrays=late) == "fails"
 
 
+@pytest.mark.slow
 def test_convergence_is_counted_over_runs_and_no_dataset_is_hidden() -> None:
     good = fits("banana", "elbo", 0.5, sizes=tuple(range(100, 2100, 100)))
     assert words(good, 18) == "holds"
@@ -164,6 +166,7 @@ def timed(seconds: dict[str, float], **more: Any) -> Rows:
     return rows
 
 
+@pytest.mark.slow
 def test_cost_of_a_step_from_runs_alone_on_the_device() -> None:
     assert words(timed({"bmc": 1.0, "rejection": 9.0}), 19) == "holds"
     assert words(timed({"bmc": 1.0, "rejection": 1.0}), 19) == "fails"

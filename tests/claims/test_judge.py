@@ -86,6 +86,7 @@ def everything() -> judging.Judged:
     return judging.judge(Made(under("paper") + under("released", gap=0.6)))  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_json_has_six_digits_and_nothing_that_is_not_json() -> None:
     found = as_json(everything())
     assert [entry["number"] for entry in found] == list(range(1, 23))
@@ -98,6 +99,7 @@ def test_json_has_six_digits_and_nothing_that_is_not_json() -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
+@pytest.mark.slow
 def test_one_rendering() -> None:
     found = everything()
     text = as_markdown(found)
@@ -122,6 +124,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
     return call
 
 
+@pytest.mark.slow
 def test_command(run) -> None:
     assert len([line for line in run().splitlines() if line[:4].strip().isdigit()]) == 22
     some = run("7", "18", "--details")

@@ -187,6 +187,7 @@ def test_flags_that_lack_something(words, capfd, here, monkeypatch):
     assert len(said.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["--hydra-help dataset=nowhere", "--info"])
 def test_flags_of_hydra_that_print_something(words, capfd, here):
     before = list(logging.getLogger().handlers), logging.getLogger().level

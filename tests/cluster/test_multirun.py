@@ -26,6 +26,7 @@ TINY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -52,6 +53,7 @@ def test_a_plan_is_shown_and_nothing_is_queued(here, capsys):
     assert not list(here.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "words", "expected"),
     [
@@ -85,6 +87,7 @@ def test_a_job_that_raises_leaves_the_others_alone(here, capsys, monkeypatch):
     assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["block", "signal"])
 def test_a_block_that_is_stopped_is_the_last_one(here, monkeypatch, by):
     started = []

@@ -109,6 +109,7 @@ def test_mistakes_in_the_options_are_named(path, options, words):
     refused(*words, path=written(path), **options)
 
 
+@pytest.mark.slow
 def test_limits_of_options_are_those_of_the_configuration():
     for typed in ("csv.missing=zero", "csv.split=tmie", "csv.levels=1"):
         with pytest.raises(UserError, match=re.escape(typed)):

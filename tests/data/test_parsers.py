@@ -165,6 +165,7 @@ def cells(*values) -> np.ndarray:
     return array
 
 
+@pytest.mark.slow
 def test_matlab_files(tmp_path):
     train, test = np.arange(56.0).reshape(2, 28), -np.arange(28.0).reshape(1, 28)
     files = {"sarcos_inv.mat": mat(sarcos_inv=train), "sarcos_inv_test.mat": mat(sarcos_inv_test=test)}
@@ -180,6 +181,7 @@ def test_matlab_files(tmp_path):
     assert loaded(tmp_path, "peds1_left", {"g.mat": left}, "count").y.tolist() == [4, 5, 6, 20]
 
 
+@pytest.mark.slow
 def test_peds1_reads_the_direction_of_options_cell(tmp_path):
     features = np.random.default_rng(0).normal(size=(3, 30, 50))
     content = mat(fv=cells(*features), cnt=cells(*(np.full((1, 50), k, dtype=np.uint8) for k in (4, 5, 9))))

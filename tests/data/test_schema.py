@@ -49,6 +49,7 @@ def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"
     return load(spec, folder)
 
 
+@pytest.mark.slow
 @given(made=frames(), chance=st.randoms(use_true_random=False))
 @settings(max_examples=40)
 def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):

@@ -45,6 +45,7 @@ def test_a_dataset_without_results_gives_its_panels_to_a_stand_in() -> None:
     assert any("sarcos_test for the paper's sarcos" in note for note in draw(results, "reg-log").notes)
 
 
+@pytest.mark.slow
 def test_data_drawn_from_a_definition_does_not_pose_as_the_papers() -> None:
     results = Made(sweep(dataset="ringnorm_drawn", stands_for="ringnorm"))
     assert shown(results) == {"default": ["ringnorm_drawn"]}
@@ -62,6 +63,7 @@ def test_own_data_has_a_figure_of_its_own() -> None:
         draw(results, "own-house")
 
 
+@pytest.mark.slow
 def test_by_and_where_choose_rows() -> None:
     rows = [*sweep(), *sweep(("elbo",), changes="training.lr=0.01", lr=0.01, shift=5.0)]
     results = Made(rows)
@@ -123,6 +125,7 @@ def test_bad_input_is_refused_and_nothing_is_written(run, tmp_path: Path, words:
     assert not (tmp_path / "results" / "figures").exists()
 
 
+@pytest.mark.slow
 def test_files_captions_and_list(run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Made(sweep())
     assert run(results, "class-log", "--captions") == 0

@@ -78,6 +78,7 @@ def test_captions_have_at_most_two_sentences() -> None:
     assert {name for name, count in counts.items() if not 1 <= count <= 2} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["selection", "bias", "anatomy", "calibration-count", "inducing-mse", "samples", "edges"]
 )
@@ -92,6 +93,7 @@ def test_a_figure_is_drawn_with_its_caption_beside_it(name: str) -> None:
     assert not any(cell.empty for cell in drawn(name).cells)
 
 
+@pytest.mark.slow
 def test_protocols_side_by_side_have_a_letter_per_row_and_fit_on_a_page() -> None:
     both = [(dataset, protocol) for dataset in ("banana", "ringnorm") for protocol in ("paper", "released")]
     rows = [row for dataset, protocol in both for row in sweep(dataset=dataset, protocol=protocol)]
@@ -126,6 +128,7 @@ def test_one_size_is_drawn_as_bars_with_numbers() -> None:
     assert {label.get_text() for label in above.get_yticklabels()} == {"ELBO", "β-ELBO", "joint DLM", "fixed DLM"}
 
 
+@pytest.mark.slow
 def test_histograms_of_a_statistic_share_their_scale() -> None:
     panels = [ax for ax in drawn("bias").canvas.axes if ax.get_ylabel() == "share of draws"]
     assert len(panels) == 9
@@ -142,6 +145,7 @@ def test_curve_ends_are_labelled_apart_and_in_their_order() -> None:
     assert (np.diff(places[np.argsort(ends, kind="stable")]) > 0).all()
 
 
+@pytest.mark.slow
 def test_files_without_constant_columns_and_without_dates(tmp_path: Path) -> None:
     one = drawn("airline")
     assert all(one.csv[name].nunique() > 1 for name in one.csv)
@@ -159,6 +163,7 @@ def test_compared_folders_have_dashes_of_their_own() -> None:
     assert set(one.csv["folder"]) == {"mine", "other"}
 
 
+@pytest.mark.slow
 def test_kinds_of_panels_look_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One picture with a panel of every kind; effects, which have labels of their own, in a second one below it."""
     medians = estimators("joint_log_dlm", 0.1, ("bmc", (1,)), ("ups", (1,)))

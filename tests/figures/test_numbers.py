@@ -31,6 +31,7 @@ def points(panel: Panel, results: Made, **choice) -> dict[str, pd.DataFrame]:
     return {one.line.method: one.points for one in measured(panel, results, **choice).series}
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.floats(-1e3, 1e3) | st.just(np.nan), min_size=3, max_size=3), min_size=1, max_size=8))
 def test_statistics_are_those_of_the_finite_values(rows) -> None:
     table = statistics([1, 2, 3], np.array(rows), len(rows))
@@ -181,6 +182,7 @@ def test_reliability_is_by_bin() -> None:
     assert table["mean"].tolist() == pytest.approx([0.2, 0.85])
 
 
+@pytest.mark.slow
 def test_coordinates_of_q() -> None:
     both = [*sweep(), *sweep(parameterisation="unwhitened", shift=1.0)]
     assert points(PANEL, Made(both))["elbo"]["mean"].max() < 1
@@ -198,6 +200,7 @@ OTHER = {
 SOME = st.sets(st.sampled_from(METHODS), min_size=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(OTHER)), SOME, SOME, st.booleans())
 def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, second, beside) -> None:
@@ -225,6 +228,7 @@ def effects_of(values: dict[tuple[str, str, float], list[float]], **more) -> dic
     return effects.measure(anatomy("pol", "reg"), Made(rows).table)[1]
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.lists(st.integers(-50, 50), min_size=3, max_size=3), min_size=len(LEVELS), max_size=len(LEVELS)))
 def test_effects_add_up_in_every_repetition(values) -> None:

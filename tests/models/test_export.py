@@ -120,6 +120,7 @@ def test_variants(variant, tmp_path):
     _compared(trained, *_loaded(path, export(trained, path)))
 
 
+@pytest.mark.slow
 def test_the_files_need_no_dlmexp(tmp_path):
     trained = made_up_model("poisson")
     export(trained, tmp_path / "mine.pt")

@@ -67,6 +67,7 @@ def _forge(own, folder: str, kernel: str, **hyper) -> None:
     write_manifest(Path(folder), replace(asked, candidates=[replace(asked.candidates[0], keys=(cell.key,))]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_forged_kernels(own, capsys, command):
     for i, kernel in enumerate(KERNELS):
@@ -78,6 +79,7 @@ def test_forged_kernels(own, capsys, command):
     assert not Path("model.pt").exists()
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_plugin(own, capsys):
     _forge(own, "mine", "evil.K", **{"kernel.raw_lengthscale": own[1].hyper["lengthscale"][None]})
     for command in COMMANDS[:2]:
@@ -92,6 +94,7 @@ def test_what_a_user_types_is_imported(here, words):
     assert Path("imported").exists()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_brings_no_module(here, words):
     """Cells of a checkpoint are trained to the end with those that the run asks for: they must be of one batch."""
     (cell,) = prepare_sweep(compose(words)).cells

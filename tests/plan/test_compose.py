@@ -27,6 +27,7 @@ def test_every_experiment_composes(name):
         assert part.method
 
 
+@pytest.mark.slow
 def test_the_shipped_datasets_fit_the_schema_and_their_tasks():
     cfg = compose([f"dataset=[{','.join(name for name in catalogue.names('dataset') if name != 'csv')}]"])
     check(cfg)
@@ -51,6 +52,7 @@ def test_an_experiment_in_small_has_a_name_of_its_own_and_so_have_its_parts(pres
         assert {training.max_iterations for kind, training in part.training.items() if kind != "large"} <= {10, 200}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", [["x"], ["x", "y", "z"]])
 def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
     (tmp_path / "experiment").mkdir()
@@ -61,6 +63,7 @@ def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
         parts(compose(["experiment=x"]))
 
 
+@pytest.mark.slow
 def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself():
     assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
     assert with_default(["dataset=pol"]) == ["dataset=pol"]

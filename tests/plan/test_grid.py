@@ -132,6 +132,7 @@ def test_gradient_cells():
 FLOOR = "training.regression.noise_floor=0.01"
 
 
+@pytest.mark.slow
 def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_it():
     words = ["dataset=pol", "sizes=[60]", "seeds=[0]", "method=[elbo,fitc,joint_log_dlm,fixed_log_dlm]"]
     free, floored = _cells(*words), _cells(*words, FLOOR)

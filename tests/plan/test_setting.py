@@ -57,6 +57,7 @@ def test_every_setting_that_changes_results_is_tried():
     assert {f"beta.{name}" for name in vars(sound().beta) if "coarse" not in name} <= CHANGES.keys()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.sampled_from(sorted(CHANGES)), st.sampled_from(["paper", "released", "annealed"]))
 def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again(name, protocol):

@@ -76,6 +76,7 @@ def cells(*words: str):
     return {cell.key: cell for cell in prepare_sweep(compose(spelled_out([*TINY, *words]))).cells}
 
 
+@pytest.mark.slow
 def test_initial_values_and_inducing_points_are_part_of_the_key():
     (plain,), (longer,), (few,) = (cells(*words).values() for words in ([], ["lengthscale=2"], ["M=7"]))
     assert (plain.initial, longer.initial, few.M) == ({}, {"lengthscale": 2.0}, 7)
@@ -83,6 +84,7 @@ def test_initial_values_and_inducing_points_are_part_of_the_key():
     assert cells("lengthscale=1").keys() == {plain.key}, "the paper's own value is no change"
 
 
+@pytest.mark.slow
 def test_what_is_not_done_as_typed_is_said():
     def said(*words: str) -> str:
         return "".join(prepare_sweep(compose(spelled_out([*TINY, *words]))).notes)

@@ -144,6 +144,7 @@ def test_json_that_is_none(text):
         typed_json(text, dict[str, int])
 
 
+@pytest.mark.slow
 def test_matlab_files_are_plain_arrays_by_name(tmp_path):
     cells = np.empty((1, 2), dtype=object)
     cells[0, 0], cells[0, 1] = np.eye(2), "text"

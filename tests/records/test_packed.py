@@ -58,6 +58,7 @@ def _comparable(results):
     return frames
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(
     st.sets(st.integers(0, 3), min_size=1, max_size=3),
@@ -137,6 +138,7 @@ def test_what_is_no_sound_pack_is_a_sentence_and_stays(tmp_path, capsys, how, co
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
     source = _fill(tmp_path / "json")
     _pack(source.root, source.root)

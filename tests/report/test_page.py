@@ -30,6 +30,7 @@ class Outline(HTMLParser):
         self.text += data
 
 
+@pytest.mark.slow
 def test_nothing_from_elsewhere_and_names_are_text(html: str) -> None:
     outline = Outline(html)
     for tag, attributes in outline.tags:
@@ -83,6 +84,7 @@ def test_findings_are_the_best_methods_against_elbo(made: Made) -> None:
     assert [page.number(value) for value in (float("nan"), float("inf"), 0.123456)] == ["–", "not finite", "0.1235"]
 
 
+@pytest.mark.slow
 def test_command(made: Made, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("dlmexp.records.results.load", lambda folder: made)
     monkeypatch.setattr(page, "pictures", lambda results, column: [])

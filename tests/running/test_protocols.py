@@ -58,6 +58,7 @@ METHODS = ["elbo", "beta_elbo", "ppgpr", "joint_log_dlm", "fixed_log_dlm"]
 CLOSED = ("elbo", "beta_elbo", "fitc", "joint_sq_dlm", "fixed_sq_dlm")  # over q, in regression
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", TABLE)
 @pytest.mark.parametrize("kind", DATA)
 def test_every_value_of_the_table_in_programs_and_settings(kind, protocol, monkeypatch):
@@ -136,6 +137,7 @@ def test_minibatches_of_released_are_drawn_afresh_without_replacement():
     assert start._rows[0].tolist() == rows[7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "method"),
     [("released", "beta_elbo"), ("released", "joint_log_dlm"), ("annealed", "elbo"), ("annealed", "joint_sq_dlm")],

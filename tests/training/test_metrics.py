@@ -100,6 +100,7 @@ def test_square_loss_has_no_calibration():
         assert [set(of_part) for of_part in of_cell.values()] == [{"mse"}] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["probit", "poisson"])
 def test_calibration_of_rows_in_pieces(likelihood, monkeypatch):
     made, posterior, *_ = _evaluated(likelihood)

@@ -59,6 +59,7 @@ class Seen(TorchDispatchMode):
 SAMPLES_IN_FLOAT64 = {"binary, uPS"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_float32_and_all_else_is_float64(kind):
     _, made = both(kind)

@@ -32,6 +32,7 @@ def _spoil(name, at, cell, value):
     return before
 
 
+@pytest.mark.slow
 def test_converged_when_the_window_is_flat_and_frozen_from_then_on():
     settings = Settings(lr=0.1, iterations=400, window=8, tolerance=1e-3)
     kept = {}
@@ -204,6 +205,7 @@ def test_the_rule_applies_after_the_decay():
         assert np.ptp(last) <= 1e-3 * max(1.0, np.abs(last).max())
 
 
+@pytest.mark.slow
 def test_the_criterion_on_the_sum_is_n_times_as_strict():
     settings = Settings(lr=0.1, iterations=400, window=10, tolerance=3e-3)
     per_row = trained(program(objective="elbo"), settings)

@@ -209,6 +209,7 @@ def test_only_the_rejection_sampler_can_not_be_captured():
     assert not program(estimator=UPS(2, "rejection")).capturable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "objective"), [("joint", "log_dlm"), ("collapsed", "fitc")])
 def test_noise_that_would_fall_below_stays_above(kind, objective):
     def noise_of(floor):
