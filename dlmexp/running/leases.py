@@ -20,7 +20,7 @@ from typing import Annotated
 
 import msgspec
 
-from dlmexp.atomic import alive, machine, owner, within, write_atomically
+from dlmexp.atomic import alive, is_dead, machine, owner, within, write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -109,7 +109,7 @@ class Leases:
         keys = frozenset(keys)
         wanted = keys.union(needed)
         while (other := self._holder(wanted)) is None:
-            path = self.folder / f"{uuid.uuid4().hex}.lease"
+            path = self.folder / f"{owner()}.{uuid.uuid4().hex[:12]}.lease"
             _create(path, msgspec.json.encode(msgspec.structs.replace(self.about, progress=None, keys=keys)))
             if self._holder(wanted, path) is None:
                 with self._lock:
@@ -197,8 +197,11 @@ def _read(folder: Path, pattern: str) -> dict[Path, ActiveProcess | None]:
 
 def is_stale(path: Path, process: ActiveProcess | None, now: float) -> bool:
     """Whether nobody keeps a file fresh any more: its process has ended on this machine, or is silent."""
-    ended = process is not None and process.machine == machine() and not alive(process.pid)
-    return ended or not is_fresh(path, now)
+    if process is None:  # torn: whose it is stands in the name of a lease
+        ended = is_dead(path.name.partition(".")[0])
+    else:
+        ended = process.machine == machine() and not alive(process.pid)
+    return bool(ended) or not is_fresh(path, now)
 
 
 def is_fresh(path: Path, now: float, seconds: float = STALE_SECONDS) -> bool:

@@ -115,6 +115,8 @@ import os, pathlib
 from dlmexp.running.leases import Leases
 one = Leases(pathlib.Path({str(tmp_path)!r}), print).__enter__()
 one.take(["a"])
+one.take(["b"])
+one._held[frozenset("b")].write_text("torn")
 os.kill(os.getpid(), 9)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == -9
@@ -122,7 +124,7 @@ os.kill(os.getpid(), 9)
     began = time.monotonic()
     assert one.take(["a"]) is None
     assert time.monotonic() - began < module.STALE_SECONDS / 2
-    assert len(remove_stale(tmp_path)) == 1, "the file of the process"
+    assert len(remove_stale(tmp_path)) == 2, "the file of the process, and a lease that it had not finished"
     assert len(active_processes(tmp_path)) == 1
 
 
