@@ -107,7 +107,7 @@ class Folder:
         for path in self.root.glob("checkpoints/*.npz"):
             try:
                 with np.load(path, allow_pickle=False) as content:
-                    found = max(found, json.loads(content["about"].tobytes())["notes"].get("iteration", 0))
+                    found = max(found, json.loads(content["about"].tobytes()).get("iteration", 0))
             except (OSError, ValueError):
                 continue  # replaced just now
         return found
