@@ -96,7 +96,7 @@ def npz(shape: str, descr: str = "<f8", data: bytes = b"\0" * 16) -> bytes:
 @pytest.mark.parametrize("made", [
     npz("(1000000000000,)"), npz("(-1,)"), npz("(2,)", "|O"), npz("(10,)", "|S0", b""), npz("(3,)"), npz("]"),
     npz("(4,)", "<U1", b"\xff" * 16), npz("(1,)", "<U1", struct.pack("<I", 0xD800)), b"no zip file", npz("(2,)")[:-30],
-])  # fmt: skip
+], ids=range(10))  # fmt: skip
 def test_arrays_that_are_not_sound_are_refused(made, tmp_path):
     (tmp_path / "a.npz").write_bytes(made)
     with pytest.raises(Unreadable, match=r"a\.npz"):
