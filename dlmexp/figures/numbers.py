@@ -200,7 +200,7 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     rows = rows.assign(**{by: rows[by].fillna(0)})  # no samples: an exact objective
     series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[[by, "seed"]])).sort_index()
     table = series.values.unstack(by)
-    groups = rows.groupby(by)
+    groups = rows.groupby(by, observed=True)
     columns = table.columns.to_series()
     x = columns.mask(columns == 0) if panel.x == by else groups[panel.x].mean()
     if panel.x != by and x.isna().all():

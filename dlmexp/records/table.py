@@ -268,7 +268,9 @@ def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
         if name in rows:
             has = rows[name].isin([value for value in rows[name].dropna().unique() if same(value, text)])
             has |= rows[name].isna() & (text in ("null", "none"))
-            own = has.groupby([rows[each] for each in [*SETTING, "dataset", "role"]], dropna=False).transform("any")
+            own = has.groupby(
+                [rows[each] for each in [*SETTING, "dataset", "role"]], dropna=False, observed=True
+            ).transform("any")
             fits |= said.isna() & own
         keep &= fits
     return keep
@@ -285,7 +287,7 @@ def same(value: object, text: str) -> bool:
 def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()) -> Selected:
     """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
     values where there are such rows; else those with the fewest changes, then with the most cells."""
-    counts = rows.groupby(SETTING, sort=False, dropna=False)["group"].size()
+    counts = rows.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
     fitting = rows[matching(rows, where)] if where else rows
     if protocol is not None:
         fitting = fitting[fitting["protocol"] == protocol]
@@ -293,9 +295,9 @@ def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Seque
         fitting = fitting[fitting["protocol"] == PAPER]
     if fitting.empty:
         return Selected(fitting, None, "", [])
-    among = fitting.groupby(SETTING, sort=False, dropna=False)["group"].size()
+    among = fitting.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
     if protocol is None:
-        most = among.groupby(level="protocol").sum().idxmax()
+        most = among.groupby(level="protocol", observed=True).sum().idxmax()
         among = among[among.index.get_level_values("protocol") == most]
     best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
     keep = np.logical_and.reduce(
