@@ -3,6 +3,7 @@ are sound (`dlmexp data check`)."""
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,12 +80,9 @@ def _present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
 
 def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
     path = folder / Path(str(options[option])).expanduser()
-    try:
-        if path.is_file():
-            return path
-    except (OSError, ValueError):  # a name that no file can have
-        pass
-    raise UserError(f"csv.{option}={options[option]}: there is no such file")
+    if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
+        raise UserError(f"csv.{option}={options[option]}: there is no such file")
+    return path
 
 
 def _verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:

@@ -13,7 +13,6 @@ from dlmexp.config import CsvConfig
 from dlmexp.errors import UserError, nearest
 
 OTHERS = ("by_task", "checks")  # options that concern others
-SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)[a-z_][\w.-]*", re.ASCII | re.IGNORECASE)
 
 
@@ -51,16 +50,7 @@ def table_options(given: Mapping[str, Any]) -> CsvConfig:
         raise UserError(f"{typed}: csv.split=time or group and csv.by=COLUMN go together")
     if options.columns and options.drop:
         raise UserError("csv.columns and csv.drop: give the columns to take or those to leave out, not both")
-    separator(options.sep)
     return options
-
-
-def separator(given: str | None, suffix: str = ".csv") -> str:
-    """One character, from what the user typed (itself, or its name) or from the ending of the file."""
-    sep = SEPARATORS.get(given, given) if given is not None else "\t" if suffix.startswith(".tsv") else ","
-    if len(sep) != 1 or not sep.isascii() or sep in '\r\n"':
-        raise UserError(f"csv.sep={given}: give one character, or one of {', '.join(SEPARATORS)}")
-    return sep
 
 
 def setting(name: str, *values: str) -> str:

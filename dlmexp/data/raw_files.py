@@ -8,13 +8,12 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from dlmexp.data.parsers.registry import loader_of, parse
 from dlmexp.data.spec import DatasetSpec, FileSpec
@@ -22,8 +21,6 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
 
-T = TypeVar("T")
-R = TypeVar("R")
 Availability = Literal["ready", "partial", "missing", "drawn"]
 """All files present, some present, none present; or drawn from a definition, without files."""
 ProgressCallback = Callable[[int, int | None], None]
@@ -40,23 +37,53 @@ class FoundFiles:
     state: Availability
     files: dict[str, Path]
     present: dict[str, Path]
-    missing: tuple[FileSpec, ...]
+    missing: list[FileSpec]
+
+
+class Group(NamedTuple):
+    """Files that are read together. A dataset's groups are alternatives: any complete one is enough."""
+
+    entries: list[FileSpec]
+    files: dict[str, Path]  # present, by name
+    missing: list[FileSpec]
+
+
+def find_groups(spec: DatasetSpec, root: Path, staged: Mapping[str, Path] | None = None) -> list[Group]:
+    """The groups of a dataset in the order of its spec. Files in `staged` (by name) stand for those in `root`."""
+    groups = []
+    for group in dict.fromkeys(entry.group for entry in spec.files):
+        entries = [entry for entry in spec.files if entry.group == group]
+        matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
+        files = {name: path for match in matches for name, path in sorted(match.items())}
+        missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
+        groups.append(Group(entries, files, missing))
+    return groups
+
+
+def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
+    if "*" in entry.name:
+        files = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
+        return files | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
+    package = entry.package and importlib.util.find_spec(entry.package)
+    folder = Path(str(package.origin)).parent if package else root if entry.package is None else Path("/none")
+    path = staged.get(entry.name, folder / entry.name)
+    return {entry.name: path} if path.is_file() else {}
 
 
 def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
-    """Searches the data root for a dataset's files, one group after another in the order of the spec."""
-    groups = [_find_group(entries, root, {}) for entries in _groups(spec)]
-    present = {name: path for files, _ in groups for name, path in files.items()}
-    for files, missing in groups:
-        if not missing:
-            return FoundFiles("ready", files, present, ())
-    closest = min((missing for _, missing in groups), key=len, default=())
+    """Which files of a dataset are in the data root."""
+    groups = find_groups(spec, root)
+    present = {name: path for group in groups for name, path in group.files.items()}
+    for group in groups:
+        if not group.missing:
+            return FoundFiles("ready", group.files, present, [])
+    closest = min((group.missing for group in groups), key=len, default=[])
     return FoundFiles("partial" if present else "missing", {}, present, closest)
 
 
 def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
     """A message for a dataset that is not ready: what is missing, and the commands and web pages to get it."""
-    named = [[e for e in entries if e.package is None and "*" not in e.name] for entries in _groups(spec)]
+    named = [[e for e in g.entries if e.package is None and "*" not in e.name] for g in find_groups(spec, root)]
     in_root = [entries for entries in named if entries]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
     if any(all(entry.url for entry in entries) for entries in in_root):
@@ -140,32 +167,40 @@ def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallb
     `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
     if loader_of(spec).drawn:
         return []
-    found, groups = find_files(spec, root), _groups(spec)
+    found, groups = find_files(spec, root), [group.entries for group in find_groups(spec, root)]
     if found.state == "ready":
         groups = [[entry for entry in spec.files if entry.name in found.files and entry.url]]
     groups = [entries for entries in groups if all(entry.url for entry in entries)]
     if not groups:
         raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
-
-    def from_address(entry: FileSpec, target: Path, url: str) -> Path:
-        download(url, target, progress(entry.name), entry.sha256)
-        if problem := mismatch(entry, target):
-            target.unlink()
-            raise UserError(f"{url} is not the expected file: {problem}; the download was deleted")
-        return target
-
-    def group(entries: list[FileSpec]) -> list[Path]:
+    problems = []
+    for entries in groups:
         wanted = [e for e in entries if not (root / e.name).is_file() or (e.pinned and mismatch(e, root / e.name))]
         if not wanted:
             return []
-        with _staging_folder(root) as folder:
-            staged = {}
-            for entry in wanted:
-                target, urls = folder / Path(entry.name).name, filter(None, (entry.url, *entry.mirrors))
-                staged[entry.name] = _first_success(partial(from_address, entry, target), urls)
-            return _parse_and_move(spec, root, staged)
+        try:
+            with _staging_folder(root) as folder:
+                return _parse_and_move(spec, root, {e.name: _fetch_file(e, folder, progress(e.name)) for e in wanted})
+        except UserError as error:
+            problems.append(str(error))
+    raise UserError("; then ".join(problems))
 
-    return _first_success(group, groups)
+
+def _fetch_file(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Path:
+    """The file, from the first of its addresses that has it."""
+    target, problems = folder / Path(entry.name).name, []
+    for url in filter(None, (entry.url, *entry.mirrors)):
+        try:
+            download(url, target, progress, entry.sha256)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        problem = mismatch(entry, target)
+        if problem is None:
+            return target
+        target.unlink()
+        problems.append(f"{url} is not the expected file: {problem}; the download was deleted")
+    raise UserError("; then ".join(problems))
 
 
 def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
@@ -180,17 +215,6 @@ def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[P
         for path, copy in zip(given, staged.values(), strict=True):
             shutil.copyfile(path, copy)
         return _parse_and_move(spec, root, staged)
-
-
-def _first_success(attempt: Callable[[T], R], choices: Iterable[T]) -> R:
-    """What `attempt` returns for the first choice without a UserError; the errors of all, if there is none."""
-    problems = []
-    for choice in choices:
-        try:
-            return attempt(choice)
-        except UserError as error:
-            problems.append(str(error))
-    raise UserError("; then ".join(problems))
 
 
 def _recognise(spec: DatasetSpec, path: Path) -> str:
@@ -210,10 +234,9 @@ def _recognise(spec: DatasetSpec, path: Path) -> str:
 
 def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:
     """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
-    for entries in _groups(spec):
-        files, missing = _find_group(entries, root, staged)
-        if staged.keys() & files.keys() and not missing:
-            parse(spec, files)
+    for group in find_groups(spec, root, staged):
+        if staged.keys() & group.files.keys() and not group.missing:
+            parse(spec, group.files)
     for name, path in staged.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, root / name)
@@ -228,30 +251,3 @@ def _staging_folder(root: Path) -> Iterator[Path]:
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".incoming-") as folder:
         yield Path(folder)
-
-
-def _groups(spec: DatasetSpec) -> list[list[FileSpec]]:
-    """The files of a spec by group. Groups are alternatives: any complete one is enough."""
-    names = dict.fromkeys(entry.group for entry in spec.files)
-    return [[entry for entry in spec.files if entry.group == name] for name in names]
-
-
-def _find_group(
-    entries: list[FileSpec], root: Path, staged: Mapping[str, Path]
-) -> tuple[dict[str, Path], tuple[FileSpec, ...]]:
-    """The files of one group that are present, and those that are missing. Files in `staged` (by name) are used instead
-    of those in the data root."""
-    matches = [_matching_paths(entry, root, staged) for entry in entries]
-    files = {name: path for match in matches for name, path in sorted(match.items())}
-    missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
-    return files, tuple(missing)
-
-
-def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
-    if "*" in entry.name:
-        files = {path.relative_to(root).as_posix(): path for path in root.glob(entry.name) if path.is_file()}
-        return files | {name: path for name, path in staged.items() if fnmatch(name, entry.name)}
-    package = entry.package and importlib.util.find_spec(entry.package)
-    folder = Path(str(package.origin)).parent if package else root if entry.package is None else Path("/none")
-    path = staged.get(entry.name, folder / entry.name)
-    return {entry.name: path} if path.is_file() else {}

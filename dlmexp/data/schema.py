@@ -26,7 +26,6 @@ Values = Mapping[str, np.ndarray]
 
 SHOWN = 8  # names or values in a message
 MISSING_LEVEL = "(missing)"
-TRUTH = {"true": "1", "false": "0"}
 MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
 SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
 
@@ -73,14 +72,27 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls("y", tuple(Column(name) for name in names), (0, 1) if task == "binary" else None)
 
     @classmethod
-    def fit(cls, values: Values, target: str, features: Sequence[str], task: str, options: CsvConfig) -> "Schema":
-        """What the columns `features` and the target of training rows are, whatever may be wrong with them."""
+    def fit(
+        cls, values: Values, formats: Mapping[str, str], features: Sequence[str], task: str, options: CsvConfig
+    ) -> "Schema":
+        """What the columns `features` and the target of training rows are, whatever may be wrong with them; `formats`
+        are those of dates."""
+        target = str(options.target)
         known = values[target][~missing(values[target])]
         classes = as_text(np.unique(known.astype(str) if known.dtype == object else known))
         labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
-        columns = tuple(_learned(name, values[name], options) for name in features)
+        columns = []
+        for name in features:
+            kind, format = kind_of(values[name]), formats.get(name)
+            if kind != "text" and name not in options.categories:
+                columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
+                continue
+            texts = as_text(values[name])
+            levels = np.unique(texts[~missing(texts)].astype(str)).tolist()
+            levels += [MISSING_LEVEL] if options.missing == "level" and missing(texts).any() else []
+            columns.append(Column(name, "category", tuple(levels), kind, format))
         fill = options.missing in ("mean", "level")
-        return cls(target, columns, labels, fill, options.sep, tuple(options.na), options.log)
+        return cls(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -193,39 +205,36 @@ def money(texts: np.ndarray) -> np.ndarray:
     return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
-def parse_dates(texts: np.ndarray, format: str | None = None) -> np.ndarray | None:
-    """Text as datetime64, written as 2020-12-31 or in a format of `strftime`; None if a value is written otherwise.
-    Times with an offset are taken in UTC."""
+def parse(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:
+    """Text as numbers (`true` and `false` as 1 and 0), or as dates, written as 2020-12-31 or in a `format` of
+    `strftime`; None if a value is neither. Times with an offset are taken in UTC."""
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if format is not None:
         with suppress(ValueError):
             return pd.to_datetime(pd.Series(texts), format=format).to_numpy().astype("datetime64[us]")
         return None
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+    trimmed = pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+    dates = kind == "dates"
+    for type in (pa.timestamp("us"), pa.timestamp("us", "UTC")) if dates else (pa.float64(), pa.bool_()):
         with suppress(pa.ArrowInvalid):
-            return np.asarray(_trimmed(texts).cast(kind)).astype("datetime64[us]")
+            values = trimmed.cast(type)
+            return np.asarray(values).astype("datetime64[us]") if dates else np.asarray(values.cast(pa.float64()))
     return None
 
 
-def parse_numbers(texts: np.ndarray) -> np.ndarray | None:
-    """Text as numbers, `true` and `false` as 1 and 0; None if a value is none."""
-    import pyarrow as pa
-
-    with suppress(pa.ArrowInvalid):
-        return np.asarray(_trimmed(texts).cast(pa.float64()))
-    with suppress(ValueError):
-        words = ("nan" if text is None else text.strip().lower() for text in texts)
-        return np.array([float(TRUTH.get(word, word)) for word in words])
-    return None
-
-
-def _trimmed(texts: np.ndarray) -> "pa.Array":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.utf8_trim_whitespace(pa.array(texts, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+def recognise_dates(values: Values, format: str | None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Columns in which text that is dates is datetime64, and the names of those that needed the `format` for it."""
+    recognised, formats = dict(values), {}
+    for name, texts in values.items():
+        for known in (None, format) if kind_of(texts) == "text" and not missing(texts).all() else ():
+            if (dates := parse(texts, "dates", known)) is not None:
+                recognised[name] = dates
+                formats |= {name: known} if known else {}
+                break
+    return recognised, formats
 
 
 def _arrow(values: Any) -> "pa.Array":
@@ -239,26 +248,6 @@ def _arrow(values: Any) -> "pa.Array":
         return pa.array([None if pd.isna(value) is True else str(value) for value in values], pa.string())
 
 
-def recognised_dates(values: np.ndarray, format: str | None) -> tuple[np.ndarray, str | None]:
-    """Text that is dates as datetime64, with the format that was needed for it; other values as they are."""
-    for known in (None, format) if values.dtype == object and not missing(values).all() else ():
-        if (dates := parse_dates(values, known)) is not None:
-            return dates, known
-    return values, None
-
-
-def _learned(name: str, values: np.ndarray, options: CsvConfig) -> Column:
-    """What a column of training rows is."""
-    values, format = recognised_dates(values, options.date_format)
-    kind = kind_of(values)
-    if kind != "text" and name not in options.categories:
-        return Column(name, "date" if kind == "dates" else "number", format=format)
-    texts = as_text(values)
-    levels = np.unique(texts[~missing(texts)].astype(str)).tolist()
-    levels += [MISSING_LEVEL] if options.missing == "level" and missing(texts).any() else []
-    return Column(name, "category", tuple(levels), kind, format)
-
-
 def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source: str) -> Float[np.ndarray, "N k"]:
     """A column as its features, missing values as NaN. Text is parsed where training had none."""
     import pandas as pd
@@ -266,19 +255,18 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     def refuse(row: Any, why: str) -> UserError:
         return UserError(f"{source}: row {first + int(row)}, column '{column.name}': {why}")
 
-    def parsed(texts: np.ndarray) -> np.ndarray | None:
-        return parse_numbers(texts) if wanted == "numbers" else parse_dates(texts, column.format)
-
-    wanted = {"number": "numbers", "date": "dates"}.get(column.kind, column.of)
+    kinds: dict[str, ValueKind] = {"number": "numbers", "date": "dates"}
+    wanted = kinds.get(column.kind, column.of)
     lacking = missing(values)
     values = np.full(len(values), None, dtype=object) if lacking.all() else values
     if wanted != "text" and kind_of(values) == "text":
         texts, known = values, np.flatnonzero(~lacking)
-        if (numbers := parsed(texts)) is None:
-            row = next(row for row in known if parsed(texts[[known[0], row]]) is None)  # odd beside the first, perhaps
+        if (parsed := parse(texts, wanted, column.format)) is None:
+            pairs = ((row, texts[[known[0], row]]) for row in known)  # a value may be odd only beside the first
+            row = next(row for row, pair in pairs if parse(pair, wanted, column.format) is None)
             like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
             raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
-        values = numbers
+        values = parsed
     elif wanted not in ("text", kind_of(values)):
         raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
     lacking, own_level = missing(values), MISSING_LEVEL in column.levels

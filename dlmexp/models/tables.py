@@ -14,11 +14,10 @@ from pyarrow import parquet
 
 from dlmexp.atomic import replacing
 from dlmexp.console import counted, unchanged
-from dlmexp.data.options import separator
 from dlmexp.data.schema import MISSING_LEVEL, Schema
 from dlmexp.errors import UserError
 from dlmexp.models.predictor import Predictor
-from dlmexp.reading.tables import SUFFIXES, stream_table, table_suffix
+from dlmexp.reading.tables import stream_table
 
 
 def predicted_tables(predictor: Predictor, path: Path, level: float, only: bool, gaps: Counter) -> Iterator[pa.Table]:
@@ -43,10 +42,8 @@ def open_rows(path: Path, schema: Schema, only: bool = False) -> Iterator[pa.Rec
     """The rows of a file in pieces, with all of its columns or `only` those that the schema names."""
     if not path.is_file():
         raise UserError(f"{path}: there is no such file")
-    if (suffix := table_suffix(path)) is None:
-        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}")
     wanted = [column.name for column in schema.columns] if only else None
-    names, pieces = stream_table(path, separator(schema.sep, suffix), schema.na, wanted)
+    names, pieces = stream_table(path, schema.sep, schema.na, wanted)
     schema.check_columns(names, str(path))
     return pieces
 

@@ -14,8 +14,7 @@ from typing import IO
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import open_raw
-from dlmexp.reading.files import GIB, MIB, reading
+from dlmexp.reading.files import GIB, MIB, open_raw, reading
 
 MAX_MEMBERS = 10_000
 NO_ARRAYS = "can't be read as an npz file without pickles"

@@ -1,16 +1,26 @@
-"""Files that may be anything: only plain files are read, up to a limit, and a library's errors get the file's name."""
+"""Files that may be anything: only plain files are read, up to a limit, and a library's errors get the file's name.
+Members of archives, and decompressed files, as streams."""
 
+import bz2
+import gzip
+import io
 import os
 import stat
+import tarfile
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from errno import EINVAL
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
 
 from dlmexp.errors import Unreadable, UserError
 
 MIB = 1 << 20
 GIB = 1 << 30
+MAX_MEMBERS = 10_000
+PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
 DAMAGED = "is damaged: copy or download it again"
 
 
@@ -50,3 +60,60 @@ def content(path: Path, limit: int = GIB) -> bytes:
     # Without O_NONBLOCK, opening a pipe that took the place of the file meanwhile would wait for ever.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         return file.read(size)
+
+
+class BoundedStream(io.RawIOBase):
+    """A stream that raises `Unreadable` after `limit` bytes, where a decompression bomb stops."""
+
+    def __init__(self, inner: Any, limit: int, label: str):
+        self._inner, self._left, self._limit, self._label = inner, limit, limit, label
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._inner.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise Unreadable(f"{self._label} decompresses to more than {self._limit} bytes: refused")
+        return count
+
+
+@contextmanager
+def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
+    """A stream of at most `limit` bytes: of a zip or tar archive, those of the member with file name `member`; of a
+    `.bz2` or `.gz` file, its decompressed content. Nothing is unpacked to disk. `Unreadable` for archives that are
+    damaged, dangerous or without the member."""
+    is_tar = path.name.endswith((".tgz", ".tar.gz", ".tar"))
+    if member is None and (is_tar or path.suffix == ".zip"):
+        raise Unreadable(f"{path} is an archive where a plain file was expected")
+    with reading(path, limit=64 * GIB), ExitStack() as stack:
+        if path.suffix == ".zip":
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            stream = archive.open(_member([info.filename for info in archive.infolist()], str(member), path))
+        else:
+            stream = PACKED.get(path.suffix, open)(path, "rb")
+        stack.enter_context(stream)
+        if path.suffix in (*PACKED, ".zip", ".tar"):
+            stream = io.BufferedReader(BoundedStream(stream, limit, str(path)), MIB)
+        if is_tar:
+            archive = stack.enter_context(tarfile.open(fileobj=io.BytesIO(stream.read())))
+            infos = {info.name: info for info in islice(archive, MAX_MEMBERS + 1)}
+            for name, info in infos.items():
+                if not (info.isreg() or info.isdir()) or info.issparse():
+                    raise Unreadable(f"{path}: member {name} is a link, a device or another special file: refused")
+            stream = cast(IO[bytes], archive.extractfile(infos[_member(list(infos), str(member), path)]))
+        yield stream
+
+
+def _member(names: list[str], member: str, path: Path) -> str:
+    """The first of an archive's `names` whose last part is `member`; `Unreadable` if one of them points outside."""
+    if len(names) > MAX_MEMBERS:
+        raise Unreadable(f"{path} has more than {MAX_MEMBERS} members: refused")
+    parts = {name: PurePosixPath(name.replace("\\", "/")) for name in names}
+    if outside := [name for name, part in parts.items() if part.is_absolute() or ".." in part.parts]:
+        raise Unreadable(f"{path} has a member '{outside[0]}' that points outside the archive: refused")
+    if wanted := [name for name, part in parts.items() if part.name == member]:
+        return wanted[0]
+    others = ", ".join(part.name for part in [*parts.values()][:8])
+    raise Unreadable(f"{path} has no member '{member}'; it has {others or 'none'}")

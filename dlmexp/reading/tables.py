@@ -5,15 +5,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import open_raw
-from dlmexp.reading.files import GIB, MIB, check_plain, reading
+from dlmexp.errors import Unreadable, UserError
+from dlmexp.reading.files import GIB, MIB, check_plain, open_raw, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
-PARQUET = ".parquet"
+SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
 MAX_COLUMNS = 20_000
 MAX_BYTES = 8 * GIB  # of a table in memory
 MAX_RATIO = 300  # of bytes in memory to bytes of the file; below SMALL it does not matter
@@ -25,22 +24,34 @@ BLOCK_ROWS = 1 << 16  # of a Parquet file
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
 
 
-def table_suffix(path: Path) -> str | None:
-    """The ending of a name that says how to read the file; None for one that is read by nobody here."""
-    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+def separator(path: Path, typed: str | None = None) -> str:
+    """What is between the columns of a text file, from what the user typed (one character, or its name) or from the
+    ending of its name; '' for Parquet. UserError for another ending, or more than a character."""
+    suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
+    if suffix is None:
+        raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such")
+    if suffix == ".parquet":
+        return ""
+    sep = SEPARATORS.get(typed, typed) if typed is not None else "\t" if suffix.startswith(".tsv") else ","
+    if len(sep) != 1 or not sep.isascii() or sep in '\r\n"':
+        raise UserError(f"csv.sep={typed}: give one character, or one of {', '.join(SEPARATORS)}")
+    return sep
 
 
-def read_table(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.Table":
-    """A table in memory; the columns of a text file have the types that all their values fit. `sep` is between its
-    columns, `missing` are further words for a missing value."""
+def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) -> "pa.Table":
+    """A table in memory; the columns of a text file have the types that all their values fit. `sep` is what the user
+    typed for the separator, `missing` are further words for a missing value."""
     import pyarrow as pa
     from pyarrow import csv
 
     limit = _limit(path)
-    if table_suffix(path) != PARQUET:
-        _check_header(path, sep)
+    if between := separator(path, sep):
+        header = _checked_header(path, between)
+        likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
+        if likely and between not in header:
+            raise UserError(f"{path} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
         with open_raw(path, limit=limit) as stream, reading(path, "is not a CSV file with a header"):
-            return _in_utf8(path, csv.read_csv(stream, **_options(sep, missing)))
+            return _in_utf8(path, csv.read_csv(stream, **_options(between, missing)))
     names, pieces = stream_table(path)
     kept, total = [], 0
     for piece in pieces:
@@ -52,21 +63,22 @@ def read_table(path: Path, sep: str = ",", missing: Sequence[str] = ()) -> "pa.T
 
 
 def stream_table(
-    path: Path, sep: str = ",", missing: Sequence[str] = (), columns: Sequence[str] | None = None
+    path: Path, sep: str | None = None, missing: Sequence[str] = (), columns: Sequence[str] | None = None
 ) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
     """The names of all columns of a table, and its rows in pieces of bounded size, with the wanted `columns` (None:
     all). Values of a text file are text, as a type that fits the first piece may not fit the next."""
     import pyarrow as pa
 
-    if table_suffix(path) == PARQUET:
+    between = separator(path, sep)
+    if not between:
         return _parquet_pieces(path, columns)
-    _check_header(path, sep)
-    with _csv_reader(path, _options(sep)) as reader:
+    _checked_header(path, between)
+    with _csv_reader(path, _options(between)) as reader:
         names = _in_utf8(path, reader.schema.empty_table()).column_names
     types = dict.fromkeys((name for name in names if columns is None or name in columns), pa.string())
 
     def pieces() -> "Iterator[pa.RecordBatch]":
-        with _csv_reader(path, _options(sep, missing, types)) as reader:
+        with _csv_reader(path, _options(between, missing, types)) as reader:
             yield from reader
 
     return names, pieces()
@@ -88,23 +100,19 @@ def csv_chunks(
         yield from csv.open_csv(stream, read, convert_options=convert)
 
 
-def first_line(path: Path) -> bytes:
-    """The first line of a text file, perhaps gzipped."""
-    with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
-        return stream.readline(MAX_HEADER)
-
-
 def _limit(path: Path) -> int:
     """How many bytes a file may unfold to."""
     return min(MAX_BYTES, max(SMALL, MAX_RATIO * check_plain(path, MAX_BYTES)))
 
 
-def _check_header(path: Path, sep: str) -> None:
-    """`Unreadable` for a text file in UTF-16, or whose first line has too many columns."""
-    header = first_line(path)
+def _checked_header(path: Path, sep: str) -> str:
+    """The first line of a text file; `Unreadable` if it is in UTF-16 or has too many columns."""
+    with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
+        header = stream.readline(MAX_HEADER)
     if header.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
     _check_width(path, header.count(sep.encode()) + 1)
+    return header.decode("utf-8-sig", errors="replace").strip()
 
 
 def _check_width(path: Path, columns: int) -> None:
@@ -128,13 +136,10 @@ def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
     import pyarrow as pa
     from pyarrow import csv
 
-    read, problem = (
-        csv.ReadOptions(block_size=BLOCK_BYTES),
-        f"is not a {str(table_suffix(path))[1:]} file with a header",
-    )
+    read = csv.ReadOptions(block_size=BLOCK_BYTES)
     opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if path.suffix.lower() == ".gz" else pa.OSFile(str(path))
-    with opened as stream, reading(path, problem), csv.open_csv(stream, read, **options) as reader:
-        yield reader
+    with opened as stream, reading(path, "is not a CSV file with a header"), csv.open_csv(stream, read, **options) as r:
+        yield r
 
 
 def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:

@@ -15,9 +15,8 @@ from pyarrow import parquet
 from scipy.io import savemat
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import read_npz, read_variables, unpack_arrays
-from dlmexp.reading.files import content, reading
+from dlmexp.reading.files import content, open_raw, reading
 from dlmexp.reading.json_text import json_value, typed_json
 from dlmexp.reading.tables import read_table, stream_table
 

@@ -24,8 +24,8 @@ from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
 from dlmexp.models.tables import open_rows
-from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import read_npz, read_variables
+from dlmexp.reading.files import open_raw
 from dlmexp.records.manifest import manifest
 from dlmexp.records.record import sealed
 from dlmexp.records.results import collect_packed

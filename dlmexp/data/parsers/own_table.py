@@ -11,7 +11,7 @@ import numpy as np
 
 from dlmexp.config import CsvConfig
 from dlmexp.console import counted
-from dlmexp.data.options import SEPARATORS, TableProblems, separator, setting, table_options
+from dlmexp.data.options import TableProblems, setting, table_options
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.schema import (
     Column,
@@ -21,14 +21,14 @@ from dlmexp.data.schema import (
     days,
     kind_of,
     missing,
-    parse_dates,
-    recognised_dates,
+    parse,
+    recognise_dates,
     values_of,
 )
 from dlmexp.data.spec import TEST, DatasetSpec
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
-from dlmexp.reading.tables import PARQUET, SUFFIXES, first_line, read_table, table_suffix
+from dlmexp.reading.tables import read_table
 
 UNNAMED = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls an index that was saved with a table
 MAX_LEVELS = 100
@@ -66,7 +66,8 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         values = {name: column[~gone] for name, column in values.items()}
         left_out += [f"{counted(int(gone.sum()), 'row')} with missing values (csv.missing=drop)"] if gone.any() else []
         test_rows -= int(gone[len(gone) - test_rows :].sum())
-    schema = Schema.fit(values, target, features, spec.task, options)
+    values, formats = recognise_dates(values, options.date_format)
+    schema = Schema.fit(values, formats, features, spec.task, options)
     warnings = _examine(values, schema, spec.task, options, path.name)
     X, y = schema.encode(values, source=path.name), schema.encode_target(values[target])
     facts: dict[str, Any] = {
@@ -81,8 +82,15 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[str, np.ndarray], list[str]]:
     """The columns of a file that are used, and what is left out."""
-    table = _checked_table(path, options)
-    names = list(map(str, table.column_names))
+    table = read_table(path, options.sep, options.na)
+    names = table.column_names
+    numbers = path.suffix != ".parquet" and len(names) > 1 and all(map(_is_number, names))
+    if numbers and not all(map(str.isdecimal, names)):
+        raise UserError(f"{path.name}: its first line holds numbers ({names[0]}, ...): write names of columns above it")
+    if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
+        raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
+    if table.num_rows == 0:
+        raise UserError(f"{path.name} has columns but no rows")
     if options.target is None:
         raise UserError(f"csv.target is not set: name the column to predict, one of {', '.join(names[:20])}")
     for option in ("target", "by", "columns", "drop", "categories") if not test else ():
@@ -108,27 +116,6 @@ def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[s
     return values, left_out
 
 
-def _checked_table(path: Path, options: CsvConfig) -> Any:
-    """The table in a file, with names of columns that tell them apart, and rows."""
-    suffix = table_suffix(path)
-    if suffix is None:
-        raise UserError(f"csv.path={path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such")
-    sep = separator(options.sep, suffix)
-    header = "" if suffix == PARQUET else first_line(path).decode("utf-8-sig", errors="replace").strip()
-    likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
-    if likely and sep not in header:
-        raise UserError(f"{path.name} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
-    table = read_table(path, sep, options.na)
-    names = table.column_names
-    if header and len(names) > 1 and all(map(_is_number, names)) and not all(map(str.isdecimal, names)):
-        raise UserError(f"{path.name}: its first line holds numbers ({names[0]}, ...): write names of columns above it")
-    if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
-        raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
-    if table.num_rows == 0:
-        raise UserError(f"{path.name} has columns but no rows")
-    return table
-
-
 def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) -> tuple[dict[str, np.ndarray], int]:
     """All columns, those of the test rows below the others, and the number of test rows."""
     below, _ = _columns(test, options, test=True)
@@ -148,7 +135,7 @@ def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement | None:
     if options.by is None:
         return Arrangement(test=test_rows) if test_rows else None
-    column, _ = recognised_dates(values[options.by], options.date_format)
+    column = values[options.by]
     if options.split == "group":
         codes = np.unique(as_text(column).astype(str), return_inverse=True)[1]
         return Arrangement("group", codes.astype(np.float64), options.by, test_rows)
@@ -216,7 +203,7 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Proble
 def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
     """The targets as numbers (None if they are none), and what is wrong with them."""
     known = values[~missing(values)]
-    if kind_of(recognised_dates(values, None)[0]) == "dates":
+    if kind_of(values) == "dates":
         return None, " holds dates: a target is a number or, if binary, one of two values"
     if task == "binary" and schema.labels is None:
         classes = np.unique(known.astype(str)).tolist()
@@ -249,7 +236,7 @@ def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> I
         return
     most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
     if count > most:
-        formats = [form for form in DATE_FORMATS if values.dtype == object and parse_dates(values, form) is not None]
+        formats = [form for form in DATE_FORMATS if values.dtype == object and parse(values, "dates", form) is not None]
         choices = " or ".join(setting("date_format", form) for form in formats)
         example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
         dates = f"if these are dates, {choices} reads them, " if formats else ""
@@ -277,7 +264,7 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
     import pandas as pd
 
     known = ~missing(values) & ~np.isnan(y)
-    x, y = recognised_dates(values[known], column.format)[0], y[known]
+    x, y = values[known], y[known]
     if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
         return False, ""
     if column.kind != "category":

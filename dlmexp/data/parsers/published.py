@@ -10,9 +10,8 @@ import numpy as np
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.archives import open_raw
 from dlmexp.reading.arrays import parse_numbers, read_variables
-from dlmexp.reading.files import GIB, reading
+from dlmexp.reading.files import GIB, open_raw, reading
 from dlmexp.reading.tables import csv_chunks
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
