@@ -1,5 +1,8 @@
 """The benchmarks of scripts/benchmark measure what they say; none of their times is tested."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pandas as pd
 import pytest
 import torch
@@ -52,13 +55,15 @@ def test_agreement_counts_differences_of_the_same_cells():
         "test_nll": [0.5, 0.4, None], "test_mse": None,
     })  # fmt: skip
     other = one.assign(test_nll=[0.5, 0.45, float("nan")], key=["d", "e", "f"])
-    found = {line.name: line for line in agreement(one, other, one[:2], other.assign(beta=[1.0, 5.0, 2.0])[:2])}
+    results: Any = SimpleNamespace(cells=one, selected=one[:2])
+    others: Any = SimpleNamespace(cells=other, selected=other.assign(beta=[1.0, 5.0, 2.0])[:2])
+    found = {line.name: line for line in agreement(results, others)}
     assert found["cells in both"].value == 2
     assert found["test NLL identical in every bit"].value == 50
     assert found["largest difference in test NLL"].value == pytest.approx(0.05)
     assert found["same beta selected, of 2 selections"].value == 50
     assert found["beta >= 1: within 0.0001, of 1"].value == 100
     with pytest.raises(UserError, match="in common"):
-        agreement(one, other.assign(dataset="ringnorm"))
+        agreement(results, SimpleNamespace(cells=other.assign(dataset="ringnorm")))  # pyright: ignore
     with pytest.raises(UserError, match="two results folders"):
         compare(["one"])

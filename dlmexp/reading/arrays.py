@@ -14,9 +14,8 @@ from typing import IO
 import numpy as np
 
 from dlmexp.errors import Unreadable
-from dlmexp.reading.files import GIB, MIB, open_raw, reading
+from dlmexp.reading.files import GIB, MAX_MEMBERS, MIB, open_raw, reading
 
-MAX_MEMBERS = 10_000
 NO_ARRAYS = "can't be read as an npz file without pickles"
 MAX_MATLAB_BYTES = 256 * MIB  # of the file, or of the member of an archive
 MAX_MATLAB_MEMORY = 2048 * MIB  # address space of the process that reads it
@@ -59,7 +58,7 @@ def unpack_arrays(content: bytes, label: str = "it", limit: int = GIB) -> dict[s
         return _arrays(io.BytesIO(content), label, limit)
 
 
-def parse_numbers(rows: list[str], path: Path, columns: int | None = None) -> np.ndarray:
+def parse_rows(rows: list[str], path: Path, columns: int | None = None) -> np.ndarray:
     """Rows of text with blanks between numbers, from the file `path`, as float64 [rows, columns]."""
     kind = f"table of {columns} numbers per line" if columns else "table of numbers"
     with reading(path, f"is not a {kind}"):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 import dlmexp
+from dlmexp.api import Results
 from dlmexp.errors import UserError
 from scripts.benchmark.measure import Measurement, print_all
 
@@ -41,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(args.folders) not in (0, 2):
         raise UserError(f"'{' '.join(args.folders)}': give two results folders, or none to train the cells here")
     if args.folders:
-        one, other = (dlmexp.results(folder) for folder in args.folders)
-        return print_all(agreement(one.cells, other.cells, one.selected, other.selected))
+        first, second = args.folders
+        return print_all(agreement(dlmexp.results(first), dlmexp.results(second)))
     with tempfile.TemporaryDirectory() as temporary:
         return print_all(trained(STANDARD, WAYS[args.between], Path(args.keep or temporary)))
 
@@ -57,26 +58,19 @@ def trained(runs: Sequence[dict], ways: Sequence[dict], root: Path) -> Iterator[
     for one, other in combinations(found, 2):
         print(f"\n{one} | {other}")
         close = CLOSE_DTYPES if "float32" in one + other else CLOSE
-        a, b = found[one], found[other]
-        yield from agreement(a.cells, b.cells, a.selected, b.selected, close)
+        yield from agreement(found[one], found[other], close)
 
 
-def agreement(
-    one: pd.DataFrame,
-    other: pd.DataFrame,
-    selected: pd.DataFrame | None = None,
-    other_selected: pd.DataFrame | None = None,
-    close: float = CLOSE,
-) -> list[Measurement]:
-    """Failures, differences in test NLL (MSE where a method predicts no variance) of the cells in both tables,
+def agreement(one: Results, other: Results, close: float = CLOSE) -> list[Measurement]:
+    """Failures, differences in test NLL (MSE where a method predicts no variance) of the cells in both results,
     altogether and by kind, the share that stops by its rule, and how often validation selects the same beta."""
-    both = _joined(one, other)
+    both = _joined(one.cells, other.cells)
     nll = (both["test_nll"] - both["test_nll_other"]).abs()
     if not nll.notna().any():
         raise UserError("no finished cell in common: give two results of the same 'dlmexp run' command")
     apart = nll.dropna().to_numpy()
     converged = both["converged"].eq(True) & both["converged_other"].eq(True) & nll.notna()
-    failed = [int((table["status"] == "failed").sum()) for table in (one, other)]
+    failed = [int((results.cells["status"] == "failed").sum()) for results in (one, other)]
     lines = [
         Measurement("failed, of all cells of the first", failed[0], ""),
         Measurement("failed, of all cells of the second", failed[1], "", float(failed[0])),
@@ -97,7 +91,7 @@ def agreement(
         for kind, values in nll.dropna().groupby(groups):
             share = 100 * float((values <= close).mean())
             lines.append(Measurement(f"{kind}: within {close:g}, of {len(values)}", share, "%"))
-    return lines + (_selected(selected, other_selected) if selected is not None and other_selected is not None else [])
+    return lines + _selected(one.selected, other.selected)
 
 
 def _joined(one: pd.DataFrame, other: pd.DataFrame, without: tuple[str, ...] = ()) -> pd.DataFrame:

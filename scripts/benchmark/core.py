@@ -2,7 +2,7 @@
 over rows, twenty betas of fixed square-loss DLM with one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import torch
@@ -12,16 +12,8 @@ from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
 from dlmexp.gp.collapsed import moments, square_path
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
-from scripts.benchmark.measure import (
-    Measurement,
-    arguments,
-    fastest,
-    gpytorch_step,
-    joint_step,
-    peak_bytes,
-    print_all,
-    synthetic_data,
-)  # fmt: skip
+from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
+from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
 
 N, M, D = 1000, 74, 20
 MAX_WIDENING = 10
@@ -33,39 +25,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     return print_all(line for part in args.parts for line in PARTS[part](args.device, args.seconds))
 
 
-def per_model(device: str, seconds: float) -> list[Measurement]:
+def per_model(device: str, seconds: float) -> Iterator[Measurement]:
     """Time of a training step per model at n=1000 M=74 d=20, probit: ours in batches, and GPyTorch with one model."""
     sizes = (90,) if device == "cuda" else (1, 18, 90)  # 90: 18 betas x 5 seeds, as in the paper's figures
     X, y = synthetic_data(1, N, D, "probit", device)
-    lines = []
     for objective in ("log_dlm", "elbo"):
         cases = {0: gpytorch_step(X[0], y[0], M, objective)}
         cases |= {B: joint_step(B, objective=objective, device=device) for B in sizes}
         times = fastest({str(B): case for B, case in cases.items()}, seconds, device)
-        lines.append(Measurement(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", times["0"] * 1e3, "ms"))
+        yield Measurement(f"{objective}, n={N} M={M} d={D}: GPyTorch, one model", times["0"] * 1e3, "ms")
         ours = {B: times[str(B)] / B for B in sizes}
-        lines += [Measurement(f"{objective}: ours per model, B={B}", ours[B] * 1e3, "ms") for B in sizes]
+        yield from (Measurement(f"{objective}: ours per model, B={B}", ours[B] * 1e3, "ms") for B in sizes)
         speedup = times["0"] / min(ours.values())
-        lines.append(Measurement(f"{objective}: times faster per model, best B", speedup, "x", 6.0, at_least=True))
-    return lines
+        yield Measurement(f"{objective}: times faster per model, best B", speedup, "x", 6.0, at_least=True)
 
 
-def samplers(device: str, seconds: float) -> list[Measurement]:
+def samplers(device: str, seconds: float) -> Iterator[Measurement]:
     """Time of a training step with uPS-10 compared with bMC-10."""
-    lines, B = [], 90 if device == "cuda" else 18
+    B = 90 if device == "cuda" else 18
     for likelihood in ("probit", "poisson"):
         cases = {e.name: joint_step(B, likelihood, estimator=e, device=device) for e in (BMC(10), UPS(10))}
         best = fastest(cases, seconds, device)
-        lines.append(Measurement(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms"))
-        lines.append(Measurement(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3))
-    return lines
+        yield Measurement(f"{likelihood}: bMC-10 step per model, B={B}", best["bmc"] / B * 1e3, "ms")
+        yield Measurement(f"{likelihood}: uPS-10 step / bMC-10 step", best["ups"] / best["bmc"], "x", 1.3)
 
 
-def row_loop(device: str, seconds: float, rows: int = 25) -> list[Measurement]:
+def row_loop(device: str, seconds: float, rows: int = 25) -> Iterator[Measurement]:
     """Time of the gradient from 10 product samples for each of 1000 rows: vectorised, and with the paper's loop over
     rows. The time of the loop depends on the fit of q, so it is measured with mu unrelated to y (as before training)
     and with mu equal to the signal in y (as after training)."""
-    lines = []
     for name in ("probit", "poisson"):
         likelihood, draws = LIKELIHOODS[name](), FreshDraws()
         X, y = (part[0] for part in synthetic_data(1, N, D, name, "cpu"))
@@ -75,14 +63,13 @@ def row_loop(device: str, seconds: float, rows: int = 25) -> list[Measurement]:
             torch.autograd.grad(UPS(10)(likelihood, leaf, v, y, draws).sum(), leaf)
 
         ours = fastest({"": vectorised}, seconds / 4)[""]
-        lines.append(Measurement(f"{name}: uPS-10 of 1000 rows, vectorised", ours * 1e3, "ms"))
+        yield Measurement(f"{name}: uPS-10 of 1000 rows, vectorised", ours * 1e3, "ms")
         for phase, mu, limit in (("before training", X[:, 1], 1000.0), ("after", X[:, 0], None)):
             start = perf_counter()
             sample_row_by_row(likelihood, mu[:rows], v[:rows], y[:rows], 10)
             loop = (perf_counter() - start) * N / rows
             label = f"{name}: the paper's loop (timed on {rows} rows), {phase} / vectorised"
-            lines.append(Measurement(label, loop / ours, "x", limit, at_least=True))
-    return lines
+            yield Measurement(label, loop / ours, "x", limit, at_least=True)
 
 
 def sample_row_by_row(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int) -> Tensor:
@@ -125,7 +112,7 @@ def _widening(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, log_max:
     return 1
 
 
-def square(device: str, seconds: float) -> list[Measurement]:
+def square(device: str, seconds: float) -> Iterator[Measurement]:
     """Time to solve fixed_sq_dlm, from kernel to solutions: twenty betas compared with one."""
     X, y = synthetic_data(5, N, D, "gaussian", device)
     ones = torch.ones(5, dtype=X.dtype, device=device)
@@ -137,31 +124,19 @@ def square(device: str, seconds: float) -> list[Measurement]:
         square_path(moments(rbf, hyper, X, y, 1e-6 * ones), betas)
 
     best = fastest({"20": lambda: solve(betas), "1": lambda: solve(betas[:1])}, seconds / 2, device)
-    return [
-        Measurement("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms"),
-        Measurement("fixed_sq_dlm: twenty betas / one", best["20"] / best["1"], "x", 1.5),
-    ]
+    yield Measurement("fixed_sq_dlm: one beta, 5 splits", best["1"] * 1e3, "ms")
+    yield Measurement("fixed_sq_dlm: twenty betas / one", best["20"] / best["1"], "x", 1.5)
 
 
-def memory(device: str, seconds: float) -> list[Measurement]:
+def memory(device: str, seconds: float) -> Iterator[Measurement]:
     """Peak memory of a training step beyond parameters and data, in units of an array [B, M, n]."""
-    lines = []
-    for likelihood, objective, estimator in (
-        ("probit", "log_dlm", Exact()), ("probit", "elbo", Exact()), ("probit", "log_dlm", UPS(10)),
-        ("poisson", "log_dlm", UPS(10)),
-    ):  # fmt: skip
+    cases = ("probit", "log_dlm", Exact()), ("probit", "elbo", Exact()), ("probit", "log_dlm", UPS(10))
+    for likelihood, objective, estimator in (*cases, ("poisson", "log_dlm", UPS(10))):
         step = joint_step(4, likelihood, objective, estimator, device=device, captured=False)
         step()
         arrays = peak_bytes(step, device) / (4 * M * N * 8)
         label = f"{likelihood} {objective}, {estimator.name}: peak memory of a step, in [B, M, n]"
-        lines.append(Measurement(label, arrays, "arrays", 8.0))
-    return lines
+        yield Measurement(label, arrays, "arrays", 8.0)
 
 
-PARTS: dict[str, Callable[[str, float], list[Measurement]]] = {
-    "per_model": per_model,
-    "samplers": samplers,
-    "row_loop": row_loop,
-    "square": square,
-    "memory": memory,
-}
+PARTS = {f.__name__: f for f in (per_model, samplers, row_loop, square, memory)}

@@ -4,23 +4,15 @@ limit that matrix products set; and the cells of a figure, from command to recor
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
 import torch
 
 from dlmexp.errors import UserError
-from scripts.benchmark.measure import (
-    Measurement,
-    arguments,
-    fastest,
-    gpytorch_step,
-    joint_step,
-    print_all,
-    synchronise,
-    synthetic_data,
-)  # fmt: skip
+from scripts.benchmark.measure import Measurement, arguments, fastest, print_all
+from scripts.benchmark.steps import gpytorch_step, joint_step, synthetic_data
 
 # Floating-point operations of the products in a step, in M x M x n: a triangle times a matrix, a square one times a
 # matrix, and a symmetric product (`gp.posterior`, `gp.collapsed`).
@@ -98,7 +90,7 @@ def product_rate(device: str) -> float:
     return 2 * size**3 / fastest({"": lambda: torch.mm(a, b)}, 1.0, device)[""]
 
 
-def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Measurement]:
+def block(dataset: str, device: str) -> Iterator[Measurement]:
     """Time to run the cells of a classification figure, from the command to the records: 5 sizes, the full beta grid,
     5 seeds, 4 methods. GPyTorch's time is extrapolated: that of a step of one model of each size, times the iterations
     that our cells of that size took."""
@@ -109,7 +101,7 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
         torch.cuda.empty_cache()  # for the process that is about to be measured
     with tempfile.TemporaryDirectory() as folder:
         start = perf_counter()
-        command = [sys.executable, "-P", "-m", "dlmexp", "run", *words, f"results={folder}/results", *overrides]
+        command = [sys.executable, "-P", "-m", "dlmexp", "run", *words, f"results={folder}/results"]
         ran = subprocess.run(command, stdout=subprocess.DEVNULL)
         ours = perf_counter() - start
         if ran.returncode > 1:  # 1: some cells failed
@@ -120,10 +112,7 @@ def block(dataset: str, device: str, overrides: Sequence[str] = ()) -> list[Meas
     for n, M, objective, steps in summed.itertuples(index=False):
         X, y = (part[0] for part in synthetic_data(1, int(n), 20, "probit", device))
         theirs += steps * fastest({"": gpytorch_step(X, y, int(M), objective)}, 0.0, device)[""]
-    synchronise(device)
     label = f"{dataset} block, {len(done)} cells"
-    return [
-        Measurement(f"{label}: from command to records", ours, "s"),
-        Measurement(f"{label}: GPyTorch one by one, extrapolated", theirs, "s"),
-        Measurement(f"{label}: times faster (extrapolated)", theirs / ours, "x"),
-    ]
+    yield Measurement(f"{label}: from command to records", ours, "s")
+    yield Measurement(f"{label}: GPyTorch one by one, extrapolated", theirs, "s")
+    yield Measurement(f"{label}: times faster (extrapolated)", theirs / ours, "x")

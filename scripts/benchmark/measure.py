@@ -1,32 +1,12 @@
-"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, its peak memory, the
-engine's own step on synthetic data, and GPyTorch's to compare with."""
+"""What the benchmarks share: a measured quantity with its limit, the fastest run of a function, its peak memory."""
 
 import argparse
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
-
-from dlmexp.estimators import Estimator, Exact
-from dlmexp.gp.kernels import rbf
-from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model, Split
-from dlmexp.training.state import Settings, State
-from dlmexp.training.step import step, stepper
-from dlmexp.training.variants import Joint
-
-with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import gpytorch
-
-
-STEPS = Settings(lr=1e-3, iterations=100_000, window=None)
 
 
 @dataclass
@@ -127,70 +107,3 @@ def peak_bytes(f: Callable[[], object], device: str = "cpu") -> int:
             held += event.nbytes()
             peak = max(peak, held)
     return peak
-
-
-def joint_step(
-    B: int, likelihood: str = "probit", objective: str = "log_dlm", estimator: Estimator | None = None, n: int = 1000,
-    M: int = 74, D: int = 20, device: str = "cpu", captured: bool = True,
-) -> Callable[[], None]:  # fmt: skip
-    """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
-    X, y = synthetic_data(1, n, D, likelihood, device)
-    split = Split(X, y, {}, [0], [0] * B)
-    kind = LIKELIHOODS[likelihood]
-    model = Model(
-        rbf, kind, kind.task == "binary", False, True, M, OBJECTIVES[objective], estimator or Exact(), minibatch=None
-    )
-    program = Joint(model, split, torch.logspace(-2, 2, B, dtype=X.dtype, device=device))
-    state = State.fresh(program.initial(), STEPS)
-    return stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
-
-
-def synthetic_data(S: int, n: int, D: int, likelihood: str, device: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of S splits, of the kind that the likelihood is for."""
-    g = torch.Generator().manual_seed(0)
-    X = torch.randn(S, n, D, generator=g, dtype=torch.float64)
-    f = X[..., 0] + 0.5 * torch.randn(S, n, generator=g, dtype=torch.float64)
-    y = {"regression": f, "binary": (f > 0).double(), "count": torch.poisson(f.clamp(-2, 2).exp(), generator=g)}
-    return X.to(device), y[LIKELIHOODS[likelihood].task].to(device)
-
-
-class SparseGP(gpytorch.models.ApproximateGP):
-    """GPyTorch's model with inducing inputs Z, or a batch of B models with Z of shape [B, M, D]."""
-
-    def __init__(self, Z: Tensor):
-        batch = Z.shape[:-2]
-        q = gpytorch.variational.CholeskyVariationalDistribution(Z.shape[-2], batch_shape=batch)
-        super().__init__(gpytorch.variational.VariationalStrategy(self, Z, q))
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=batch)
-        rbf = gpytorch.kernels.RBFKernel(batch_shape=batch)
-        self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=batch)
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        mean: Any = self.mean_module(x)
-        return gpytorch.distributions.MultivariateNormal(mean, self.covar_module(x))
-
-
-def gpytorch_step(
-    X: Tensor, y: Tensor, M: int, objective: str, B: int | None = None, likelihood: str = "probit"
-) -> Callable[[], None]:
-    """A function that makes one training step (forward, backward, Adam) on X [N, D], y [N]: of one model, or of B
-    models with GPyTorch's `batch_shape`."""
-    Z = X[:M] if B is None else X[:M].expand(B, M, -1)
-    model: Any = SparseGP(Z.clone()).to(X)
-    binary = likelihood == "probit"
-    given: Any = (
-        gpytorch.likelihoods.BernoulliLikelihood()
-        if binary
-        else gpytorch.likelihoods.GaussianLikelihood(batch_shape=Z.shape[:-2])
-    ).to(X)
-    kinds = {"log_dlm": gpytorch.mlls.PredictiveLogLikelihood, "elbo": gpytorch.mlls.VariationalELBO}
-    mll = kinds[objective](given, model, len(y))
-    adam = torch.optim.Adam([*model.parameters(), *given.parameters()], lr=1e-3)
-
-    def one_step() -> None:
-        adam.zero_grad()
-        loss: Any = -mll(model(X), y).sum()
-        loss.backward()
-        adam.step()
-
-    return one_step

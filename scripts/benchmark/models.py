@@ -15,7 +15,8 @@ from dlmexp.models.export import to_gpytorch
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.plan.cell import Cell
-from scripts.benchmark.measure import Measurement, arguments, fastest, gpytorch_step, peak_bytes, print_all
+from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
+from scripts.benchmark.steps import gpytorch_step
 
 M, D = 206, 8
 GPYTORCH_ROWS = 5_000  # at once: with all of them it takes more time, and 20 times the memory
@@ -45,9 +46,9 @@ def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedModel:
     return TrainedModel(cell, Schema.plain(D, task), scale, 0.0, 1.0, hyper, rng.normal(size=M), 0.5 * np.eye(M), 1e-6)
 
 
-def predict(args: argparse.Namespace) -> list[Measurement]:
+def predict(args: argparse.Namespace) -> Iterator[Measurement]:
     """Seconds for all rows: ours in own units with intervals, GPyTorch's mean and standard deviation."""
-    lines, X = [], np.random.default_rng(1).normal(size=(args.rows, D))
+    X = np.random.default_rng(1).normal(size=(args.rows, D))
     for likelihood in TASKS:
         predictor, exported = Predictor([made_up(likelihood)], args.device), to_gpytorch(made_up(likelihood))
         gp, noise = exported.model.to(args.device), exported.likelihood.to(args.device)
@@ -59,19 +60,16 @@ def predict(args: argparse.Namespace) -> list[Measurement]:
                 _ = y.mean.cpu(), y.stddev.cpu()
 
         times = fastest({"ours": lambda p=predictor: p.predict(X), "theirs": theirs}, 0.0, args.device)
-        lines += [
-            Measurement(f"predict, {likelihood}, {args.rows} rows, M = {M}", times["ours"], "s"),
-            Measurement("  the exported GPyTorch model", times["theirs"], "s"),
-            Measurement("  times as fast as GPyTorch", times["theirs"] / times["ours"], "x", 1.0, at_least=True),
-        ]
-    return lines
+        yield Measurement(f"predict, {likelihood}, {args.rows} rows, M = {M}", times["ours"], "s")
+        yield Measurement("  the exported GPyTorch model", times["theirs"], "s")
+        yield Measurement("  times as fast as GPyTorch", times["theirs"] / times["ours"], "x", 1.0, at_least=True)
 
 
-def memory(args: argparse.Namespace) -> list[Measurement]:
+def memory(args: argparse.Namespace) -> Iterator[Measurement]:
     """The most that predictions hold at once, whatever the number of rows."""
     predictor, X = Predictor([made_up("gaussian")], args.device), np.random.default_rng(1).normal(size=(args.rows, D))
     peak = peak_bytes(lambda: predictor.predict(X), args.device)
-    return [Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)]
+    yield Measurement(f"predict, {args.rows} rows, M = {M}: peak memory", peak / 1e6, "MB", 1000.0)
 
 
 def inducing(args: argparse.Namespace) -> Iterator[Measurement]:
@@ -89,7 +87,7 @@ def inducing(args: argparse.Namespace) -> Iterator[Measurement]:
         pd.DataFrame(rows, columns=["dataset", "M", "predict_seconds"]).to_csv(args.out, index=False)
 
 
-def grid(args: argparse.Namespace) -> list[Measurement]:
+def grid(args: argparse.Namespace) -> Iterator[Measurement]:
     """`DLMRegressor` on data of cadata's size, and one GPyTorch model after another with the same number of steps."""
     from dlmexp.sklearn import DLMRegressor
 
@@ -97,19 +95,16 @@ def grid(args: argparse.Namespace) -> list[Measurement]:
     X = rng.normal(size=(GRID_ROWS, D))
     y = np.sin(X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=GRID_ROWS)
     betas = [GRID_ROWS / 2**k for k in range(BETAS)]
-    ours = DLMRegressor(
-        betas=betas, n_inducing=M, max_iter=args.iterations, tol=0.0, random_state=0, device=args.device
-    )
+    same = {"max_iter": args.iterations, "tol": 0.0, "random_state": 0, "device": args.device}
+    ours = DLMRegressor(betas=betas, n_inducing=M, **same)
     rows = int(0.9 * GRID_ROWS)
     x, target = (torch.from_numpy(part[:rows]).to(args.device) for part in (X, y))
     step = gpytorch_step(x, target, M, "log_dlm", likelihood="gaussian")
     times = fastest({"ours": lambda: ours.fit(X, y), "step": step}, 0.0, args.device, repeats=1)
     theirs = times["step"] * BETAS * args.iterations
-    return [
-        Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s"),
-        Measurement("  GPyTorch, one beta after another (a step measured)", theirs, "s"),
-        Measurement("  times as fast as GPyTorch", theirs / times["ours"], "x", 4.0, at_least=True),
-    ]
+    yield Measurement(f"DLMRegressor, n = {GRID_ROWS}, {BETAS} betas, {args.iterations} iterations", times["ours"], "s")
+    yield Measurement("  GPyTorch, one beta after another (a step measured)", theirs, "s")
+    yield Measurement("  times as fast as GPyTorch", theirs / times["ours"], "x", 4.0, at_least=True)
 
 
-PARTS = {"predict": predict, "memory": memory, "inducing": inducing, "grid": grid}
+PARTS = {f.__name__: f for f in (predict, memory, inducing, grid)}

@@ -14,7 +14,7 @@ from scipy.io import savemat
 
 from dlmexp.data.dataset import load
 from dlmexp.data.parsers.drawn import SHIFT
-from dlmexp.data.parsers.flights import FEATURES
+from dlmexp.data.parsers.published import FLIGHT_FEATURES
 from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 
@@ -57,14 +57,14 @@ DATA_EXPO = """Year,Month,DayofMonth,DayOfWeek,DepTime,ArrTime,TailNum,AirTime,A
 """  # Only the first and the last are kept: not May, cancelled, diverted, gaps, years of manufacture that are none.
 PLANES = "tailnum,type,year\nN712SW,Corporation,1998\nN772SW,Corporation,2000\nN000XX,,0000\nNNONE,,None\n"
 EXPECTED = [[1, 3, 4, 2003, 2211, 116, 810, 10], [4, 30, 3, 754, 1002, 113, 810, 8]]
-HEADER = ",".join([*FEATURES, "ArrDelay"])
+HEADER = ",".join([*FLIGHT_FEATURES, "ArrDelay"])
 
 
 def test_airline_from_data_expo_and_from_a_table_of_the_features(tmp_path):
     for flights in ({"2008.csv.bz2": bz2.compress(DATA_EXPO.encode())}, {"2008.csv": DATA_EXPO}):
         data = loaded(tmp_path, "airline", {**flights, "plane-data.csv": PLANES}, "binary")
         assert (data.X.tolist(), data.y.tolist()) == (EXPECTED, [0, 1])
-        assert data.facts["features"] == list(FEATURES)
+        assert data.facts["features"] == list(FLIGHT_FEATURES)
     rows = [[*row, delay] for row, delay in zip(EXPECTED, (0, 0.5), strict=True)]
     text = "\n".join(",".join(map(str, row[::-1])) for row in [HEADER.split(","), *rows])
     data = loaded(tmp_path, "airline", {"airline.csv": text}, "binary")
@@ -76,7 +76,7 @@ def test_airline_from_data_expo_and_from_a_table_of_the_features(tmp_path):
 
 
 def part(rows: int, **changed) -> bytes:
-    arrays = {name: np.full(rows, k, dtype=np.uint8) for k, name in enumerate(FEATURES)}
+    arrays = {name: np.full(rows, k, dtype=np.uint8) for k, name in enumerate(FLIGHT_FEATURES)}
     delay = np.arange(rows, dtype=np.int16) - 1
     buffer = io.BytesIO()
     np.savez(buffer, **{**arrays, "ArrDelay": delay, "y": (delay > 0).astype(np.uint8), **changed})

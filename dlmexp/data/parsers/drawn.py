@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlmexp.data.parsers.flights import FACTS
+from dlmexp.data.parsers.published import FLIGHT_FACTS
 from dlmexp.data.parsers.registry import Parsed, generator
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
@@ -64,7 +64,7 @@ def airline_like(spec: DatasetSpec) -> Parsed:
     columns = (month, day, weekday, _clock(departure), _clock(arrival), air, distance, age)
     X = np.column_stack(columns).astype(np.float64)
     late = np.sin(departure / 1440 * 2 * np.pi + 3.5) + 0.3 * (air / (distance / 8 + 22) - 1) - 0.1
-    return Parsed(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FACTS)
+    return Parsed(X, (late + rng.standard_normal(rows) > 0).astype(np.float64), FLIGHT_FACTS)
 
 
 def _clock(minutes: np.ndarray) -> np.ndarray:

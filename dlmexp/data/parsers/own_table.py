@@ -83,7 +83,7 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[str, np.ndarray], list[str]]:
     """The columns of a file that are used, and what is left out."""
     table = read_table(path, options.sep, options.na)
-    names = table.column_names
+    names = list(map(str, table.column_names))
     numbers = path.suffix != ".parquet" and len(names) > 1 and all(map(_is_number, names))
     if numbers and not all(map(str.isdecimal, names)):
         raise UserError(f"{path.name}: its first line holds numbers ({names[0]}, ...): write names of columns above it")

