@@ -56,7 +56,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         sweep = prepare_sweep(cfg)
         said |= dict.fromkeys([*what_was_read(sweep), *sweep.notes])
         data |= {each.name: each.checksum for _, each in sweep.datasets.values()}
-        checked.append(replace(sweep, datasets={}, loaded={}))  # the jobs load the data themselves
+        checked.append(replace(sweep, datasets={}))  # the jobs load the data themselves
     for line in said:
         print(line, flush=True)
     root = Path(configs[0].results)

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
+from dlmexp.paths import conf_dirs
 
 Task = Literal["regression", "binary", "count"]
 
@@ -72,6 +75,11 @@ def read_spec(name: str) -> DatasetSpec:
     """The spec of one dataset by name, without Hydra."""
     if name not in dataset_names():
         raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
+    return _read_spec(name, tuple(conf_dirs()))
+
+
+@cache
+def _read_spec(name: str, folders: tuple[Path, ...]) -> DatasetSpec:
     from omegaconf import OmegaConf
 
     return as_spec(OmegaConf.to_container(OmegaConf.create(catalogue.datasets()[name]), resolve=True))

@@ -134,12 +134,8 @@ def split(
     airline use at most half of the rows that are not for validation as test rows, so that small data can be used too.
     An `arrangement` keeps these shares, of all rows or of those that are not the user's own test rows.
     """
-    if kind not in KINDS:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(KINDS))}")
     arrangement = arrangement or Arrangement()
     divided = n_rows - arrangement.test
-    if divided < MINIMUM_ROWS:
-        raise UserError(f"{divided} rows are too few to split: at least {MINIMUM_ROWS} are needed")
     n_test, n_validation = _test_and_validation(divided, kind)
     if arrangement.test:
         n_test, n_validation = 0, _percent(divided, VALIDATION[kind])
@@ -156,11 +152,22 @@ def split(
 
 def _test_and_validation(n_rows: int, kind: str) -> tuple[int, int]:
     """How many rows of a random split are for testing, and for validation."""
+    if kind not in KINDS:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(KINDS))}")
+    if n_rows < MINIMUM_ROWS:
+        raise UserError(f"{n_rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
     if kind == "regression":
         n_validation, n_pool = _percent(n_rows, Fraction(8)), _percent(n_rows, Fraction(67))
         return n_rows - n_pool - n_validation, n_validation
     n_validation, max_test = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
     return min(max_test, (n_rows - n_validation) // 2), n_validation
+
+
+def pool_rows(n_rows: int, kind: str, arrangement: Arrangement | None = None) -> int:
+    """How many rows the training pool of every `split` has."""
+    if arrangement is not None:
+        return len(split(n_rows, kind, 0, None, arrangement).train_pool)
+    return n_rows - sum(_test_and_validation(n_rows, kind))
 
 
 def resolve_size(size: int | str, pool: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.data.dataset import Dataset
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, resolve_size, resolve_sizes, split
+from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pool_rows, resolve_size, resolve_sizes
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
@@ -63,7 +63,7 @@ class Grid:
         self.cfg, self.key, self.dataset, self.data = cfg, key, dataset, data
         self.training = cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
-        self.pool = len(split(len(data.y), dataset.split, 0, dataset.test_cap, data.arrangement).train_pool)
+        self.pool = pool_rows(len(data.y), dataset.split, data.arrangement)
 
     @cached_property
     def sizes(self) -> list[int]:

@@ -22,7 +22,8 @@ ELEMENTWISE = {"joint": 90, "fixed": 60}  # work that is linear in M x rows, as 
 PRODUCTS = {"joint": 1, "fixed": 1 / 3}  # in a step, relative to a joint variant
 GRADIENT_STEPS = 150  # the cost of measuring the gradients of a cell
 TRIAL_SHARE = 0.02  # of the bound, that timing may take: the run is shorter
-TRIAL_SECONDS, MOST_SECONDS = 0.2, 5.0  # for each kind, and for all
+TRIAL_SECONDS = 0.05  # for each kind ...
+RUN_SECONDS, PLAN_SECONDS = 5.0, 0.5  # ... and for all, before a run and where it is only planned
 MORE = 0.25  # a cell that has outlived the mean of its kind takes this share of its iterations more
 
 
@@ -52,9 +53,12 @@ def is_short(batches: Iterable[Batch], device: str = "cpu") -> bool:
     return sum(map(batch_work, batches)) < SHORT_RUN[device]
 
 
-def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], workers: int = 1) -> float:
+def bound(
+    batches: Sequence[Batch], step_seconds: Callable[[Batch], float], workers: int = 1, most: float = RUN_SECONDS
+) -> float:
     """Seconds that batches take if no cell converges before its limit. Times steps of the kinds of batches with the
-    most work, while that takes little of the whole; `step_seconds` times a step of a batch."""
+    most work, while that takes little of the whole and less than `most` seconds; `step_seconds` times a step of a
+    batch."""
     largest, work = dict[Kind, Batch](), Counter[Kind]()
     for batch in batches:
         kind = batch[0].group
@@ -69,7 +73,7 @@ def bound(batches: Sequence[Batch], step_seconds: Callable[[Batch], float], work
         mean = sum(pace.values()) / len(pace)
         each = [batch_work(batch) * pace.get(batch[0].group, mean) for batch in batches]
         total = sum(each) / workers + max(each) * (1 - 1 / workers)  # the last batch may train while others wait
-        if (perf_counter() - began) * (1 + 1 / len(pace)) > min(TRIAL_SHARE * total, MOST_SECONDS):
+        if (perf_counter() - began) * (1 + 1 / len(pace)) > min(TRIAL_SHARE * total, most):
             break
     return total
 

@@ -24,7 +24,7 @@ from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.records.table import select
 from dlmexp.running.checkpoint import Batch
-from dlmexp.running.clock import TRIAL_SECONDS
+from dlmexp.running.clock import STEP_WORK, TRIAL_SECONDS, step_work
 from dlmexp.running.device import Target, free_memory
 from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import Model, Posterior, Program, Split
@@ -38,6 +38,7 @@ Splits = Callable[[Cell], Prepared]  # the normalised data of a cell
 PARTS = ("validation", "test")
 CHECK_EVERY = {"cpu": 20, "cuda": 50}  # iterations between looks at which cells have stopped
 TRIAL_STEPS = 10_000  # that may be made in a trial, however few the batch would make
+LARGE = 20  # times the work of an empty step
 STEPS_AT_ONCE = {"cpu": 1, "cuda": 10}  # in a trial, between waits for the device
 
 
@@ -110,7 +111,10 @@ def program(
 
 def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float = TRIAL_SECONDS) -> float:
     """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
-    replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`."""
+    replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`; of a large
+    cell on a CPU, whose batches take as long as their cells one by one, alone."""
+    if target.device.type == "cpu" and len(cells) > 1 and step_work(cells[0], 1) > LARGE * STEP_WORK:
+        return len(cells) * step_seconds(cells[:1], prepared, target, seconds)
     how = settings(cells[0], target)
     how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))
     made = program(cells, prepared, None, target)

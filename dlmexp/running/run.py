@@ -20,7 +20,7 @@ from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import remove_leftovers
-from dlmexp.running.clock import bound, is_short
+from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
 from dlmexp.running.device import Target, device_and_free_memory, select_target
 from dlmexp.running.processes import (
     THREADS_GIVEN,
@@ -165,7 +165,7 @@ class Job:
         from dlmexp.running.programs import step_seconds
 
         time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
-        most = bound(self.batches, time_step, self.workers)
+        most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]

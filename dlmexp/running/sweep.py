@@ -1,7 +1,8 @@
 """A sweep: the cells that a config asks for and the data they are trained on, checked before anything is written."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from dlmexp.records.store import Store
 
 # Folders of results.
 RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")
+READERS = 4  # datasets that are read at once
 CACHED_SPLITS = 16
 CACHED_BYTES = 1e8  # splits of a dataset with more bytes of features are prepared again for each batch, not cached
 
@@ -38,7 +40,6 @@ class Sweep:
     datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]]  # by the fields `dataset` and `split` of cells
     missing: list[str]  # one message for each dataset whose files are not there
     notes: list[str]  # what is not done quite as it was typed
-    loaded: dict[str, Dataset] = field(default_factory=dict)  # by all that makes them
 
     @cached_property
     def cells(self) -> list[Cell]:
@@ -57,40 +58,39 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep = Sweep(cfg, [], {}, [], [])
-    for part in parts:
-        for key, dataset in part.dataset.items():
+    sweep, grids, loading = Sweep(cfg, [], {}, [], []), list[tuple](), dict[str, Future[Dataset]]()
+    with ThreadPoolExecutor(READERS) as readers:  # which wait for other processes and the disk
+
+        def start(part: RunConfig, key: str, dataset: DatasetConfig) -> tuple:
+            """Read a dataset, unless the sweep does so already. `key` is the name of its file."""
+            root = data_root(part.data_root)
+            source = replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None, validation="all")
+            if (name := repr((source, root))) not in loading:
+                loading[name] = readers.submit(load, dataset, root)
+            return part, key, dataset, loading[name]
+
+        asked = [start(part, *item) for part in parts for item in part.dataset.items()]
+        for part, key, dataset, data in asked:
             try:
-                _add(sweep, part, key, dataset)
-            except DatasetMissing as error:
+                data.result()
+                grids.append((part, key, dataset, data))
+            except UserError as error:
+                if dataset.loader == "table":  # the user's own: nothing can stand in for it
+                    raise
                 others = _available_stand_ins(dataset.name, data_root(part.data_root))
-                for name in others if cfg.stand_ins else ():
-                    _add(sweep, part, name, dataset_config(name))
+                grids += [start(part, name, dataset_config(name)) for name in others if cfg.stand_ins]
                 how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
                 sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
+        for part, key, dataset, data in grids:
+            _add(sweep, part, key, dataset, data.result())
     sweep.missing, sweep.notes = list(dict.fromkeys(sweep.missing)), list(dict.fromkeys(sweep.notes))
     if not sweep.candidates:
         raise UserError("nothing can be run: " + "; ".join(sweep.missing))
     return sweep
 
 
-class DatasetMissing(UserError):
-    """A dataset that can't be loaded; others of the sweep may be."""
-
-
-def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig) -> None:
-    """Load a dataset, if the sweep has not got it, and add its cells. `key` is the name of its file. Two contents under
-    one name are refused."""
-    root = data_root(part.data_root)
-    source = repr((replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None, validation="all"), root))
-    if source not in sweep.loaded:
-        try:
-            sweep.loaded[source] = load(dataset, root)
-        except UserError as error:
-            if dataset.loader == "table":  # the user's own: nothing can stand in for it
-                raise
-            raise DatasetMissing(str(error)) from error
-    data = sweep.loaded[source]
+def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig, data: Dataset) -> None:
+    """Add the cells on a dataset. Two contents under one name are refused."""
     if any(other.checksum != data.checksum for _, other in sweep.datasets.values() if other.name == data.name):
         raise UserError(
             f"two parts of this run have different data under the name '{data.name}', and their results would be mixed "

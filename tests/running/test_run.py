@@ -192,7 +192,8 @@ def test_parts_of_one_dataset_have_their_own_splits():
     sweep = prepare_sweep(compose([_parts(*([*drawn, word] for word in own))]))
     prepared = prepared_splits(sweep)
     rows = {cell.split: len(prepared(cell).y_test) for cell in sweep.cells}
-    (data,) = sweep.loaded.values()
+    data, *others = (data for _, data in sweep.datasets.values())
+    assert all(other is data for other in others), "read once"
     quarter = len(split(len(data.y), "regression", 0).test)
     assert rows == {"counts-50-v1": 50, "counts-200-v1": 200, "regression-v1": quarter}
 
