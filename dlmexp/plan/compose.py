@@ -11,9 +11,9 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra._internal.config_repository import CachingConfigRepository
 from hydra.core.global_hydra import GlobalHydra
-from hydra.plugins.config_source import ConfigResult
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
