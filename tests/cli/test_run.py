@@ -196,3 +196,17 @@ def test_flags_of_hydra_that_print_something(words, capfd, here):
     said = capfd.readouterr()
     assert said.out
     assert not said.err
+
+
+def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_written(here, capsys, monkeypatch):
+    from dlmexp.gp.posterior import kl
+    from dlmexp.objectives import OBJECTIVES, Objective
+
+    wrong = Objective(
+        "wrong", row_loss=lambda likelihood, estimator, mu, v, y, draws: (mu.mean(), None), regulariser=kl
+    )
+    monkeypatch.setitem(OBJECTIVES._found, "wrong", wrong)
+    for words in (["plan=true"], []):
+        assert main(["run", *TINY, "method=[elbo]", "+method.mine={objective:wrong}", *words]) == 2
+        assert "'wrong'" in capsys.readouterr().err
+        assert list(here.iterdir()) == []
