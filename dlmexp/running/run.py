@@ -68,7 +68,7 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
 
 
 def _try_plugins(sweep: Sweep) -> None:
-    """Make a step with each objective that is not ours: what its author did wrong is seen before anything is written."""
+    """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
     from dlmexp.objectives import OBJECTIVES
 
     for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
