@@ -21,6 +21,7 @@ ENTRIES_AT_ONCE = 8_000_000  # of the [B, M, rows] arrays that predictions need:
 BINS = 15  # of a reliability diagram
 WIDEST = 7.0  # the logarithm of a recalibrating factor lies between -WIDEST and WIDEST
 POINTS, ROUNDS = 17, 5  # of a grid that is narrowed to its best point's neighbours in every round
+FACTORED_AT_ONCE = ENTRIES_AT_ONCE // 4  # rows of predictions, times the nodes of a quadrature
 
 
 class Reliability(NamedTuple):
@@ -183,13 +184,19 @@ def rescale(
 
 def best_factor(likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor) -> Float[Tensor, "B"]:
     """The factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
+
+    def losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
+        """Mean NLLs with the factors `exp(logs)`: P copies of every cell at once."""
+        copied = {name: value.repeat(len(logs), *[1] * (value.dim() - 1)) for name, value in hyper.items()}
+        rows = (each.repeat(len(logs), 1) for each in (mu, v, y))
+        return row_mean(rescale(likelihood, copied, logs.exp().flatten(), *rows).nll).reshape(logs.shape)
+
     low, high = (torch.full_like(hyper["mean"], end) for end in (-WIDEST, WIDEST))
+    cells = torch.arange(len(low), device=low.device)
+    steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
     for _ in range(ROUNDS):
-        steps = torch.linspace(0, 1, POINTS, dtype=low.dtype, device=low.device)
         logs = low + steps[:, None] * (high - low)
-        losses = torch.stack([row_mean(rescale(likelihood, hyper, log.exp(), mu, v, y).nll) for log in logs])
-        best = losses.argmin(0)
-        cells = torch.arange(len(low), device=low.device)
+        best = torch.cat([losses(some) for some in logs.split(max(1, FACTORED_AT_ONCE // mu.numel()))]).argmin(0)
         low, high = logs[(best - 1).clamp_min(0), cells], logs[(best + 1).clamp_max(POINTS - 1), cells]
     return ((low + high) / 2).exp()
 
