@@ -170,7 +170,7 @@ def plot(
         return draw(records, name, Request(parse_by(given))).canvas
     from dlmexp.figures import style
     from dlmexp.figures.predictions import render
-    from dlmexp.models.choose import choose_models
+    from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
 
     (row,) = choose_models(records, given, option="plot:").itertuples()

@@ -105,7 +105,7 @@ class Results:
             mixture = found.model(method="joint_log_dlm", seeds="all")
             ```
         """
-        from dlmexp.models.choose import choose_models, load_model
+        from dlmexp.models.choice import choose_models, load_model
 
         if seeds not in (None, "all"):
             raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")

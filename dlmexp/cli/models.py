@@ -75,9 +75,9 @@ def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def run_predict(args: argparse.Namespace) -> int:
-    from dlmexp.models.choose import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models, describe_choice, load_model
     from dlmexp.models.file import load_file
-    from dlmexp.models.tables import check_output, describe_gaps, open_rows, predicted_tables, table_file
+    from dlmexp.models.prediction_file import check_output, describe_gaps, open_rows, predicted_tables, table_file
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)
@@ -122,7 +122,7 @@ def run_predict(args: argparse.Namespace) -> int:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    from dlmexp.models.choose import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models, describe_choice, load_model
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)

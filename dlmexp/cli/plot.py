@@ -138,7 +138,7 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import encode, write
     from dlmexp.figures.predictions import check_width, numbers, render, text
-    from dlmexp.models.choose import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models, describe_choice, load_model
     from dlmexp.models.diagnosis import diagnose
 
     check_width(args.width)

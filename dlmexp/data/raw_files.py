@@ -105,17 +105,14 @@ def data_command(words: str, root: Path) -> str:
 
 def mismatch(entry: FileSpec, path: Path) -> str | None:
     """How a file differs from its spec, by checksum; None if it does not."""
-    if entry.sha256 is not None and (actual := _digest(path, "sha256")) != entry.sha256:
-        return f"{path} has SHA-256 {actual}, the published file has {entry.sha256}"
-    header = f"blob {path.stat().st_size}\0".encode()  # git hashes it with the bytes
-    if entry.git_blob is not None and (actual := _digest(path, "sha1", header)) != entry.git_blob:
-        return f"{path} has git blob hash {actual}, the published file has {entry.git_blob}"
+    blob = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)  # git hashes it with the bytes
+    for name, wanted, digest in (("SHA-256", entry.sha256, hashlib.sha256()), ("git blob hash", entry.git_blob, blob)):
+        if wanted is not None:
+            with path.open("rb") as file:
+                actual = hashlib.file_digest(file, lambda digest=digest: digest).hexdigest()
+            if actual != wanted:
+                return f"{path} has {name} {actual}, the published file has {wanted}"
     return None
-
-
-def _digest(path: Path, name: str, header: bytes = b"") -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(name, header, usedforsecurity=False)).hexdigest()
 
 
 def is_writable(folder: Path) -> bool:

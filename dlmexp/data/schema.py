@@ -83,7 +83,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
         for name in features:
-            kind, format = kind_of(values[name]), formats.get(name)
+            kind, format = value_kind(values[name]), formats.get(name)
             if kind != "text" and name not in options.categories:
                 columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
                 continue
@@ -142,12 +142,21 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             rows = pd.DataFrame(array, columns=wanted)
         names = list(map(str, rows.columns if isinstance(rows, pd.DataFrame) else rows.schema.names))
         self.check_columns(names, source)
-        if not isinstance(rows, pd.DataFrame):
-            return {name: values_of(name, rows.column(name), source) for name in wanted}
-        return {name: values_of(name, _arrow(rows.iloc[:, names.index(name)]), source) for name in wanted}
+        values = {}
+        for name in wanted:
+            column = rows.iloc[:, names.index(name)] if isinstance(rows, pd.DataFrame) else rows.column(name)
+            try:
+                column = pa.array(column, from_pandas=True) if isinstance(rows, pd.DataFrame) else column
+            except (
+                pa.ArrowException,
+                TypeError,
+            ):  # values without a common type are text, which names the odd one later
+                column = pa.array([None if pd.isna(value) is True else str(value) for value in column], pa.string())
+            values[name] = column_values(name, column, source)
+        return values
 
 
-def kind_of(values: np.ndarray) -> ValueKind:
+def value_kind(values: np.ndarray) -> ValueKind:
     return "text" if values.dtype.kind == "O" else "dates" if values.dtype.kind == "M" else "numbers"
 
 
@@ -180,7 +189,7 @@ def as_label(text: str) -> Label:
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else str(text)
 
 
-def values_of(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
+def column_values(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
     """A column of an Arrow table as `Values` has it."""
     import pyarrow as pa
 
@@ -205,7 +214,7 @@ def money(texts: np.ndarray) -> np.ndarray:
     return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
-def parse(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:
+def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:
     """Text as numbers (`true` and `false` as 1 and 0), or as dates, written as 2020-12-31 or in a `format` of
     `strftime`; None if a value is neither. Times with an offset are taken in UTC."""
     import pandas as pd
@@ -229,23 +238,12 @@ def recognise_dates(values: Values, format: str | None) -> tuple[dict[str, np.nd
     """Columns in which text that is dates is datetime64, and the names of those that needed the `format` for it."""
     recognised, formats = dict(values), {}
     for name, texts in values.items():
-        for known in (None, format) if kind_of(texts) == "text" and not missing(texts).all() else ():
-            if (dates := parse(texts, "dates", known)) is not None:
+        for known in (None, format) if value_kind(texts) == "text" and not missing(texts).all() else ():
+            if (dates := parse_texts(texts, "dates", known)) is not None:
                 recognised[name] = dates
                 formats |= {name: known} if known else {}
                 break
     return recognised, formats
-
-
-def _arrow(values: Any) -> "pa.Array":
-    """A column in memory for Arrow. Values without a common type are taken as text, which names the odd one later."""
-    import pandas as pd
-    import pyarrow as pa
-
-    try:
-        return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError):
-        return pa.array([None if pd.isna(value) is True else str(value) for value in values], pa.string())
 
 
 def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source: str) -> Float[np.ndarray, "N k"]:
@@ -259,16 +257,18 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     wanted = kinds.get(column.kind, column.of)
     lacking = missing(values)
     values = np.full(len(values), None, dtype=object) if lacking.all() else values
-    if wanted != "text" and kind_of(values) == "text":
+    if wanted != "text" and value_kind(values) == "text":
         texts, known = values, np.flatnonzero(~lacking)
-        if (parsed := parse(texts, wanted, column.format)) is None:
+        if (parsed := parse_texts(texts, wanted, column.format)) is None:
             pairs = ((row, texts[[known[0], row]]) for row in known)  # a value may be odd only beside the first
-            row = next(row for row, pair in pairs if parse(pair, wanted, column.format) is None)
+            row = next(row for row, pair in pairs if parse_texts(pair, wanted, column.format) is None)
             like = "a number" if wanted == "numbers" else f"a date written as {column.format or '2020-12-31'}"
             raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
         values = parsed
-    elif wanted not in ("text", kind_of(values)):
-        raise UserError(f"{source}: column '{column.name}' holds {kind_of(values)}; the model was trained on {wanted}")
+    elif wanted not in ("text", value_kind(values)):
+        raise UserError(
+            f"{source}: column '{column.name}' holds {value_kind(values)}; the model was trained on {wanted}"
+        )
     lacking, own_level = missing(values), MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
         raise refuse(np.argmax(lacking), "the value is missing; fill it in")

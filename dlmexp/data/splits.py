@@ -18,7 +18,7 @@ from dlmexp.errors import UserError, nearest
 SPLIT_VERSION = 1
 """Part of every cell's key. Increase it with every change that moves a row to another part or changes a value."""
 
-KINDS = ("regression", "counts", "airline")
+SPLITS = ("regression", "counts", "airline")
 MINIMUM_ROWS = 20
 VALIDATION = {"regression": Fraction(800, 75), "counts": Fraction(10), "airline": Fraction(0)}
 """Per cent of the rows that are for validation beside a user's own test rows: 8 of 8 + 67, as in a random split."""
@@ -152,8 +152,8 @@ def split(
 
 def _test_and_validation(n_rows: int, kind: str) -> tuple[int, int]:
     """How many rows of a random split are for testing, and for validation."""
-    if kind not in KINDS:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(KINDS))}")
+    if kind not in SPLITS:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(SPLITS))}")
     if n_rows < MINIMUM_ROWS:
         raise UserError(f"{n_rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
     if kind == "regression":

@@ -13,7 +13,7 @@ from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.splits import split, training_rows
 from dlmexp.errors import UserError
-from dlmexp.models.choose import load_model
+from dlmexp.models.choice import load_model
 from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
@@ -47,7 +47,7 @@ class Diagnosis:
 
 def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = None) -> Diagnosis:
     """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
-    spec, data = dataset_of(row, root)
+    spec, data = reload_dataset(row, root)
     model = load_model(results, row)
     cell = model.cell
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
@@ -73,7 +73,7 @@ def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = N
     )
 
 
-def dataset_of(row: Any, root: str | os.PathLike[str] | None = None) -> tuple[DatasetConfig, Dataset]:
+def reload_dataset(row: Any, root: str | os.PathLike[str] | None = None) -> tuple[DatasetConfig, Dataset]:
     """The data that a cell was trained on, found by the command of its run and checked to be the same."""
     name, command = row.dataset, row.command or ""
     words = shlex.split(command)

@@ -25,7 +25,7 @@ from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.regression import NU
 from dlmexp.gp.precision import PARAMETERS
 from dlmexp.models.file import TrainedModel, encoded, lower_triangular
-from dlmexp.models.predictor import kernel_of
+from dlmexp.models.predictor import checked_kernel
 
 MARK = '"""A sparse GP that was trained by dlmexp'
 SOURCE = '''\
@@ -226,6 +226,6 @@ def _kernel(name: str, ard: int | None) -> tuple[str, str]:
 
 def _jitter(trained: TrainedModel) -> float:
     """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
-    kernel = kernel_of(trained)
+    kernel = checked_kernel(trained)
     hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
     return float(trained.jitter * kernel.diagonal(hyper["Z"], hyper).mean())

@@ -24,7 +24,7 @@ USUAL = 0.95  # share of new observations in the interval
 Columns = dict[str, np.ndarray]
 
 
-def kernel_of(model: TrainedModel) -> Kernel:
+def checked_kernel(model: TrainedModel) -> Kernel:
     """The kernel of a model; UserError if there is no such kernel or likelihood, or they have other parameters."""
     cell, D = model.cell, len(model.schema.features)
     kernel = kernel_named(cell.kernel)
@@ -46,7 +46,7 @@ class Member:
 
     def __init__(self, model: TrainedModel, device: str = "cpu"):
         self.model = model
-        cell, self.kernel = model.cell, kernel_of(model)
+        cell, self.kernel = model.cell, checked_kernel(model)
 
         def tensor(array: np.ndarray | float) -> Tensor:
             return torch.tensor(np.asarray(array)[None], dtype=PARAMETERS, device=device)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.data.splits import (
-    KINDS,
     SPLIT_VERSION,
+    SPLITS,
     inducing_points,
     normalisation,
     permutation,
@@ -24,7 +24,7 @@ from dlmexp.data.splits import (
 )
 from dlmexp.errors import UserError
 
-rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(KINDS), st.integers(0, 2**31)
+rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(SPLITS), st.integers(0, 2**31)
 
 
 def made_up(n: int, task: Task = "regression") -> Dataset:

@@ -3,7 +3,7 @@
 import pytest
 
 from dlmexp.errors import UserError
-from dlmexp.models.choose import choose_models
+from dlmexp.models.choice import choose_models
 from dlmexp.models.file import encoded
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.results import load

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
-from dlmexp.models.choose import load_model
+from dlmexp.models.choice import load_model
 from dlmexp.models.file import TrainedModel
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES

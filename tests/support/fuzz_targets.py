@@ -23,7 +23,7 @@ from dlmexp.data.raw_files import download
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import DatasetSpec, Task
 from dlmexp.errors import UserError
-from dlmexp.models.tables import open_rows
+from dlmexp.models.prediction_file import open_rows
 from dlmexp.reading.arrays import read_npz, read_variables
 from dlmexp.reading.files import open_raw
 from dlmexp.records.manifest import manifest

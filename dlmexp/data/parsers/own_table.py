@@ -18,12 +18,12 @@ from dlmexp.data.schema import (
     Schema,
     Values,
     as_text,
+    column_values,
     days,
-    kind_of,
     missing,
-    parse,
+    parse_texts,
     recognise_dates,
-    values_of,
+    value_kind,
 )
 from dlmexp.data.spec import TEST, DatasetSpec
 from dlmexp.data.splits import Arrangement
@@ -105,7 +105,7 @@ def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[s
         unused = name in options.drop or (options.columns and name not in options.columns)
         if unused and name not in (options.target, options.by):
             continue
-        values[name] = values_of(name, column, path.name)
+        values[name] = column_values(name, column, path.name)
         if name == options.target and str(column.type) == "bool":  # labels are words, not numbers
             values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
         if name in UNNAMED and name not in options.columns:
@@ -125,8 +125,8 @@ def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) 
             raise UserError(
                 f"csv.test={test}: it has no column '{name}'{advice * (name not in (options.target, options.by))}"
             )
-        if kind_of(column) != kind_of(below[name]):
-            kinds = f"{kind_of(column)} in {path.name}, {kind_of(below[name])} in {test.name}"
+        if value_kind(column) != value_kind(below[name]):
+            kinds = f"{value_kind(column)} in {path.name}, {value_kind(below[name])} in {test.name}"
             raise UserError(f"column '{name}' holds {kinds}")
     joined = {name: np.concatenate([column, below[name]]) for name, column in values.items()}
     return joined, len(next(iter(below.values())))
@@ -142,7 +142,7 @@ def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangem
     if column.dtype == object:
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
         raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
-    return Arrangement("time", days(column) if kind_of(column) == "dates" else column, options.by, test_rows)
+    return Arrangement("time", days(column) if value_kind(column) == "dates" else column, options.by, test_rows)
 
 
 def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file: str) -> list[str]:
@@ -203,7 +203,7 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Proble
 def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
     """The targets as numbers (None if they are none), and what is wrong with them."""
     known = values[~missing(values)]
-    if kind_of(values) == "dates":
+    if value_kind(values) == "dates":
         return None, " holds dates: a target is a number or, if binary, one of two values"
     if task == "binary" and schema.labels is None:
         classes = np.unique(known.astype(str)).tolist()
@@ -236,7 +236,9 @@ def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> I
         return
     most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
     if count > most:
-        formats = [form for form in DATE_FORMATS if values.dtype == object and parse(values, "dates", form) is not None]
+        formats = [
+            form for form in DATE_FORMATS if values.dtype == object and parse_texts(values, "dates", form) is not None
+        ]
         choices = " or ".join(setting("date_format", form) for form in formats)
         example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
         dates = f"if these are dates, {choices} reads them, " if formats else ""
@@ -268,7 +270,7 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
     if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
         return False, ""
     if column.kind != "category":
-        x = days(x) if kind_of(x) == "dates" else x
+        x = days(x) if value_kind(x) == "dates" else x
         with np.errstate(all="ignore"):  # values so large that they overflow are refused for that
             slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
             offset = y.mean() - slope * x.mean()
@@ -309,5 +311,5 @@ def _is_number(text: str) -> bool:
 
 def _numbers_rows(values: np.ndarray) -> bool:
     """Whether a column numbers the rows, from 0 or 1."""
-    counts = kind_of(values) == "numbers" and len(values) > 1 and values[0] in (0.0, 1.0)
+    counts = value_kind(values) == "numbers" and len(values) > 1 and values[0] in (0.0, 1.0)
     return bool(counts and (values == np.arange(len(values)) + values[0]).all())
