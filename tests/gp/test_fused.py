@@ -181,7 +181,7 @@ RULES = {
     "mean": Settings(0.1, 40, 5, 1e-2),
     "sum": Settings(0.1, 40, 5, 1e-1, criterion="sum"),
     "relative": Settings(0.1, 60, 5, 1e-2, criterion="relative", final_lr=1e-3, decay=6),
-    "resolution": Settings(0.1, 14, None, epsilon=1e-3, resolution=2**-8),
+    "resolution": Settings(0.1, 11, None, epsilon=1e-3, resolution=2**-8),
 }
 
 
@@ -192,11 +192,11 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
     values = {"Z": random(6, 4, 2), "s": random(6)}
     plain = State.fresh(values, settings)
     fused = plain.clone()
-    for iteration in range(14):
+    for iteration in range(11):
         objective = 0.01 * random(6) + torch.tensor([1, 1, 2, 3, 4, 5.0], device=DEVICE, dtype=torch.float64)
         objective[0] = 1 + 1e-4 * iteration  # settles
         ok = torch.ones(6, dtype=torch.bool, device=DEVICE)
-        ok[3], ok[4] = iteration % 3 != 0, iteration < 6  # need more jitter now and then, and for good
+        ok[3], ok[4] = iteration % 3 != 0, iteration < 3  # need more jitter now and then, and for good
         grads = {name: random(*value.shape) for name, value in values.items()}
         if iteration == 4:
             objective[5] = torch.nan
@@ -215,7 +215,7 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
 
 
 MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.special", "training.step")
-STEPS = Settings(0.05, 2, None, epsilon=1e-6)
+STEP = Settings(0.05, 1, None, epsilon=1e-6)
 PROGRAMS = {
     "binary": ("joint", {}),
     "unwhitened": ("joint", {"whitened": False}),
@@ -238,7 +238,7 @@ def test_whole_steps(kind, rows, monkeypatch):
     form, of_model = PROGRAMS[kind]
     made = program(form, betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **of_model)
     made = in_float32(made) if rows == "float32" else made
-    _compared([_after_steps(made) for _ in _both_ways(monkeypatch)], rows)
+    _compared([_after_a_step(made) for _ in _both_ways(monkeypatch)], rows)
 
 
 def _both_ways(monkeypatch):
@@ -249,10 +249,15 @@ def _both_ways(monkeypatch):
         yield through_kernels
 
 
-def _after_steps(made):
-    state = State.fresh(made.initial(), STEPS)
-    for _ in range(STEPS.iterations):
-        step.step(made, state, STEPS)
+def _after_a_step(made):
+    """From another start than the usual one, whose m = 0 and L = I would hide what is multiplied by them."""
+    g = torch.Generator().manual_seed(1)
+    initial = made.initial()
+    noise = {
+        name: torch.randn(value.shape, generator=g, dtype=value.dtype).to(DEVICE) for name, value in initial.items()
+    }
+    state = State.fresh({name: value + 0.2 * noise[name] for name, value in initial.items()}, STEP)
+    step.step(made, state, STEP)
     return state._tensors()
 
 
@@ -273,7 +278,7 @@ def test_closed_forms_over_rows_in_pieces(kernel, rows, monkeypatch):
     found = []
     for through_kernels in _both_ways(monkeypatch):
         made._rows_at_once = 11 if through_kernels else made.n
-        found.append(_after_steps(made))
+        found.append(_after_a_step(made))
     _compared(found, rows)
 
 
