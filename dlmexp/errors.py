@@ -10,11 +10,12 @@ class Unreadable(UserError):
 
 
 def nearest(word: str, valid: list[str]) -> str:
-    """A clause naming the valid words closest to `word`, for the end of an error sentence; capitals do not matter."""
+    """A clause naming the valid words closest to `word`, for the end of an error sentence; capitals and leading
+    dashes do not matter."""
     from difflib import get_close_matches
 
-    spelled = {name.casefold(): name for name in reversed(valid)}
-    close = [spelled[name] for name in get_close_matches(word.casefold(), spelled, n=3, cutoff=0.5)]
+    spelled = {name.casefold().lstrip("-"): name for name in reversed(valid)}
+    close = [spelled[name] for name in get_close_matches(word.casefold().lstrip("-"), spelled, n=3, cutoff=0.5)]
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"valid: {', '.join(sorted(valid))}" if valid else "there are none"
