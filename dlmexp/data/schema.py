@@ -72,18 +72,21 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return cls("y", tuple(Column(name) for name in names), (0, 1) if task == "binary" else None)
 
     @classmethod
-    def fit(
-        cls, values: Values, formats: Mapping[str, str], features: Sequence[str], task: str, options: CsvConfig
-    ) -> "Schema":
-        """What the columns `features` and the target of training rows are, whatever may be wrong with them; `formats`
-        are those of dates."""
-        target = str(options.target)
+    def fit(cls, values: Values, features: Sequence[str], task: str, options: CsvConfig) -> tuple["Schema", Values]:
+        """What the columns `features` and the target of training rows are, whatever may be wrong with them; and the
+        columns, in which text that is dates is datetime64."""
+        target, recognised = str(options.target), {}
+        for name, texts in values.items():
+            for form in (None, options.date_format) if value_kind(texts) == "text" and not missing(texts).all() else ():
+                if name not in recognised and (dates := parse_texts(texts, "dates", form)) is not None:
+                    recognised[name] = dates, form
+        values = {**values, **{name: dates for name, (dates, _) in recognised.items()}}
         known = values[target][~missing(values[target])]
         classes = as_text(np.unique(known.astype(str) if known.dtype == object else known))
         labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
         for name in features:
-            kind, format = value_kind(values[name]), formats.get(name)
+            kind, format = value_kind(values[name]), recognised.get(name, (None, None))[1]
             if kind != "text" and name not in options.categories:
                 columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
                 continue
@@ -92,7 +95,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             levels += [MISSING_LEVEL] if options.missing == "level" and missing(texts).any() else []
             columns.append(Column(name, "category", tuple(levels), kind, format))
         fill = options.missing in ("mean", "level")
-        return cls(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log)
+        return cls(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log), values
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -152,7 +155,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
                 TypeError,
             ):  # values without a common type are text, which names the odd one later
                 column = pa.array([None if pd.isna(value) is True else str(value) for value in column], pa.string())
-            values[name] = column_values(name, column, source)
+            values[name] = from_arrow(name, column, source)
         return values
 
 
@@ -167,8 +170,10 @@ def missing(values: np.ndarray) -> np.ndarray:
     return np.asarray(pd.isna(values))
 
 
-def days(values: np.ndarray) -> np.ndarray:
-    """Dates as days since 1970-01-01, missing ones as NaN."""
+def as_numbers(values: np.ndarray) -> np.ndarray:
+    """Numbers as they are, and dates as days since 1970-01-01, missing ones as NaN."""
+    if value_kind(values) == "numbers":
+        return values
     counts = values.astype("datetime64[us]").astype("timedelta64[us]") / np.timedelta64(24 * 3600 * 10**6, "us")
     return np.where(np.isnat(values), np.nan, counts)
 
@@ -189,7 +194,7 @@ def as_label(text: str) -> Label:
     return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else str(text)
 
 
-def column_values(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
+def from_arrow(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
     """A column of an Arrow table as `Values` has it."""
     import pyarrow as pa
 
@@ -234,18 +239,6 @@ def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -
     return None
 
 
-def recognise_dates(values: Values, format: str | None) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Columns in which text that is dates is datetime64, and the names of those that needed the `format` for it."""
-    recognised, formats = dict(values), {}
-    for name, texts in values.items():
-        for known in (None, format) if value_kind(texts) == "text" and not missing(texts).all() else ():
-            if (dates := parse_texts(texts, "dates", known)) is not None:
-                recognised[name] = dates
-                formats |= {name: known} if known else {}
-                break
-    return recognised, formats
-
-
 def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source: str) -> Float[np.ndarray, "N k"]:
     """A column as its features, missing values as NaN. Text is parsed where training had none."""
     import pandas as pd
@@ -272,12 +265,11 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     lacking, own_level = missing(values), MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
         raise refuse(np.argmax(lacking), "the value is missing; fill it in")
-    if column.kind == "date":
-        return days(values)[:, None]
-    if column.kind == "number":
-        if (infinite := np.isinf(values)).any():
+    if column.kind != "category":
+        numbers = as_numbers(values)
+        if (infinite := np.isinf(numbers)).any():
             raise refuse(np.argmax(infinite), "the value is infinite")
-        return values[:, None]
+        return numbers[:, None]
     texts = np.where(lacking, MISSING_LEVEL, as_text(values)) if own_level else as_text(values)
     codes = pd.Index(column.levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
     if (unknown := (codes < 0) & ~missing(texts)).any():

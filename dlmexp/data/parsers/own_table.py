@@ -13,18 +13,7 @@ from dlmexp.config import CsvConfig
 from dlmexp.console import counted
 from dlmexp.data.options import TableProblems, setting, table_options
 from dlmexp.data.parsers.registry import Parsed, parser
-from dlmexp.data.schema import (
-    Column,
-    Schema,
-    Values,
-    as_text,
-    column_values,
-    days,
-    missing,
-    parse_texts,
-    recognise_dates,
-    value_kind,
-)
+from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, missing, parse_texts, value_kind
 from dlmexp.data.spec import TEST, DatasetSpec
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
@@ -66,8 +55,7 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         values = {name: column[~gone] for name, column in values.items()}
         left_out += [f"{counted(int(gone.sum()), 'row')} with missing values (csv.missing=drop)"] if gone.any() else []
         test_rows -= int(gone[len(gone) - test_rows :].sum())
-    values, formats = recognise_dates(values, options.date_format)
-    schema = Schema.fit(values, formats, features, spec.task, options)
+    schema, values = Schema.fit(values, features, spec.task, options)
     warnings = _examine(values, schema, spec.task, options, path.name)
     X, y = schema.encode(values, source=path.name), schema.encode_target(values[target])
     facts: dict[str, Any] = {
@@ -105,7 +93,7 @@ def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[s
         unused = name in options.drop or (options.columns and name not in options.columns)
         if unused and name not in (options.target, options.by):
             continue
-        values[name] = column_values(name, column, path.name)
+        values[name] = from_arrow(name, column, path.name)
         if name == options.target and str(column.type) == "bool":  # labels are words, not numbers
             values[name] = np.array([None if value is None else str(value) for value in column.to_pylist()], object)
         if name in UNNAMED and name not in options.columns:
@@ -142,7 +130,7 @@ def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangem
     if column.dtype == object:
         advice = "write dates as 2020-12-31, or say how they are written with csv.date_format"
         raise UserError(f"csv.by={options.by}: text such as '{column[0]}' is no time: {advice}")
-    return Arrangement("time", days(column) if value_kind(column) == "dates" else column, options.by, test_rows)
+    return Arrangement("time", as_numbers(column), options.by, test_rows)
 
 
 def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file: str) -> list[str]:
@@ -270,7 +258,7 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
     if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
         return False, ""
     if column.kind != "category":
-        x = days(x) if value_kind(x) == "dates" else x
+        x = as_numbers(x)
         with np.errstate(all="ignore"):  # values so large that they overflow are refused for that
             slope = np.dot(x - x.mean(), y - y.mean()) / np.dot(x - x.mean(), x - x.mean())
             offset = y.mean() - slope * x.mean()
