@@ -4,7 +4,7 @@ list, with the settings that do away with it; what makes results look better tha
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,11 +29,8 @@ RARE = 10  # rows of a class
 EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
 
 
-class Problem(NamedTuple):
-    """What is wrong, and the settings that do away with it: values by option."""
-
-    text: str
-    remedies: Mapping[str, list[str]] = {}
+Problem = tuple[str, Mapping[str, list[str]]]
+"""What is wrong, and the settings that do away with it: values by option."""
 
 
 @parser("table")
@@ -72,8 +69,8 @@ def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[s
     """The columns of a file that are used, and what is left out."""
     table = read_table(path, options.sep, options.na)
     names = list(map(str, table.column_names))
-    numbers = path.suffix != ".parquet" and len(names) > 1 and all(map(_is_number, names))
-    if numbers and not all(map(str.isdecimal, names)):
+    numbers = path.suffix != ".parquet" and parse_texts(np.array(names, object), "numbers") is not None
+    if numbers and len(names) > 1 and not all(map(str.isdecimal, names)):
         raise UserError(f"{path.name}: its first line holds numbers ({names[0]}, ...): write names of columns above it")
     if twice := sorted(name.strip() or repr(name) for name, times in Counter(names).items() if times > 1):
         raise UserError(f"{path.name}: several columns are called {', '.join(twice[:5])}: rename them")
@@ -110,9 +107,8 @@ def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) 
     for name, column in values.items():
         if name not in below:
             advice = f"; {setting('drop', *options.drop, name)} leaves it out of {path.name} too"
-            raise UserError(
-                f"csv.test={test}: it has no column '{name}'{advice * (name not in (options.target, options.by))}"
-            )
+            advice = "" if name in (options.target, options.by) else advice
+            raise UserError(f"csv.test={test}: it has no column '{name}'{advice}")
         if value_kind(column) != value_kind(below[name]):
             kinds = f"{value_kind(column)} in {path.name}, {value_kind(below[name])} in {test.name}"
             raise UserError(f"column '{name}' holds {kinds}")
@@ -136,7 +132,8 @@ def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangem
 def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file: str) -> list[str]:
     """What looks wrong without being refused. `TableProblems` lists all that is wrong."""
     y, wrong = _targets(values[schema.target], schema, task)
-    problems = [*_gaps(values, schema, options), *([Problem(f"csv.target={schema.target}{wrong}")] if wrong else ())]
+    problems: list[Problem] = [*_gaps(values, schema, options)]
+    problems += [(f"csv.target={schema.target}{wrong}", {})] if wrong else []
     warnings = []
     for column in schema.columns:
         name, some = column.name, values[column.name]
@@ -145,7 +142,7 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
         advice = f"{setting('drop', name)} leaves it out"
         sentence = f"column '{name}' gives the target '{schema.target}' away: {how}; {advice}"
         if exact and name not in options.columns:
-            problems.append(Problem(f"{sentence}, naming it in csv.columns=[...] keeps it", {"drop": [name]}))
+            problems.append((f"{sentence}, naming it in csv.columns=[...] keeps it", {"drop": [name]}))
         elif how:
             warnings.append(f"{sentence}; is it known when you predict?")
         if _numbers_rows(some):
@@ -154,11 +151,11 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
             warnings.append(f"column '{name}' is the same in all rows")
     if problems:
         remedies: dict[str, list[str]] = {}
-        for option, names in (pair for problem in problems for pair in problem.remedies.items()):
+        for option, names in (pair for _, settings in problems for pair in settings.items()):
             given = getattr(options, option)
             before = remedies.get(option, given if isinstance(given, list) else [])
             remedies[option] = list(dict.fromkeys([*before, *names]))
-        raise TableProblems(file, [problem.text for problem in problems], remedies)
+        raise TableProblems(file, [text for text, _ in problems], remedies)
     if not schema.features:
         raise UserError(f"{file} has no feature besides the target '{schema.target}'")
     for value, label in enumerate(schema.labels or ()):
@@ -174,9 +171,9 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Proble
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
-            yield Problem(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
+            yield f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row", {}
     for name in (empty := [name for name in features if lacking[name].all()]):
-        yield Problem(f"column '{name}' is empty: {setting('drop', name)} leaves it out", {"drop": [name]})
+        yield f"column '{name}' is empty: {setting('drop', name)} leaves it out", {"drop": [name]}
     # With a mean to put in, only the target and what rows are divided by must be there.
     strict = [name for name in values if name not in empty and (options.missing == "refuse" or name not in features)]
     gaps = [(int(np.argmax(lacking[name])) + 1, name) for name in strict if lacking[name].any()]
@@ -185,7 +182,7 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Proble
         mean = ", csv.missing=mean puts in the mean of the training rows" if name in features else ""
         said = f"a value is missing in row {row}, column '{name}'" + (f" ({count} in all)" if count > 1 else "")
         remedy = "mean" if all(name in features for _, name in gaps) else "drop"
-        yield Problem(f"{said}; csv.missing=drop leaves such rows out{mean}", {"missing": [remedy]})
+        yield f"{said}; csv.missing=drop leaves such rows out{mean}", {"missing": [remedy]}
 
 
 def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
@@ -218,26 +215,26 @@ def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> I
     if odd:
         gaps = {"missing": ["mean"]} if options.missing == "refuse" else {}
         remedies = {"na": words, **gaps} if 0 < len(words) <= MANY_WORDS else {"categories": [name]}
-        yield Problem(
-            f"column '{name}' {odd}, {setting('categories', name)} takes each value as a category; {drop}", remedies
-        )
+        yield f"column '{name}' {odd}, {setting('categories', name)} takes each value as a category; {drop}", remedies
         return
     most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
     if count > most:
-        formats = [
-            form for form in DATE_FORMATS if values.dtype == object and parse_texts(values, "dates", form) is not None
-        ]
+        forms = DATE_FORMATS if value_kind(values) == "text" else ()
+        formats = [form for form in forms if parse_texts(values, "dates", form) is not None]
         choices = " or ".join(setting("date_format", form) for form in formats)
         example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
         dates = f"if these are dates, {choices} reads them, " if formats else ""
         said = f"column '{name}' is a category with {example}: {dates}csv.levels={count} allows so many; {drop}"
-        yield Problem(said, {"date_format": formats} if len(formats) == 1 else {"drop": [name]})
+        yield said, {"date_format": formats} if len(formats) == 1 else {"drop": [name]}
 
 
 def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
     """What to say of a column of numbers that is text because of a few words in it ('' of others), and the words."""
-    texts = [value for value in values if value is not None] if values.dtype == object else []
-    odd = [text for text in texts if not _is_number(text.replace(",", "") if "." in text else text)]
+    import pandas as pd
+
+    texts = [value for value in values if value is not None] if value_kind(values) == "text" else []
+    numbers = pd.to_numeric([text.replace(",", "") if "." in text else text for text in texts], errors="coerce")
+    odd = [text for text, unknown in zip(texts, missing(numbers), strict=True) if unknown]
     if len(texts) == len(odd) or 2 * len(odd) > len(texts):
         return "", []
     if not odd:
@@ -287,14 +284,6 @@ def _repeated_rows(X: np.ndarray, y: np.ndarray) -> list[str]:
         return []
     advice = "leave copies out or keep them together with csv.split=group csv.by=COLUMN"
     return [f"{repeated} of {rows} rows are copies of others, so that some test rows are trained on; {advice}"]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _numbers_rows(values: np.ndarray) -> bool:
