@@ -24,8 +24,11 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see '{self.prog} --help'")
 
     def parse_known_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        # A command refuses what it does not know itself, with its own options as suggestions.
+        # A command refuses what it does not know itself, with its own options as suggestions. `run` takes all words:
+        # its options may stand between overrides, of which argparse knows but the first ones.
         arguments, unknown = super().parse_known_args(args, namespace)
+        if "overrides" in arguments:
+            arguments.overrides, unknown = arguments.overrides + unknown, []
         if unknown and self.prog != "dlmexp":
             known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
             self.error(f"unknown argument '{unknown[0]}': {nearest(unknown[0], known)}")
@@ -73,17 +76,12 @@ def _main(argv: list[str]) -> int:
 
             with extended():
                 return answer(asked[0])
-        if argv[:1] == ["run"] and not {"-h", "--help"} & set(argv):
-            from dlmexp.cli import run
-
-            return run.run(argv[1:])
         shared = Parser(prog="dlmexp", add_help=False, allow_abbrev=False)
         _shared_options(shared)
         common, rest = shared.parse_known_args(argv)
         with extended(common.config_dir, [name for name in common.plugins.split(",") if name]):
-            if rest[:1] == ["run"] and not {"-h", "--help"} & set(rest):
-                return _main(rest)
             args = parser().parse_args(rest)
+            args.typed = argv[argv.index(args.command) + 1 :]
             return args.run(args)
     except UserError as error:
         print(f"dlmexp: {error}", file=sys.stderr)

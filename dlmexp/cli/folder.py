@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,15 @@ Commands = argparse._SubParsersAction  # what `add_subparsers` returns
 
 
 def add_command(
-    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], help: str, description: str, **more: Any
+    commands: Commands, run: Callable[[argparse.Namespace], int], help: str, **more: Any
 ) -> argparse.ArgumentParser:
-    """Add a command with the option `--results`; returns its parser."""
-    parser = commands.add_parser(name, help=help, description=description, **more)
-    parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
+    """Add the command that a function is: its name, its docstring as the description (with its own line breaks if it
+    begins in its second line), and the option `--results`, unless it takes settings. Returns its parser."""
+    text = run.__doc__ or ""
+    formatter = argparse.RawDescriptionHelpFormatter if text.startswith("\n") else argparse.HelpFormatter
+    parser = commands.add_parser(run.__name__, help=help, description=cleandoc(text), formatter_class=formatter, **more)
+    if run.__name__ != "run":
+        parser.add_argument("--results", default="results", metavar="DIR", help="results folder (default: results)")
     parser.set_defaults(run=run)
     return parser
 

@@ -9,57 +9,28 @@ from dlmexp.paths import in_folder
 
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "status",
-        status,
-        "cells done, running, failed and missing, per experiment",
-        "Cells done, running, failed (with --failed: why) and missing, for each experiment in a results "
-        "folder; iteration, objective and time left of batches in training, on any node; jobs on a cluster that are "
-        "pending, running, can't start, or ended without a record, with their logs.",
-    )
+    parser = add_command(commands, status, "cells done, running, failed and missing, per experiment")
     add, how = parser.add_argument, parser.add_mutually_exclusive_group()
     add("--failed", action="store_true", help="list the failed cells with their reasons")
     add("--missing", action="store_true", help="list the cells that have no record yet")
     how.add_argument("--json", action="store_true", help="the same as JSON")
     watching = "show it again every 5 (or SECONDS) seconds until nothing runs any more; Ctrl-C leaves, the run goes on"
     how.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help=watching)
-    add = add_command(
-        commands,
-        "logs",
-        logs,
-        "what a job, or the job of a cell, has printed",
-        "Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs that "
-        "trained a cell, given by its key or by words of its description (banana seed=2 beta=1). Without words: lists "
-        "all jobs with their logs.",
-    ).add_argument
+    add = add_command(commands, logs, "what a job, or the job of a cell, has printed").add_argument
     add("words", nargs="*", metavar="JOB|CELL", help="a job, the key of a cell, or words that name cells")
     add("--lines", type=int, metavar="N", help="only the last N lines of each log")
-    add = add_command(
-        commands,
-        "cancel",
-        cancel,
-        "stop jobs on a cluster and processes of this machine",
-        "Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs "
-        "(12, or 12_3 for one task of an array) and processes (their ids) that are named. What trains saves its state "
-        "first, so that the same 'dlmexp run' goes on from there.",
-    ).add_argument
+    add = add_command(commands, cancel, "stop jobs on a cluster and processes of this machine").add_argument
     add("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
     add("--yes", action="store_true", help="do not ask")
-    add = add_command(
-        commands,
-        "clean",
-        clean,
-        "remove an experiment",
-        "Removes what only that experiment asked for (records, models, checkpoints), after asking. Cells that another "
-        "experiment of the folder asked for too stay, and so do packs and figures. What killed processes left behind, "
-        "a run removes by itself.",
-    ).add_argument
+    add = add_command(commands, clean, "remove an experiment").add_argument
     add("experiment", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
     add("--yes", action="store_true", help="do not ask")
 
 
 def status(args: argparse.Namespace) -> int:
+    """Cells done, running, failed (with --failed: why) and missing, for each experiment in a results folder; iteration,
+    objective and time left of batches in training, on any node; jobs on a cluster that are pending, running, can't
+    start, or ended without a record, with their logs."""
     from dlmexp.cli.status_tables import print_tables, watch
     from dlmexp.cluster.status import read_status
 
@@ -69,17 +40,20 @@ def status(args: argparse.Namespace) -> int:
             raise UserError(f"--watch {args.watch:g}: give a number of seconds from 0.1 on, at most a day")
         watch(folder, args.watch, args.failed, args.missing)
         return 0
-    found = read_status(folder, failure_reasons=args.failed)
+    seen = read_status(folder, failure_reasons=args.failed)
     if args.json:
         import msgspec
 
-        print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
+        print(msgspec.json.format(msgspec.json.encode(seen), indent=1).decode())
     else:
-        print_tables(found, args.failed, args.missing)
+        print_tables(seen, args.failed, args.missing)
     return 0
 
 
 def logs(args: argparse.Namespace) -> int:
+    """Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs that trained a cell,
+    given by its key or by words of its description (banana seed=2 beta=1). Without words: lists all jobs with their
+    logs."""
     from dlmexp.cluster.jobs import jobs_of, read_submissions
 
     root = results_folder(args)
@@ -104,6 +78,9 @@ def logs(args: argparse.Namespace) -> int:
 
 
 def cancel(args: argparse.Namespace) -> int:
+    """Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs (12, or 12_3 for
+    one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
+    'dlmexp run' goes on from there."""
     from dlmexp.cluster.jobs import cancellable
     from dlmexp.cluster.slurm import SchedulerUnavailable
 
@@ -131,6 +108,9 @@ def cancel(args: argparse.Namespace) -> int:
 
 
 def clean(args: argparse.Namespace) -> int:
+    """Removes what only that experiment asked for (records, models, checkpoints), after asking. Cells that another
+    experiment of the folder asked for too stay, and so do packs and figures. What killed processes left behind, a run
+    removes by itself."""
     from dlmexp.cluster.jobs import unfinished_jobs
     from dlmexp.records.store import Store
     from dlmexp.running.cleaning import removal

@@ -10,49 +10,12 @@ from dlmexp.cli.folder import Commands, add_command
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 
-PREDICT = """
-Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
-has trained and kept. Writes the columns of that file (not with --only) and
-beside them, in the units and labels of the training data:
-  regression, counts   mean, std, lower_95, upper_95 (the ends of the central
-                       95 % interval of a new observation; see --interval)
-  binary data          label, and a probability for each of the two labels
-Square-loss methods predict a mean only.
-
-The columns may be in any order. A missing column, a text that training has
-not seen and a value that is infinite end the command with exit code 2, naming
-row and column (rows are counted from 1 after the header), and no file is
-written; so does a missing value, unless the model was trained with
-csv.missing=mean or level. Rows are read in pieces: files may be larger than
-memory.
-
-examples:
-  dlmexp predict new.csv --out predictions.csv
-  dlmexp predict new.csv --model houses.npz --interval 0.8
-  dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
-  dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
-"""
-EXPORT = """
-Writes a trained model as a file to hand on. FILE.npz is for 'dlmexp predict
---model FILE.npz' in any environment. FILE.pt is a GPyTorch ApproximateGP with
-its likelihood, and beside it FILE.py, which loads it, encodes raw tables, and
-needs no dlmexp. Both hold what the columns of tables are.
-
-examples:
-  dlmexp export houses.npz                    the model with the best
-                                              validation NLL
-  dlmexp export 34682969d5fc model.pt         the model of one cell, by the
-                                              start of its key
-  dlmexp export --where dataset=houses method=elbo model.pt
-"""
 WHERE = """which model: method=, dataset=, n=, seed=, beta=, key=, or any other field of a cell (default: of all, the
 one with the best validation NLL)"""
-RAW = argparse.RawDescriptionHelpFormatter
 
 
 def add_parser(commands: Commands) -> None:
-    shown = "predict on new rows with a trained model"
-    add = add_command(commands, "predict", run_predict, shown, PREDICT, formatter_class=RAW).add_argument
+    add = add_command(commands, predict, "predict on new rows with a trained model").add_argument
     add("words", nargs="*", metavar="FILE", help="rows to predict on: .csv with a header, or .parquet")
     add("--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=WHERE)
     add("--out", default="-", metavar="FILE", help=".csv or .parquet; - (the default): CSV on standard output")
@@ -61,9 +24,7 @@ def add_parser(commands: Commands) -> None:
     add("--interval", type=float, default=0.95, metavar="SHARE", help="of new observations in it (default: 0.95)")
     add("--only", action="store_true", help="predictions alone, without the columns of FILE")
     usage = "dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz"
-    add = add_command(
-        commands, "export", run_export, "write a trained model as a file", EXPORT, formatter_class=RAW, usage=usage
-    ).add_argument
+    add = add_command(commands, export, "write a trained model as a file", usage=usage).add_argument
     add("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
     add("--where", nargs="+", action="extend", default=[], metavar="FIELD=VALUE", help=WHERE)
 
@@ -74,7 +35,29 @@ def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     return args.where[:count], [*args.words, *args.where[count:]]
 
 
-def run_predict(args: argparse.Namespace) -> int:
+def predict(args: argparse.Namespace) -> int:
+    """
+    Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
+    has trained and kept. Writes the columns of that file (not with --only) and
+    beside them, in the units and labels of the training data:
+      regression, counts   mean, std, lower_95, upper_95 (the ends of the central
+                           95 % interval of a new observation; see --interval)
+      binary data          label, and a probability for each of the two labels
+    Square-loss methods predict a mean only.
+
+    The columns may be in any order. A missing column, a text that training has
+    not seen and a value that is infinite end the command with exit code 2, naming
+    row and column (rows are counted from 1 after the header), and no file is
+    written; so does a missing value, unless the model was trained with
+    csv.missing=mean or level. Rows are read in pieces: files may be larger than
+    memory.
+
+    examples:
+      dlmexp predict new.csv --out predictions.csv
+      dlmexp predict new.csv --model houses.npz --interval 0.8
+      dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
+      dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
+    """
     from dlmexp.models.choice import choose_models, describe_choice, load_model
     from dlmexp.models.file import load_file
     from dlmexp.models.prediction_file import check_output, describe_gaps, open_rows, predicted_tables, table_file
@@ -121,7 +104,20 @@ def run_predict(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_export(args: argparse.Namespace) -> int:
+def export(args: argparse.Namespace) -> int:
+    """
+    Writes a trained model as a file to hand on. FILE.npz is for 'dlmexp predict
+    --model FILE.npz' in any environment. FILE.pt is a GPyTorch ApproximateGP with
+    its likelihood, and beside it FILE.py, which loads it, encodes raw tables, and
+    needs no dlmexp. Both hold what the columns of tables are.
+
+    examples:
+      dlmexp export houses.npz                    the model with the best
+                                                  validation NLL
+      dlmexp export 34682969d5fc model.pt         the model of one cell, by the
+                                                  start of its key
+      dlmexp export --where dataset=houses method=elbo model.pt
+    """
     from dlmexp.models.choice import choose_models, describe_choice, load_model
     from dlmexp.records.results import load
 
@@ -133,9 +129,9 @@ def run_export(args: argparse.Namespace) -> int:
     (row,) = choose_models(results, [*where, *(f"key={start}" for start in key)]).itertuples()
     model = load_model(results, row)
 
-    from dlmexp.models.export import export
+    from dlmexp.models.export import export as write_model
 
-    script = export(model, Path(out))
+    script = write_model(model, Path(out))
     print(f"model {describe_choice(results, row, model)}")
     if script.suffix == ".npz":
         print(f"{out}: dlmexp predict FILE --model {out}")

@@ -8,24 +8,6 @@ from dlmexp.cli.folder import Commands, add_command, check_writable
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 
-COLLECT = """
-Writes results/table.parquet: a row per dataset, size, seed, method, estimator, q, setting, role and metric that selects
-beta. With --pack: one Parquet file with all records, which can be copied to another results folder and is read there
-like the records themselves.
-"""
-CLAIMS = """
-Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of claims
-and protocols, then what a verdict depends on. At each size there is a paired t-test over repetitions, with Holm's
-correction over the sizes. A claim holds on a dataset where it is supported at half of the sizes or more and nowhere
-contradicted; it fails where it is contradicted at half or more; it is mixed where sizes or parts disagree, undecided
-where the intervals are too wide to tell, and undecidable where the records lack what it needs. A difference counts only
-if it is at least the margin; smaller ones are "better" or "worse within the margin" (docs/SPEC.md, section 8). Verdicts
-on data that stands in for the paper's are labelled as such.
-"""
-REPORT = """
-Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the paper's
-claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a switch.
-"""
 FORMS = {
     "--details": "also the numbers behind each verdict, and their commands",
     "--json": "everything, for programs",
@@ -37,11 +19,11 @@ FORMS = {
 
 def add_parser(commands: Commands) -> None:
     shown = "write the results as one table, or pack the records into one file"
-    add = add_command(commands, "collect", collect, shown, COLLECT).add_argument
+    add = add_command(commands, collect, shown).add_argument
     add("--csv", action="store_true", help="write table.csv instead of table.parquet")
     add("--pack", metavar="FILE", help="write all records to one .parquet file instead")
     add("--protocol", metavar="NAME", help="with --pack: only records of this protocol, unchanged")
-    parser = add_command(commands, "claims", claims, "judge the paper's claims by your results", CLAIMS)
+    parser = add_command(commands, claims, "judge the paper's claims by your results")
     add, form = parser.add_argument, parser.add_mutually_exclusive_group()
     add("numbers", nargs="*", metavar="NUMBER", help="claims to judge, such as 7 18 (default: all)")
     add("--protocol", metavar="NAME", help="judge under this protocol alone (default: all that were run)")
@@ -49,11 +31,14 @@ def add_parser(commands: Commands) -> None:
     add("--where", action="append", default=[], metavar="SETTING=VALUE", help=where)
     for option, what in FORMS.items():
         form.add_argument(option, dest="form", action="store_const", const=option, help=what)
-    add = add_command(commands, "report", report, "write one HTML page about your results", REPORT).add_argument
+    add = add_command(commands, report, "write one HTML page about your results").add_argument
     add("--out", metavar="FILE", help="file to write (default: report.html in the results folder)")
 
 
 def collect(args: argparse.Namespace) -> int:
+    """Writes results/table.parquet: a row per dataset, size, seed, method, estimator, q, setting, role and metric that
+    selects beta. With --pack: one Parquet file with all records, which can be copied to another results folder and is
+    read there like the records themselves."""
     from dlmexp.records.results import collect_packed, collect_table
 
     if args.pack is not None:
@@ -69,6 +54,13 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def claims(args: argparse.Namespace) -> int:
+    """Judges the 22 claims of the paper by the records under --results, under every protocol that was run: a table of
+    claims and protocols, then what a verdict depends on. At each size there is a paired t-test over repetitions, with
+    Holm's correction over the sizes. A claim holds on a dataset where it is supported at half of the sizes or more and
+    nowhere contradicted; it fails where it is contradicted at half or more; it is mixed where sizes or parts disagree,
+    undecided where the intervals are too wide to tell, and undecidable where the records lack what it needs. A
+    difference counts only if it is at least the margin; smaller ones are "better" or "worse within the margin"
+    (docs/SPEC.md, section 8). Verdicts on data that stands in for the paper's are labelled as such."""
     import json
 
     from dlmexp.claims import render
@@ -97,6 +89,9 @@ def claims(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
+    """Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the
+    paper's claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a
+    switch."""
     from dlmexp.atomic import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page

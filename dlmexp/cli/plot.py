@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn
     from dlmexp.records.results import Results
 
-DESCRIPTION = """
-Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to be said about them as
-Markdown: the caption, setting, repetitions, what was not run and the command that computes it. Without an ID: all
-figures with any results. Stand-ins for the paper's datasets are shown under their own names. All lines of a panel are
-of one setting: a protocol as it stands, or with the same changes; others are left out and counted, with the command
-that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the best validation
-NLL, or the one that --by chooses.
-"""
-
 
 def add_parser(commands: Commands) -> None:
-    parser = add_command(commands, "plot", run, "draw the paper's figures from your results", DESCRIPTION)
+    parser = add_command(commands, plot, "draw the paper's figures from your results")
     add = parser.add_argument
     add("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
     add("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
@@ -54,7 +45,13 @@ def add_parser(commands: Commands) -> None:
         "./data)")  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> int:
+def plot(args: argparse.Namespace) -> int:
+    """Draws figures from the results under --results, as PNG, with their numbers as CSV and what is to be said about
+    them as Markdown: the caption, setting, repetitions, what was not run and the command that computes it. Without an
+    ID: all figures with any results. Stand-ins for the paper's datasets are shown under their own names. All lines of a
+    panel are of one setting: a protocol as it stands, or with the same changes; others are left out and counted, with
+    the command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
+    best validation NLL, or the one that --by chooses."""
     from dlmexp.figures.choose import parse_by
     from dlmexp.figures.panels import PREDICTIONS, find
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save

@@ -1,6 +1,5 @@
 """`dlmexp run`: mistakes cost one sentence and nothing else; Hydra's own flags work."""
 
-import logging
 import random
 import subprocess
 import sys
@@ -178,24 +177,13 @@ def test_shell_completion(line, expected, capsys, monkeypatch):
     assert "complete" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["-sc", "-sc install", "-sc query=bash", "-sc nonsense", "--info nonsense"])
+@pytest.mark.parametrize("words", ["-sc", "-sc install", "-sc query=bash", "-sc nonsense"])
 def test_flags_that_lack_something(words, capfd, here, monkeypatch):
     monkeypatch.delenv("COMP_LINE", raising=False)
     assert main(["run", *words.split()]) == 2
     said = capfd.readouterr()
     assert words in said.err
     assert len(said.err.splitlines()) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", ["--hydra-help dataset=nowhere", "--info"])
-def test_flags_of_hydra_that_print_something(words, capfd, here):
-    before = list(logging.getLogger().handlers), logging.getLogger().level
-    assert main(["run", *words.split()]) == 0
-    assert (logging.getLogger().handlers, logging.getLogger().level) == before
-    said = capfd.readouterr()
-    assert said.out
-    assert not said.err
 
 
 def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_written(here, capsys, monkeypatch):
