@@ -83,11 +83,8 @@ def of_preset(protocol: str) -> tuple[str, str]:
     """The preset that a protocol's name ends with ('' for none) and the protocol that it makes smaller: `quick` and
     `released` for `released-quick`."""
     whole, _, preset = protocol.rpartition("-")
-    return (
-        (preset, whole or "paper")
-        if preset in names("preset") and protocol not in names("protocol")
-        else ("", protocol)
-    )
+    made_smaller = preset in names("preset") and protocol not in names("protocol")
+    return (preset, whole or "paper") if made_smaller else ("", protocol)
 
 
 def is_own(dataset: str) -> bool:

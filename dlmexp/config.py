@@ -141,12 +141,8 @@ class CsvConfig:
     date_format: str | None = None  # how dates are written if not as 2020-12-31, such as "%d/%m/%Y"
     sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
     na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
-    missing: str = choice(
-        "refuse", "drop", "mean", "level"
-    )  # drop the rows, mean of the training rows, level of its own
-    levels: int | None = limited(
-        None, least=2
-    )  # the most that a category may have; null: a tenth of the rows, at most 100
+    missing: str = choice("refuse", "drop", "mean", "level")  # the rows, mean of those for training, level of its own
+    levels: int | None = limited(None, least=2)  # at most, of a category; null: a tenth of the rows, at most 100
     log: bool = False  # model the logarithm of a positive target; predictions are in its own units
     test: str | None = None  # a file of test rows
     split: str = choice("random", "time", "group")  # time: the latest rows are for testing; group: none in two parts

@@ -116,21 +116,16 @@ def _check(args: argparse.Namespace, root: Path) -> int:
 @contextmanager
 def _progress() -> "Iterator[Callable[[str], ProgressCallback]]":
     """A function from the name of a file to its progress callback: a bar on a terminal, else a line per file."""
-
-    def line(name: str) -> "ProgressCallback":
-        print(f"fetching {name}", file=sys.stderr, flush=True)
-        return lambda done, total: None
-
-    if not sys.stderr.isatty():
-        yield line
-        return
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     columns = ("[progress.description]{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=wide_console(stderr=True)) as bars:
+    console, file = wide_console(stderr=True), not sys.stderr.isatty()
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=file) as bars:
 
-        def bar(name: str) -> "ProgressCallback":
+        def start(name: str) -> "ProgressCallback":
+            if file:
+                print(f"fetching {name}", file=sys.stderr, flush=True)
             task = bars.add_task(name, total=None)
             return lambda done, total: bars.update(task, completed=done, total=total)
 
-        yield bar
+        yield start

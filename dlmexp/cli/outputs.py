@@ -72,12 +72,9 @@ def claims(args: argparse.Namespace) -> int:
     judged = judge(load(args.results), numbers, args.protocol, args.where)
     if args.form == "--json":
         print(json.dumps(render.as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
-    elif args.form == "--markdown":
-        print(render.as_markdown(judged), end="")
-    elif args.form == "--table":
-        print(render.as_markdown_table(judged), end="")
-    elif args.form == "--counts":
-        print(render.as_markdown_counts(judged), end="")
+    elif args.form not in (None, "--details"):
+        written = {"--markdown": render.as_markdown, "--table": render.as_markdown_table}
+        print(written.get(args.form, render.as_markdown_counts)(judged), end="")
     else:
         from rich.console import Console
 

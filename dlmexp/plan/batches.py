@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dlmexp.plan.cell import Cell
 
@@ -54,7 +53,7 @@ def plan(
         work = (cell.M * cell.n, cell.dataset, cell.base is not None)
         groups.setdefault((*work, cell.group, start), []).append(cell)
     batches: list[tuple[Cell, ...]] = []
-    ordered = [groups[rank] for rank in sorted(groups, key=_comparable)]
+    ordered = [groups[rank] for rank in sorted(groups, key=lambda rank: (*rank[:3], str(rank[3:])))]
     for members in ordered:
         size = max(1, cells_at_once(members[0]))
         parts = -(-len(members) // size)  # even parts, rather than full ones and a rest
@@ -64,13 +63,6 @@ def plan(
     everything = tuple(cell for members in sorted(ordered, key=lambda members: members[0].n) for cell in members)
     return Plan(everything, tuple(filter(None, batches)), frozenset(done & chosen.keys()),
                 frozenset(failed & chosen.keys()))  # fmt: skip
-
-
-def _comparable(rank: Any) -> tuple:
-    """A sort key for tuples in which None may stand beside numbers."""
-    if isinstance(rank, tuple):
-        return tuple(_comparable(part) for part in rank)
-    return rank is not None, 0 if rank is None else rank
 
 
 def cells_at_once(cell: Cell, device: str, free: float | None) -> int:

@@ -61,32 +61,27 @@ def check_limits(name: str, value: Any, limits: Any) -> None:
     if "keys" in limits and (odd := value.keys() ^ {*limits["keys"]}):
         odd = shortened(" ".join(map(str, odd)))
         raise UserError(f"{name}.{odd}: it has all of {', '.join(limits['keys'])}, and no others")
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _check_single(f"{name}.{key}", item, limits)
-    else:
-        for item in value if isinstance(value, list) else [value]:
-            _check_single(name, item, limits)
+    items = {f"{name}.{key}": [item] for key, item in value.items()} if isinstance(value, dict) else {name: value}
+    for place, some in items.items():
+        for item in some if isinstance(some, list) else [some]:
+            if item is not None and (advice := _advice(item, **limits)):
+                raise UserError(f"{place}={shortened(item)}: {advice}")
 
 
-def _check_single(name: str, value: Any, limits: Any) -> None:
-    if value is None:
-        return
-    choices, above, least, most = (limits.get(limit) for limit in ("choices", "above", "least", "most"))
-    advice = None
+def _advice(
+    value: Any, choices: Any = None, pattern: str = "", words: str = "", above: Any = None, least: Any = None,
+    most: Any = None, **others: Any,
+) -> str | None:  # fmt: skip
+    """What to give in place of a value that is beyond limits; None for one that is within."""
     if choices and value not in choices:
-        advice = nearest(str(value), [*choices])
-    elif "pattern" in limits and not re.fullmatch(limits["pattern"], str(value)):
-        advice = ""
-    elif most is not None and value > most:
-        advice = f"give {most} at most"
-    elif above is not None and not above < value < math.inf:
-        advice = f"give a number > {above}"
-    elif least is not None and not least <= value < math.inf:
-        advice = f"give a number >= {least}"
-    if advice is not None:
-        advice = f"give {limits['words']}" if "words" in limits else advice
-        raise UserError(f"{name}={shortened(value)}: {advice}")
+        return f"give {words}" if words else nearest(str(value), [*choices])
+    if pattern and not re.fullmatch(pattern, str(value)):
+        return f"give {words}"
+    if most is not None and value > most:
+        return f"give {most} at most"
+    if above is not None and not above < value < math.inf:
+        return f"give a number > {above}"
+    return f"give a number >= {least}" if least is not None and not least <= value < math.inf else None
 
 
 def check_device(device: str) -> None:
@@ -173,7 +168,7 @@ def _check_options(name: str, given: dict[str, Any], known: dict[str, Any]) -> N
             except msgspec.ValidationError as error:
                 raise UserError(f"{where}={shortened(value)}: {error}") from None
             if isinstance(value, int | float):
-                _check_single(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
+                check_limits(where, value, {"above": 0, "most": MOST_SAMPLES if kind is int else None})
 
 
 def combinations(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
