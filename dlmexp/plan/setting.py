@@ -61,22 +61,20 @@ class Candidates:
 def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
     """The setting that a cell is asked for under. `usual` is the config of the protocol (and preset) alone, `file` the
     dataset as its own file has it. What `cfg.factors` names is a column of results, not a change."""
-    protocol, values = usual.training[dataset.kind], cfg.beta.values
-    given = {name: getattr(dataset, name) for name in MODEL} | ({} if cfg.M is None else {"M": cfg.M})
-    pairs = [
-        *_differing("training", cfg.training[dataset.kind], protocol),
-        *(pair for name in GENERAL for pair in _differing(name, getattr(cfg, name), getattr(usual, name))),
-        # Listed betas have no grid.
-        *_differing("beta", cfg.beta if values is None else replace(usual.beta, values=values), usual.beta),
-        *(pair for name in MODEL for pair in _differing(name, given[name], getattr(file, name))),
-    ]
+    training, protocol = cfg.training[dataset.kind], usual.training[dataset.kind]
+    beta = cfg.beta if cfg.beta.values is None else replace(usual.beta, values=cfg.beta.values)  # listed: no grid
+    model = dataset if cfg.M is None else replace(dataset, M=cfg.M)
+    compared = [("training", training, protocol)]
+    compared += [(name, getattr(cfg, name), getattr(usual, name)) for name in GENERAL]
+    compared += [("beta", beta, usual.beta)]
+    compared += [(name, getattr(model, name), getattr(file, name)) for name in MODEL]
+    pairs = [pair for name, value, other in compared for pair in _differing(name, value, other)]
     options = {name: value for name, value in cell.options.items() if name != "samples"}
     known = entries("estimator").get(cell.estimator, {})
     pairs += [(f"estimator.{cell.estimator}.{name}", v) for name, v in options.items() if v != known.get(name)]
     if cell.parameterisation not in protocol.parameterisation:
         pairs.append(("parameterisation", cell.parameterisation))
     ignored = {"training.parameterisation", *cfg.factors}
-    training = cfg.training[dataset.kind]
     if training.window is None and training.decay == training.max_iterations:  # it follows the limit that users type
         ignored.add("training.decay")
     # A preset's run has a name of its own, so that it is never taken for the protocol's.
