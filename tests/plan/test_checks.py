@@ -93,6 +93,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_does_not_go_together_is_refused(words, monkeypatch):
     monkeypatch.chdir(pytest.importorskip("tests.conftest").REPOSITORY)

@@ -155,6 +155,7 @@ REFUSED = {  # what is typed: what the sentence names
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", REFUSED)
 def test_refused_by_name(typed):
     with pytest.raises(UserError, match=REFUSED[typed]):
