@@ -15,11 +15,12 @@ TINY = [
 ]  # fmt: skip
 
 MISTAKES = {  # what is typed: what the sentence names
-    "sede=[0]": "seeds", "+sede=[0]": "seeds",
-    "++training.binary.lrr=1": "training.binary.lr", "experment=class-log": "experiment",
+    "sede=[0]": "seeds", "+sede=[0]": "seeds", "++training.binary.lrr=1": "training.binary.lr",
+    "experment=class-log": "experiment",
     "training.max_iter=10": "training.max_iterations", "estimator.ups.samples=5": "estimator=ups", "n=100": "sizes=",
     "kernel=rbf": "dataset.NAME.kernel=", "csv.pth=x": "csv.path", "dataset=bananna": "banana",
-    "method=ELBO": "elbo", "experiment=class_log": "class-log", "experiment=": "reg-log", "protocol=publshed": "released",
+    "method=ELBO": "elbo", "experiment=class_log": "class-log", "experiment=": "reg-log",
+    "protocol=publshed": "released",
     "dataset=null": "dataset=null", "nonsense": "nonsense", "sizes=[1,2": "sizes=[1,2", "M=1.5": "1.5",
     "plan=maybe": "maybe",
     "training.regression.by_method={}": "~training.regression.by_method.NAME", "csv.path=x.csv": "dataset=csv",
