@@ -17,6 +17,7 @@ CRITERIA = {"mean": 0, "sum": 1, "relative": 2}
 def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
     """What `step.update` does."""
     objective, ok, acceptance = value
+    acceptance = torch.zeros_like(state.acceptance) if acceptance is None else acceptance
     B = len(objective)
     finite = objective.isfinite().to(torch.int32)
     flat = {name: grad.reshape(B, -1) for name, grad in grads.items()}

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
@@ -39,9 +39,9 @@ def step(program: Program, state: State, settings: Settings) -> None:
         gradients = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
     grads = {name: grad.detach() for name, grad in zip(leaves, gradients, strict=True)}
-    acceptance = torch.zeros_like(state.acceptance)
-    if value.acceptance is not None:
-        acceptance.copy_(torch.where(state.live, value.acceptance, 0.0))
+    acceptance = value.acceptance
+    if acceptance is not None:
+        acceptance = torch.where(state.live, acceptance, 0.0).to(state.acceptance.dtype)
         state.block_acceptance.index_add_(1, (state.iteration // BLOCK).view(1), acceptance[:, None])
     if fused(value.objective):
         from dlmexp.training.fused_update import update as chosen
@@ -50,36 +50,43 @@ def step(program: Program, state: State, settings: Settings) -> None:
     chosen(state, Value(value.objective.detach(), value.ok, acceptance), grads, program.n, settings)
 
 
+@torch.inference_mode()
 def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
-    """Move the live cells whose objective and gradient are finite, note what was seen, and decide who stops."""
+    """Move the live cells whose objective and gradient are finite, note what was seen, and decide who stops. On a CPU a
+    look at the values costs nothing: where every cell moves, most of the copies are saved."""
     objective, ok, acceptance = value
     live = state.live
-    finite = objective.isfinite() & _finite(grads)
+    finite = _finite(objective, grads)
     move = live & ok & finite
+    on_cpu = not move.is_cuda
+    everyone = on_cpu and bool(move.all())
     state.steps.add_(move)
-    adam(state, grads, move, settings)
+    adam(state, grads, None if everyone else move, settings)
 
-    seen = torch.where(ok, objective, torch.nan)
+    seen = objective if everyone else torch.where(ok, objective, torch.nan)
     column = state.iteration.view(1)
-    state.history.index_copy_(1, column, torch.where(live, seen, torch.nan)[:, None])
+    state.history.index_copy_(1, column, (seen if everyone else torch.where(live, seen, torch.nan))[:, None])
     state.window.index_copy_(1, column % state.window.shape[1], seen[:, None])
     if acceptance is not None:
-        state.acceptance.add_(torch.where(live, acceptance, 0.0))
-    state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
+        state.acceptance.add_(acceptance)
+    if not everyone:
+        state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
     state.iteration.add_(1)
 
     outcome = torch.where(state.iteration >= settings.iterations, codes.LIMIT, codes.RUNNING).expand_as(state.outcome)
-    if settings.window is not None:
+    if settings.window is not None and not (on_cpu and state.iteration < settings.first_check):
         outcome = torch.where(_flat(n, state, settings), codes.CONVERGED, outcome)
-    outcome = torch.where(ok & ~finite, codes.NOT_FINITE, outcome)
-    outcome = torch.where(~ok & (state.jitter > LAST_JITTER * (1 + 1e-9)), codes.NOT_FACTORISED, outcome)
-    state.stopped_at.copy_(torch.where(live, state.iteration, state.stopped_at))
-    state.outcome.copy_(torch.where(live, outcome, state.outcome))
+    if not everyone:
+        outcome = torch.where(ok & ~finite, codes.NOT_FINITE, outcome)
+        outcome = torch.where(~ok & (state.jitter > LAST_JITTER * (1 + 1e-9)), codes.NOT_FACTORISED, outcome)
+        outcome = torch.where(live, outcome, state.outcome)
+    state.stopped_at.copy_(state.iteration if everyone else torch.where(live, state.iteration, state.stopped_at))
+    state.outcome.copy_(outcome)
 
 
-def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"], settings: Settings) -> None:
-    """Adam's update in place of the cells in `move`, whose `state.steps` count it already. The others keep values and
-    moments, so that a stopped cell stays as it was when it stopped. Elementwise, so cells never meet.
+def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings: Settings) -> None:
+    """Adam's update in place of the cells in `move` (None: all), whose `state.steps` count it already. The others keep
+    values and moments, so that a stopped cell stays as it was when it stopped. Elementwise, so cells never meet.
 
     Adam divides a gradient by its own size, so rounding errors of a gradient become errors of a step; from there they
     grow tenfold within a few iterations (docs/SPEC.md, section 6). With a `resolution` every step is a whole multiple
@@ -88,29 +95,32 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"], settings: Settin
     """
     lr, resolution = settings.lr_at(state.iteration), settings.resolution
     made = state.steps.clamp(min=1).to(torch.float64)  # a power of integers would come in float32
-    correction1 = 1 - BETA1**made
+    correction = 1 - BETA1**made
     scale = (1 - BETA2**made).sqrt_()
-    rate = lr / correction1
-    everyone = not move.is_cuda and bool(move.all())  # on a CPU a look costs nothing, and saves most of the copies
-    for name, value in state.values.items():
-        shape = (-1,) + (1,) * (value.ndim - 1)
-        grad, first, second = grads[name], state.first[name], state.second[name]
-        m, v = (first, second) if everyone else (first.clone(), second.clone())
-        m.lerp_(grad, 1 - BETA1)
-        v.mul_(BETA2).addcmul_(grad, grad, value=1 - BETA2)
-        size = v.sqrt().div_(scale.to(value.dtype).view(shape)).add_(settings.epsilon)
-        if resolution is None:
-            step = (rate.to(value.dtype).view(shape) * m).div_(size)
-        else:
-            direction = (m / correction1.to(value.dtype).view(shape)).div_(size)
-            step = torch.round(direction.div_(resolution)).mul_(lr * resolution)
-        if everyone:
-            value.sub_(step)
-        else:
-            moving = move.view(shape)
-            first.copy_(torch.where(moving, m, first))
-            second.copy_(torch.where(moving, v, second))
-            value.copy_(torch.where(moving, value - step, value))
+    values, first, second = (list(part.values()) for part in (state.values, state.first, state.second))
+    gradients = [grads[name] for name in state.values]
+
+    def by_cell(numbers: Float[Tensor, "B"]) -> list[Tensor]:
+        return [numbers.to(value.dtype).view(-1, *(1,) * (value.ndim - 1)) for value in values]
+
+    before = [] if move is None else [tensor.clone() for tensor in (*values, *first, *second)]
+    torch._foreach_lerp_(first, gradients, 1 - BETA1)
+    torch._foreach_mul_(second, BETA2)
+    torch._foreach_addcmul_(second, gradients, gradients, value=1 - BETA2)
+    sizes = torch._foreach_sqrt(second)
+    torch._foreach_div_(sizes, by_cell(scale))
+    torch._foreach_add_(sizes, settings.epsilon)
+    if resolution is None:
+        steps = torch._foreach_mul(first, by_cell(lr / correction))
+        torch._foreach_div_(steps, sizes)
+    else:
+        directions = torch._foreach_div(first, by_cell(correction))
+        torch._foreach_div_(directions, sizes)
+        steps = [torch.round(each.div_(resolution)).mul_(lr * resolution) for each in directions]
+    torch._foreach_sub_(values, steps)
+    if move is not None:
+        for now, old in zip((*values, *first, *second), before, strict=True):
+            now.copy_(torch.where(move.view(-1, *(1,) * (now.ndim - 1)), now, old))
 
 
 def _flat(n: int, state: State, settings: Settings) -> Bool[Tensor, "B"]:
@@ -124,21 +134,37 @@ def _flat(n: int, state: State, settings: Settings) -> Bool[Tensor, "B"]:
     return (spread <= settings.tolerance) & (state.iteration >= settings.first_check)
 
 
-def _finite(grads: Tensors) -> Bool[Tensor, "B"]:
-    """Whether all of a cell's gradient is finite: a sum is finite only if its terms are (0 x inf is NaN)."""
-    whole = torch.cat([grad.reshape(len(grad), -1) for grad in grads.values()], 1)
+def _finite(objective: Float[Tensor, "B"], grads: Tensors) -> Bool[Tensor, "B"]:
+    """Whether a cell's objective and all of its gradient are finite: a sum is finite only if its terms are (0 x inf is
+    NaN)."""
+    whole = torch.cat([objective[:, None], *(grad.reshape(len(grad), -1) for grad in grads.values())], 1)
     return whole.mul_(0).sum(1) == 0
 
 
 def divided(program: Program, state: State) -> list[tuple[Program, State]]:
     """The batch in as many parts as torch has threads, if it is large enough. Their states are views of `state`, apart
     from the number of the iteration."""
-    B, M = len(program.beta), program.model.M
-    count = min(torch.get_num_threads(), B, (program.entries + B * M * M) // LEAST_ENTRIES)
+    B = len(program.beta)
+    count = min(torch.get_num_threads(), B, _entries(program) // LEAST_ENTRIES)
     if count < 2:
         return [(program, state)]
     ends = [B * i // count for i in range(count + 1)]
     return [(program.keep(range(a, b)), state.part(a, b)) for a, b in pairwise(ends)]
+
+
+def _entries(program: Program) -> int:
+    """Of [B, M, rows + M]."""
+    return program.entries + len(program.beta) * program.model.M**2
+
+
+def on_one_thread(advance: Callable[[], None]) -> None:
+    """In a small step, threads would mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        advance()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def together(advances: Sequence[Callable[[], None]], iteration: Tensor) -> Callable[[], None]:
@@ -170,7 +196,9 @@ def stepper(program: Program, state: State, settings: Settings, pool: Any = None
     if device.type == "cpu":
         parts = divided(program, state)
         advances = [_with_rows(some, its, partial(step, some, its, settings)) for some, its in parts]
-        return together(advances, state.iteration) if len(parts) > 1 else advances[0]
+        if len(parts) > 1:
+            return together(advances, state.iteration)
+        return advances[0] if _entries(program) >= LEAST_ENTRIES else partial(on_one_thread, advances[0])
     iterate = partial(step, program, state, settings)
     if not program.capturable:
         return _with_rows(program, state, iterate)
