@@ -68,7 +68,7 @@ def update(state: State, value: Value, grads: Tensors, n: int, settings: Setting
     state.history.index_copy_(1, column, (seen if everyone else torch.where(live, seen, torch.nan))[:, None])
     state.window.index_copy_(1, column % state.window.shape[1], seen[:, None])
     if acceptance is not None:
-        state.acceptance.add_(acceptance)
+        state.acceptance.add_(torch.where(live, acceptance, 0.0))
     if not everyone:
         state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
     state.iteration.add_(1)
