@@ -3,7 +3,7 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -25,18 +25,20 @@ from dlmexp.training.metrics import trivial_metrics
 from dlmexp.training.program import Posterior
 from dlmexp.training.train import Finished
 
+Status = Literal["done", "failed"]
+Arrays = dict[str, np.ndarray]
 DROP_SECONDS = 30.0  # between looks for models that are not selected
 
 
 class Writer:
-    """Does jobs one after the other: at once, or with `beside` in a thread of its own.
-
-    What a job raises (a full disk, say) is raised again by the next call here; jobs after it are not done. Leaving the
-    context raises it also in place of `Stop`, which says that all is saved; another error goes first."""
+    """Does jobs one after the other: at once, or with `beside` in a thread of its own. After one that fails (a full
+    disk, say) no other is done, and the next call here raises its error. Leaving the context raises it also in place of
+    `Stop`, which says that all is saved; another error goes first."""
 
     def __init__(self, beside: bool):
         self._pool = ThreadPoolExecutor(1, "writer") if beside else None
-        self._failure: BaseException | None = None
+        self._last = Future[None]()
+        self._last.set_result(None)
 
     def __enter__(self) -> "Writer":
         return self
@@ -45,29 +47,23 @@ class Writer:
         if self._pool is not None:
             self._pool.shutdown()
         if kind is None or issubclass(kind, Stop):
-            self._raise_failure()
+            self._last.result()
 
     def do(self, job: Callable[[], object], wait: bool = False) -> None:
         """Do this after all that was given before; with `wait`, return when it is done."""
         if self._pool is None:
             job()
             return
-        self._raise_failure()
-        future = self._pool.submit(self._in_thread, job)
+        if self._last.done():
+            self._last.result()
+        self._last = self._pool.submit(_after, self._last, job)
         if wait:
-            future.result()
-            self._raise_failure()
+            self._last.result()
 
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
 
-    def _in_thread(self, job: Callable[[], object]) -> None:
-        try:
-            if self._failure is None:
-                job()
-        except BaseException as error:  # it belongs to the thread that trains
-            self._failure = error
+def _after(earlier: "Future[None]", job: Callable[[], object]) -> None:
+    earlier.result()  # raises what an earlier job has raised
+    job()
 
 
 class AboutSplit(NamedTuple):
@@ -171,33 +167,27 @@ class Recorder:
         targets = split.y_test * split.y_std + split.y_mean
         return errors_in_own_units(predictions, np.exp(targets) if model.schema.log else targets)
 
-    def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: Arrays) -> None:
         """Write what was measured of an estimator's gradient."""
         self._write(cell, "done", Result(**statistics), arrays)
 
-    def failure(self, cell: Cell, reason: str, iterations: int = 0, state: dict[str, np.ndarray] | None = None) -> None:
+    def failure(self, cell: Cell, reason: str, iterations: int = 0, state: Arrays | None = None) -> None:
         """Write that a cell failed, why, and its last good parameters."""
         self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
 
-    def _write(
-        self,
-        cell: Cell,
-        status: Literal["done", "failed"],
-        result: Result,
-        arrays: dict[str, np.ndarray],
-        posterior: Posterior | None = None,
-    ) -> None:
+    def _write(self, cell: Cell, status: Status, result: Result, arrays: Arrays, q: Posterior | None = None) -> None:
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=provenance(self.device))
-        self.writer.do(partial(self._store, record, arrays, posterior))
+
+        def store() -> None:
+            model = None
+            if self.keeps_models and q is not None:
+                model = encoded(trained_model(cell, self._schemas[cell.dataset], self._splits[_split_of(cell)], q))
+            self.store.write(record, arrays, model)
+
+        self.writer.do(store)
         self.written[cell.key] = record.done
         self.base_fits += gives_hyperparameters(cell)
         self.finished(record)
-
-    def _store(self, record: Record, arrays: dict[str, np.ndarray], posterior: Posterior | None) -> None:
-        cell, model = record.cell, None
-        if self.keeps_models and posterior is not None:
-            model = encoded(trained_model(cell, self._schemas[cell.dataset], self._splits[_split_of(cell)], posterior))
-        self.store.write(record, arrays, model)
 
     def drop_models(self, seconds: float = DROP_SECONDS) -> None:
         """Delete models that no run keeps, as far as that is known by now, if it was not done in the last `seconds`."""
@@ -224,8 +214,10 @@ def _not_finite(finished: Finished) -> str:
     calibration are recorded as they are: they neither train nor select."""
     if len(finished.objective) and not np.isfinite(finished.objective[-1]):
         return "the objective is not finite"
-    for part, metrics in finished.metrics.items():
-        for name, value in metrics.items():
-            if name not in CALIBRATION and not np.isfinite(value):
-                return f"the {part} {name} is not finite"
-    return ""
+    bad = (
+        f"the {part} {name} is not finite"
+        for part, metrics in finished.metrics.items()
+        for name, value in metrics.items()
+        if name not in CALIBRATION and not np.isfinite(value)
+    )
+    return next(bad, "")

@@ -14,16 +14,17 @@ import pytest
 
 from dlmexp.atomic import write_atomically
 from dlmexp.running.cleaning import remove_leftovers
-from tests.support.fault_suite import KINDS, SWEEP, Suite, fault_server, files, quick_folder
+from tests.support.fault_suite import KINDS, SWEEP, Suite, files, quick_folder
+from tests.support.launcher import Launcher
 from tests.support.processes import comparable
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def suite() -> Iterator[Suite]:
-    with fault_server() as server, quick_folder() as folder:
-        yield Suite(server, folder)
+def suite(launcher: Launcher) -> Iterator[Suite]:
+    with quick_folder() as folder:
+        yield Suite(launcher, folder)
 
 
 @pytest.mark.parametrize("what", KINDS[:2])
@@ -37,9 +38,9 @@ def test_a_fault_at_every_kind_of_operation(suite, what):
 
 def test_a_clock_that_jumps(suite):
     root = suite.folder / "clock"
-    first = suite.server.run(root, clock=True, what="kill", at=len(suite.operations) // 2)
+    first = suite.run(root, jumps=True, what="kill", at=len(suite.operations) // 2)
     assert first.code == -9
-    second = suite.server.run(root, clock=True)
+    second = suite.run(root, jumps=True)
     assert second.code == 0, second.said
     assert suite.recovers(root, "a clock that jumps") is None
 
@@ -47,10 +48,9 @@ def test_a_clock_that_jumps(suite):
 def test_two_processes_train_no_batch_twice_and_lose_none(suite):
     """The clocks of their hosts, which have one name, are hours apart."""
     root = suite.folder / "two"
-    with fault_server() as other:
-        for server, machine, by in ((suite.server, "first", 9 * 3600), (other, "second", -9 * 3600)):
-            server.start(root, machine=machine, skew=by)
-        outcomes = [server.result() for server in (suite.server, other)]
+    hosts = (("first", 9 * 3600), ("second", -9 * 3600))
+    ends = [suite.start(root, machine=machine, skew=by) for machine, by in hosts]
+    outcomes = [end() for end in ends]
     assert [one.code for one in outcomes] == [0, 0], outcomes
     batches = [line.partition("  ")[2] for one in outcomes for line in one.said.splitlines() if line[:6] == "batch "]
     assert len(batches) == len(set(batches)) == 2
@@ -67,7 +67,7 @@ def test_what_a_host_held_that_is_gone_is_no_obstacle(suite, seconds):
     write_atomically(lease, json.dumps({**about, "keys": list(suite.records)}).encode())
     for path in (process, lease):
         os.utime(path, (time.time() - seconds,) * 2)
-    outcome = suite.server.run(root)
+    outcome = suite.run(root)
     assert outcome.code == 0, outcome.said
     assert not process.exists()
     assert not lease.exists()
@@ -76,7 +76,7 @@ def test_what_a_host_held_that_is_gone_is_no_obstacle(suite, seconds):
 
 def test_what_a_dead_host_left_is_removed_when_it_is_old(suite):
     root = suite.folder / "left"
-    assert suite.server.run(root).code == 0
+    assert suite.run(root).code == 0
     temporary = root / "records" / "ringnorm_drawn" / ".abc.json.0123456789ab-77.0123456789ab.tmp"
     temporary.write_bytes(b"half")
     assert remove_leftovers(root) == [], "it might be in writing just now"
@@ -89,7 +89,7 @@ def test_what_a_dead_host_left_is_removed_when_it_is_old(suite):
 def test_memory_that_runs_out_on_a_cpu_halves_the_batch(suite):
     """torch's allocator fails, as it does where memory is short, in every batch of more than so many cells."""
     words = [*SWEEP, "method=[beta_elbo]", "seeds=[0,1,2]", "beta.values=[8,4,2,1]", "batch_cells=12"]
-    scarce, none = (suite.server.run(suite.folder / f"at most {m}", most_cells=m, words=words) for m in (3, 0))
+    scarce, none = (suite.run(suite.folder / f"at most {m}", most_cells=m, words=words) for m in (3, 0))
     assert scarce.code == 0, scarce.said
     assert re.findall(r"out of memory with (\d+) cells", scarce.said) == ["12", "6", "6"]
     assert len(comparable(suite.folder / "at most 3")) == 12

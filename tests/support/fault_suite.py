@@ -4,26 +4,23 @@ python -m tests.support.fault_suite      every fault at every operation: the tab
 """
 
 import itertools
-import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from dlmexp.cluster.status import read_status
 from dlmexp.records.store import Store
+from tests.support.launcher import Launcher
 from tests.support.processes import comparable
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 # An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every iteration.
 SWEEP = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3", "sizes=[10]",
@@ -33,61 +30,12 @@ SWEEP = [
 KINDS = ("kill", "ENOSPC", "EIO")
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How one run of the sweep ended."""
+class Outcome(NamedTuple):
+    """How one run of the sweep ended: exit code, what was said, and its operations on files."""
 
     code: int
     said: str
     operations: list[str]
-
-
-class FaultServer:
-    """A process that runs the sweep as often as it is asked to, in forks of itself."""
-
-    def __init__(self, words: list[str]):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "DLMEXP_COMMIT": "none", "PYTHONPATH": str(REPOSITORY)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.fault_server", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=REPOSITORY,
-        )
-        assert self._answer() == "ready\n"
-
-    def start(self, root: Path, **fault: Any) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"root": str(root), **fault}) + "\n")
-        self._process.stdin.flush()
-
-    def result(self) -> Outcome:
-        return Outcome(**json.loads(self._answer()))
-
-    def run(self, root: Path, **fault: Any) -> Outcome:
-        self.start(root, **fault)
-        return self.result()
-
-    def close(self) -> None:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def _answer(self) -> str:
-        assert self._process.stdout
-        return self._process.stdout.readline()
-
-
-@contextmanager
-def fault_server(words: list[str] | None = None) -> Iterator[FaultServer]:
-    server = FaultServer(words or SWEEP)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 @contextmanager
@@ -105,19 +53,29 @@ def files(root: Path) -> set[str]:
 class Suite:
     """The undisturbed run, and what every disturbed one is compared with."""
 
-    def __init__(self, server: FaultServer, folder: Path):
-        self.server, self.folder = server, folder
-        outcome = server.run(folder / "undisturbed")
+    def __init__(self, launcher: Launcher, folder: Path):
+        self.launcher, self.folder, self._runs = launcher, folder, itertools.count()
+        outcome = self.run(folder / "undisturbed")
         assert outcome.code == 0, outcome.said
         self.operations = outcome.operations
         self.records, self.files = comparable(folder / "undisturbed"), files(folder / "undisturbed")
         assert len(self.records) == 2
 
+    def start(self, root: Path, words: Sequence[str] = SWEEP, **fault: Any) -> Callable[[], Outcome]:
+        """Begin a run with these arguments of `faulty_run`; the function that is returned waits for its end."""
+        log = self.folder / f"{next(self._runs)}.log"
+        about = {"root": str(root), "log": f"{log}.operations", **fault}
+        process = self.launcher.start(self.folder, "run", *words, log=log, fault=about, DLMEXP_COMMIT="none")
+        return lambda: Outcome(process.wait(), process.said, Path(about["log"]).read_text().splitlines())
+
+    def run(self, root: Path, words: Sequence[str] = SWEEP, **fault: Any) -> Outcome:
+        return self.start(root, words, **fault)()
+
     def inject(self, what: str, at: int) -> str | None:
         """One fault at one operation, then the same command again; a sentence about what is wrong, or None."""
         root = self.folder / f"{what}-{at}"
         where = f"{what} at operation {at} ({self.operations[at - 1]})"
-        first = self.server.run(root, what=what, at=at)
+        first = self.run(root, what=what, at=at)
         if what == "kill" and first.code != -9:
             return f"{where}: it was not killed: {first.code} {first.said}"
         if first.code not in (-9, 0, 1, 2) or "Traceback" in first.said:
@@ -129,7 +87,7 @@ class Suite:
 
     def recovers(self, root: Path, where: str) -> str | None:
         """The same command again finishes with the same records, and leaves the same files."""
-        second = self.server.run(root)
+        second = self.run(root)
         if second.code != 0 or "Traceback" in second.said:
             return f"{where}, then the same command: exit code {second.code}: {second.said[-2000:]}"
         if comparable(root) != self.records:
@@ -153,8 +111,8 @@ class Suite:
 
 def main() -> int:
     """Inject every kind of fault at every operation; print how many there were, and those that did harm."""
-    with fault_server() as server, quick_folder() as folder:
-        suite = Suite(server, folder)
+    with closing(Launcher()) as launcher, quick_folder() as folder:
+        suite = Suite(launcher, folder)
         counts, wrong = zip(*(suite.everywhere(what) for what in KINDS), strict=True)
     print(pd.DataFrame(counts, index=KINDS).T.to_string())
     print(

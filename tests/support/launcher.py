@@ -5,58 +5,74 @@ A fork is a process like any other to a signal, to the file system and to whoeve
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-SERVER = """
-import json, os, sys
-import dlmexp.running.engine, dlmexp.running.run, dlmexp.running.progress
-import dlmexp.cluster.multirun
-from dlmexp.cli import main
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    if "wait" in order:
-        print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
-        continue
-    pid = os.fork()
-    if not pid:
-        for descriptor, log in ((1, "log"), (2, "errors")):
-            os.dup2(os.open(order[log], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.chdir(order["folder"])
-        os.environ.update(order["environment"])
-        if order["largest_file"]:
-            import resource
-            resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
-        sys.argv = ["dlmexp", *order["words"]]
-        code = 70
-        try:
-            code = main(order["words"])
-        except SystemExit as leaving:
-            code = leaving.code
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code or 0)
-    print(pid, flush=True)
-"""
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def serve() -> None:
+    """Forks a process for each line on standard input, and answers with its id; or waits for one, and answers with its
+    exit code."""
+    import dlmexp.cluster.multirun  # noqa: F401
+    import dlmexp.running.engine
+    import dlmexp.running.progress  # noqa: F401
+    from dlmexp.cli import main
+    from tests.support.faults import faulty_run
+
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+            continue
+        words = order["words"]
+        command = faulty_run(words[1:], **order["fault"]) if order["fault"] else partial(main, words)
+        pid = os.fork()
+        if not pid:
+            _run(command, order)
+        print(pid, flush=True)
+
+
+def _run(command: Callable[[], int], order: dict[str, Any]) -> None:
+    for descriptor, log in ((1, "log"), (2, "errors")):
+        os.dup2(os.open(order[log], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(order["folder"])
+    os.environ.update(order["environment"])
+    if order["largest_file"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
+    sys.argv = ["dlmexp", *order["words"]]
+    code: Any = 70
+    try:
+        code = command()
+    except SystemExit as leaving:
+        code = leaving.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code or 0)
 
 
 class Launcher:
     """The server, and what it is asked for."""
 
     def __init__(self):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
         self._server = subprocess.Popen(
-            [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+            [sys.executable, "-m", "tests.support.launcher"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=REPOSITORY,
+        )  # fmt: skip
         assert self._answer() == "ready"
 
     def close(self) -> None:
@@ -73,10 +89,13 @@ class Launcher:
         log: str | Path = "log",
         errors: str = "",
         largest_file: int = 0,
+        fault: dict[str, Any] | None = None,
         **environment: str,
     ) -> "Process":
-        """Its output goes to the file `log`, and to the file `errors` if there is one."""
-        order = {"folder": str(folder), "words": words, "log": str(folder / log), "largest_file": largest_file}
+        """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault` has the arguments of
+        `faulty_run`."""
+        order: dict[str, Any] = {"folder": str(folder), "words": words, "log": str(folder / log), "fault": fault}
+        order["largest_file"] = largest_file
         order["errors"] = str(folder / (errors or log))
         pid = int(self._ask(order | {"environment": environment}))
         assert pid > 1
@@ -126,3 +145,7 @@ class Process:
         while not true():
             assert time.monotonic() < end, f"waited in vain; it said:\n{self.said}"
             time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    serve()

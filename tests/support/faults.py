@@ -1,21 +1,21 @@
-"""Runs one sweep many times, each in a forked process in which an operation on the results folder goes wrong.
-
-`python -m tests.support.fault_server WORDS...` composes the sweep once. For every line on standard input (a `Fault` as
-JSON, with the results folder) it forks, runs, and answers with a line: exit code, operations counted, what was said.
-"""
+"""What may go wrong around a run, in a process that `tests.support.launcher` has forked for it: an operation on the
+results folder, a clock, a machine that is another one, memory."""
 
 import builtins
 import errno
 import io
-import json
 import os
 import signal
-import sys
-import tempfile
 import time
-import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
+
+from dlmexp.config import RunConfig
+from dlmexp.errors import UserError
+from dlmexp.plan.compose import compose
+from dlmexp.running import run as module
 
 OPERATIONS = ("mkdir", "replace", "rename", "unlink", "utime")  # of `os`, that take a path
 
@@ -23,8 +23,9 @@ OPERATIONS = ("mkdir", "replace", "rename", "unlink", "utime")  # of `os`, that 
 class Injector:
     """Counts what a process does to the files under `root`; at operation number `at` it is killed, or gets an error."""
 
-    def __init__(self, root: str, at: int, what: str, log: int):
-        self.root, self.at, self.what, self.log, self.count = os.path.realpath(root), at, what, log, 0
+    def __init__(self, root: str, log: str, at: int, what: str):
+        self.root, self.at, self.what, self.count = os.path.realpath(root), at, what, 0
+        self.log = os.open(log, os.O_WRONLY | os.O_CREAT)
 
     def install(self) -> None:
         for name in OPERATIONS:
@@ -134,66 +135,42 @@ def limited_batches(most: int) -> None:
     module.step = step
 
 
-def child(cfg: Any, order: dict, said: int, log: int) -> int:
-    from dlmexp.plan.compose import compose
-    from dlmexp.running.run import execute
+@cache
+def _composed(words: tuple[str, ...]) -> RunConfig:
+    return compose(words)
 
-    for descriptor in (1, 2):
-        os.dup2(said, descriptor)
-    if order.get("clock"):
-        jumping_clock()
-    if order.get("skew"):
+
+def faulty_run(
+    words: Sequence[str],
+    root: str,
+    log: str,
+    at: int = 0,
+    what: str = "kill",
+    jumps: bool = False,
+    skew: float = 0.0,
+    machine: str = "",
+    most_cells: int | None = None,
+) -> Callable[[], int]:
+    """A run of these overrides into `root` in which something goes wrong, to be called in a process of its own. It
+    notes its operations on files in `log`. Composing takes longer than so small a run: it is done here, once."""
+    cfg = replace(_composed(tuple(words)), results=root)
+
+    def run() -> int:
+        module.summary = lambda *_: 0  # the closing table takes most of the time, and touches no file
         plain = time.time
-        time.time = lambda: plain() + order["skew"]
-    if order.get("machine"):
-        other_machine(order["machine"])
-    if "most_cells" in order:
-        limited_batches(order["most_cells"])
-    sys.argv = ["dlmexp", "run"]
-    injector = Injector(order["root"], order.get("at", 0), order.get("what", "kill"), log)
-    injector.install()
-    try:
-        return execute(replace(compose(order["words"]) if "words" in order else cfg, results=order["root"]))
-    except BaseException as error:
-        from dlmexp.errors import UserError
-
-        if isinstance(error, UserError):
+        if jumps:
+            jumping_clock()
+        elif skew:
+            time.time = lambda: plain() + skew
+        if machine:
+            other_machine(machine)
+        if most_cells is not None:
+            limited_batches(most_cells)
+        Injector(root, log, at, what).install()
+        try:
+            return module.execute(cfg)
+        except UserError as error:
             print(f"dlmexp: {error}")
             return 2
-        traceback.print_exc(file=sys.stdout)
-        return 70
-    finally:
-        sys.stdout.flush()
 
-
-def serve(words: list[str]) -> None:
-    import dlmexp.running.engine
-    import dlmexp.running.leases
-    import dlmexp.running.progress
-    import dlmexp.running.run
-    from dlmexp.plan.compose import compose
-
-    # The closing table takes most of the time of so small a run, and touches no file.
-    dlmexp.running.run.summary = lambda *_: 0
-    cfg = compose(words)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as log:
-            pid = os.fork()
-            if not pid:
-                code = 70
-                try:
-                    code = child(cfg, order, said.fileno(), log.fileno())
-                finally:
-                    os._exit(code)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            texts = []
-            for file in (said, log):
-                file.seek(0)
-                texts.append(file.read().decode(errors="replace"))
-        print(json.dumps({"code": code, "said": texts[0], "operations": texts[1].split("\n")[:-1]}), flush=True)
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1:])
+    return run
