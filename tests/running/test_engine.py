@@ -1,28 +1,23 @@
-"""The engine in one process: records, failures, memory, waiting, resuming, and batches at once."""
+"""The engine in one process: records, failures, memory, waiting, resuming."""
 
 import time
-from collections import deque
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from msgspec.structs import replace
 
 import dlmexp.running.engine as module
-from dlmexp.plan.batches import entries_of
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.engine import Capacity, Engine, Flight
+from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases
 from dlmexp.running.recording import Writer
 from dlmexp.running.run import execute
 from dlmexp.running.signals import Stop, StopRequest
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
-from tests.support.cells import PLAIN
 from tests.support.engines import Sweep
 from tests.support.processes import arrays_of
 
@@ -66,35 +61,24 @@ def test_batches_give_what_cells_alone_give(tmp_path, tiny):
         assert record.result.test == pytest.approx(alone[key].result.test, rel=1e-8)
 
 
-def _spoilt(monkeypatch, key, at):
+def _spoil(sweep, key, at):
     """The cell's parameters turn NaN at an iteration, as a wild step may make them."""
-    plain, original, spoilt = module.train, Engine._program, dict[str, int]()
 
-    def train(training, settings, between, at_once):
-        def spoiling(training):
-            if int(training.state.iteration) == at and key in spoilt:
-                training.state.values["m"][training.cells.index(spoilt[key])] = torch.nan
-            between(training)
+    def tick(cells, training):
+        keys = [cells[i].key for i in training.cells]
+        if key in keys and int(training.state.iteration) == at:
+            training.state.values["m"][keys.index(key)] = torch.nan
 
-        yield from plain(training, settings, spoiling, at_once)
-
-    def program(self, cells):
-        spoilt.clear()
-        spoilt.update({cell.key: i for i, cell in enumerate(cells)})
-        return original(self, cells)
-
-    monkeypatch.setattr(Engine, "_program", program)
-    monkeypatch.setattr(module, "train", train)
+    sweep.progress.tick = tick
 
 
-def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_path, tiny, monkeypatch):
+def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_path, tiny):
     words = [*tiny, "method=[elbo,beta_elbo]"]
     clean = Sweep(tmp_path / "clean", words).run()
     sweep = Sweep(tmp_path / "spoilt", words)
     victim = next(cell for cell in sweep.cells if cell.beta == 10.0)
-    with monkeypatch.context() as patched:
-        _spoilt(patched, victim.key, at=9)
-        records = sweep.run()
+    _spoil(sweep, victim.key, at=9)
+    records = sweep.run()
     failed = records.pop(victim.key)
     assert failed.status == "failed"
     assert failed.result == Result(reason="the objective or its gradient is not finite", iterations=10)
@@ -108,10 +92,10 @@ def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_pa
     assert again[victim.key].result.test == pytest.approx(clean[victim.key].result.test, rel=1e-9)
 
 
-def test_fixed_variants_of_a_failed_fit_fail_and_other_seeds_go_on(tmp_path, tiny, monkeypatch):
+def test_fixed_variants_of_a_failed_fit_fail_and_other_seeds_go_on(tmp_path, tiny):
     sweep = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]"])
     base = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
-    _spoilt(monkeypatch, base.key, at=3)
+    _spoil(sweep, base.key, at=3)
     records = [record for record in sweep.run().values() if record.cell.base]
     assert {(r.cell.seed, r.status) for r in records} == {(0, "done"), (1, "failed"), (2, "done")}
     assert {r.result.reason for r in records if not r.done} == {module.NO_BASE}
@@ -158,19 +142,6 @@ def test_a_result_that_is_no_number_is_a_failure_unless_it_is_of_calibration(tmp
     monkeypatch.setattr(train, "evaluate_finally", spoilt)
     (record,) = Sweep(tmp_path, [*tiny, "method=[elbo]", "seeds=[0]"]).run().values()
     assert record.status == status
-
-
-@pytest.fixture
-def order(monkeypatch):
-    """The flights in the order in which they begin."""
-    flights, plain = [], Engine.work
-
-    def noting(self, flight):
-        flights.append(flight)
-        yield from plain(self, flight)
-
-    monkeypatch.setattr(Engine, "work", noting)
-    return flights
 
 
 def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch, order):
@@ -298,39 +269,6 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
     assert not list((tmp_path / "checkpoints").glob("*"))
 
 
-@pytest.fixture
-def two_at_once(monkeypatch):
-    monkeypatch.setattr(Capacity, "of", lambda device: Capacity(2, 1e12, 1e12))
-
-
-def test_fixed_variants_start_as_soon_as_their_fits_are_there(tmp_path, tiny, two_at_once, order):
-    """With batches at once, they are not put behind all larger ones."""
-    sweep = Sweep(tmp_path, [*tiny, "seeds=[0]", "sizes=[20,30,40,50]", "method=[elbo,fixed_log_dlm]"])
-    assert {record.status for record in sweep.run().values()} == {"done"}
-    begun = [(flight.batch[0].n, flight.batch[0].variant) for flight in order]
-    assert len(begun) == 8
-    assert begun.index((20, "fixed")) < begun.index((40, "joint"))
-
-
-def test_a_batch_that_does_not_fit_beside_another_is_trained_after_it(tmp_path, tiny, monkeypatch, two_at_once):
-    sweep = Sweep(tmp_path, [*tiny, "sizes=[20,30]", "method=[elbo]"])
-    events, plain = [], Engine.work
-
-    def second_too_large(self, flight):
-        n = flight.batch[0].n
-        events.append(("begins", n))
-        yield from [None] * (3 if n == 20 else 1)  # it is in flight when the other one fails
-        if n == 30 and events == [("begins", 20), ("begins", 30)]:
-            raise OUT_OF_MEMORY
-        yield from plain(self, flight)
-        events.append(("ends", n))
-
-    monkeypatch.setattr(Engine, "work", second_too_large)
-    assert {record.status for record in sweep.run().values()} == {"done"}
-    assert events[1:] == [("begins", 30), ("ends", 20), ("begins", 30), ("ends", 30)]
-    assert sweep.engine.capacity.bytes < 1e12
-
-
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
     done: list[int] = []
@@ -355,70 +293,3 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
     with pytest.raises(KeyError):  # another error goes first
         run([fails] if beside else [], KeyError("another"))
     assert 99 not in done
-
-
-def flights(*batches):
-    return [Flight(batch, batch) for batch in batches]
-
-
-def test_a_device_is_full_by_entries_memory_or_number():
-    batch = (PLAIN,)
-    assert Capacity.of(torch.device("cpu")).room(batch, [])
-    assert not Capacity.of(torch.device("cpu")).room(batch, flights(batch))
-    device = Capacity(3, 1.5 * entries_of(batch), 1e9)
-    assert device.room(batch, flights(batch)), "below the limit: one more"
-    assert not device.room(batch, flights(batch, batch))
-    shrunk = flights(batch, batch)
-    shrunk[0].inside = 0
-    assert device.room(batch, shrunk), "room goes by the cells that are left"
-    device = device._replace(entries=1e9)
-    assert not device.room((replace(PLAIN, n=10**6),), flights(batch, batch)), "memory is short beside them"
-
-
-def test_the_rejection_sampler_has_a_gpu_to_itself():
-    rejecting, plain = (replace(PLAIN, estimator="ups", options={"samples": 2, "sampler": "rejection"}),), (PLAIN,)
-    device = Capacity(most=4, entries=1e12, bytes=1e15)
-    assert device.room(rejecting, [])
-    for batch, beside in ((rejecting, plain), (plain, rejecting)):
-        assert not device.room(batch, flights(beside))
-    assert device.comes_last(rejecting, flights(plain))
-    assert not device.comes_last(plain, flights(plain))
-    assert not Capacity().comes_last(rejecting, flights(plain)), "a CPU keeps the order"
-
-
-@pytest.mark.parametrize("most", [1, 4])
-def test_batches_with_most_steps_go_first_where_some_train_at_once(most):
-    queue = deque((replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30)))
-    Capacity(most, 1e9, 1e12).longest_first(queue, [])
-    limits = [batch[0].iterations for batch in queue]
-    assert limits == ([10, 30, 20, 30] if most == 1 else [30, 30, 10, 20])
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_batches_that_train_together_have_the_bits_they_have_alone(tmp_path, monkeypatch):
-    table = tmp_path / "visits.csv"
-    rng = np.random.default_rng(0)
-    pd.DataFrame({"x": rng.normal(size=300), "y": rng.poisson(3, 300)}).to_csv(table, index=False)
-    methods = "method=[elbo,joint_log_dlm,fixed_log_dlm]"
-    binary = ["dataset=ringnorm_drawn", "sizes=[50,100,200]", methods]
-    counts = ["dataset=csv", f"csv.path={table}", "csv.target=y", "csv.task=count", "sizes=[50,100]"]
-    counts += ["estimator=[exact,ups]", methods]
-    large = ["dataset=airline_like", "dataset.airline_like.options.rows=9000", "dataset.airline_like.M=20"]
-    large += ["method=[elbo,joint_log_dlm]"]
-    every = ["seeds=[0,1]", "beta=list", "beta.values=[0.1,1,10]", "training.max_iterations=300"]
-    parts = [f"[{','.join(repr(word) for word in part + every)}]" for part in (binary, counts, large)]
-    results = {}
-    for most in (1, 12):
-        monkeypatch.setattr(module, "MOST_AT_ONCE", most)
-        words = ["name=together", f"parts=[{','.join(parts)}]", "device=cuda", f"results={tmp_path / str(most)}"]
-        assert execute(compose(words)) == 0
-        store = Store(tmp_path / str(most))
-        results[most] = {record.key: (record, arrays_of(store, record)) for record in store.own()}
-    assert results[1].keys() == results[12].keys()
-    assert not all(record.result.alone for record, _ in results[12].values())
-    for key, (alone, arrays) in results[1].items():
-        together, other = results[12][key]
-        assert alone.result.alone
-        for part in ("validation", "test", "iterations", "stopped", "hyperparameters", "objective_value"):
-            assert getattr(alone.result, part) == getattr(together.result, part), (part, alone.cell.describe())
-        assert all((arrays[name] == other[name]).all() for name in arrays)

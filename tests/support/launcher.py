@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def serve() -> None:
     """Forks a process for each line on standard input, and answers with its id; or waits for one, and answers with its
     exit code."""
-    import dlmexp.cluster.multirun  # noqa: F401
+    import dlmexp.cluster.multirun
     import dlmexp.running.engine
     import dlmexp.running.progress  # noqa: F401
     from dlmexp.cli import main
