@@ -1,4 +1,4 @@
-"""Protocols in training: where cells start, how they step, and batches against their cells one by one."""
+"""Protocols in training: where cells start, and how they step."""
 
 from typing import cast
 
@@ -8,19 +8,14 @@ import torch
 
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import Task
-from dlmexp.data.splits import prepare
-from dlmexp.plan import grid
 from dlmexp.plan.compose import compose
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import program, settings
 from dlmexp.running.sweep import prepare_sweep, prepared_splits
-from dlmexp.training.program import Minibatches
-from dlmexp.training.train import Training
 from tests.support.protocol_table import SELECTIONS, TABLE, betas
-from tests.support.small_programs import stopped_cells
 
 CPU = select_target("cpu", "float64")
-ROWS, N, M = 300, 60, 8
+M = 8
 
 
 def drawn(spec, rows):
@@ -31,21 +26,6 @@ def drawn(spec, rows):
     return Dataset(
         spec.name, cast(Task, spec.task), X, f if spec.task == "regression" else (f > 0).astype(float), "sum"
     )
-
-
-def planned(dataset, protocol, *words):
-    """The cells of every method by name, and their splits."""
-    cfg = compose([
-        f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", f"sizes=[{N}]", f"dataset.{dataset}.M={M}", *words
-    ])  # fmt: skip
-    spec = cfg.dataset[dataset]
-    data = drawn(spec, ROWS)
-    cells = {some.method: some.cells for some in grid.Grid(cfg, dataset, spec, data).candidates()}
-    return cells, prepare(data, spec, 0, N)
-
-
-def made(cells, split):
-    return program(cells, lambda _: split, None, CPU)
 
 
 DATA = {  # kind of data -> dataset, rows, and sizes on both sides of where minibatches begin
@@ -119,37 +99,3 @@ def check_trained(cell, method, kind, row, how, made):
         assert torch.equal(hyper["Z"][0], X[-M:] if row["inducing"] == "last" else X[:M])
     if not closed:
         assert torch.equal(values["L"][0], torch.eye(M).double()) == made.model.whitened
-
-
-def test_minibatches_of_released_are_drawn_afresh_without_replacement():
-    words = ["method=[beta_elbo,joint_log_dlm]", "training.regression.minibatch=20"]
-    for some in planned("cadata", "released", *words)[0].values():
-        assert (some[0].minibatch, some[0].lr) == (20, 0.1)
-    cells, split = planned("cadata", "released", *words)
-    start = made(cells["joint_log_dlm"][:1], split)
-    drawn = Minibatches(start.split, 20, afresh=True)
-    rows = [drawn.rows(i)[0].tolist() for i in range(30)]
-    assert all(len(set(each)) == 20 for each in rows)
-    assert len({row for each in rows[:3] for row in each}) < 60, "three draws are no epoch"
-    assert {row for each in rows for row in each} == set(range(N))
-    start.load_minibatch(7)
-    assert start._rows is not None
-    assert start._rows[0].tolist() == rows[7]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("protocol", "method"),
-    [("released", "beta_elbo"), ("released", "joint_log_dlm"), ("annealed", "elbo"), ("annealed", "joint_sq_dlm")],
-)
-def test_a_batch_is_its_cells_one_by_one(protocol, method):
-    words = [f"method=[{method}]", "beta=list", "beta.values=[3,0.5,0]", "training.regression.minibatch=25"]
-    if protocol == "annealed":
-        words += ["training.regression.decay=15", "training.regression.window=10", "training.regression.minibatch=null"]
-    cells, split = planned("cadata", protocol, *words, "training.regression.max_iterations=30")
-    how = settings(cells[method][0], CPU)
-    together = {f.cell: f for f in stopped_cells(Training.start(made(cells[method], split), how), how)}
-    for i, cell in enumerate(cells[method]):
-        (alone,) = stopped_cells(Training.start(made((cell,), split), how), how)
-        np.testing.assert_allclose(together[i].objective, alone.objective, rtol=1e-7)
-        assert together[i].metrics["test"] == pytest.approx(alone.metrics["test"], rel=1e-6)

@@ -48,10 +48,11 @@ def model(
     whitened: bool = True,
     ard: bool = False,
     kernel: str = "rbf",
+    afresh: bool = False,
 ) -> Model:
     kind, estimator = LIKELIHOODS[likelihood], estimator or Exact()
-    learns_mean = kind.task == "binary"
-    return Model(kernel_named(kernel), kind, learns_mean, ard, whitened, M, OBJECTIVES[objective], estimator, minibatch)
+    shared = kernel_named(kernel), kind, kind.task == "binary", ard, whitened, M
+    return Model(*shared, OBJECTIVES[objective], estimator, minibatch, afresh=afresh)
 
 
 def stopped_cells(training: Training, settings: Settings, *rest: Any) -> Iterator[Finished]:

@@ -23,7 +23,9 @@ KINDS = {
     "sampled": {"kind": "joint", "estimator": BMC(3)},
     "fixed": {"kind": "fixed", "objective": "elbo"},
     "collapsed": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
+    "annealed": {"kind": "joint", "likelihood": "gaussian"},
     "minibatch": {"kind": "fixed", "minibatch": 7},
+    "afresh": {"kind": "joint", "likelihood": "gaussian", "minibatch": 7, "afresh": True},
     "kernel of GPyTorch": {"kind": "joint", "likelihood": "gaussian", "kernel": "gpytorch.kernels.RQKernel"},
 }
 
@@ -35,8 +37,10 @@ def _alone(how, cell):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
-    few = Settings(lr=0.05, iterations=60, window=10)
-    settings = few if kind in ("sampled", "minibatch", "kernel of GPyTorch") else SETTINGS
+    few = Settings(lr=0.05, iterations=60 if kind != "afresh" else 30, window=10)
+    if kind == "annealed":
+        few = Settings(0.1, 40, 10, criterion="relative", final_lr=1e-4, decay=15, epsilon=1e-6, resolution=1 / 256)
+    settings = SETTINGS if kind in ("joint", "fixed", "collapsed") else few
     sizes = []
     stopped = stopped_cells(
         Training.start(program(**KINDS[kind], **SIX), settings), settings, lambda t: sizes.append(len(t.state.outcome))
@@ -173,6 +177,9 @@ def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
         assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
+    afresh = [Minibatches(split((0,)), 10, afresh=True).rows(i)[0].tolist() for i in range(30)]
+    assert {len(set(rows)) for rows in afresh} == {10}, "without replacement"
+    assert len({row for rows in afresh[:3] for row in rows}) < 30, "three draws are no epoch"
     left_over = Minibatches(split((0,)), 8)
     seen = [{int(row) for i in steps for row in left_over.rows(i)[0]} for steps in (range(3), range(30))]
     assert [len(rows) for rows in seen] == [24, 30]
