@@ -29,25 +29,6 @@ def test_elbo_averages_the_log_loss_log_dlm_the_likelihood(likelihood):
     torch.testing.assert_close(dlm, -torch.trapezoid(weight * log_p.exp(), e, dim=0).log(), rtol=1e-7, atol=1e-9)
 
 
-def test_facts():
-    def those(fact):
-        return {name for name in OBJECTIVES if getattr(OBJECTIVES[name], fact)}
-
-    explicit, closed = {"elbo", "log_dlm"}, {"sq_dlm", "fitc", "power_ep", "exact"}
-    assert set(OBJECTIVES) >= explicit | closed
-    assert those("has_beta") >= {"elbo", "log_dlm", "sq_dlm", "power_ep"}
-    assert "fitc" not in those("has_beta")
-    assert those("takes_estimator") == {"log_dlm"}
-    assert those("path") == {"sq_dlm"}
-    assert those("collapsed_only") == those("needs_gaussian") == closed
-    assert those("predicts_variance") == set(OBJECTIVES) - {"sq_dlm"}
-    assert {name: OBJECTIVES[name].selected_by for name in those("selected_by")} == {"sq_dlm": "mse"}
-    assert all(OBJECTIVES[name].regulariser is kl for name in explicit)
-    assert {name for name in OBJECTIVES if OBJECTIVES[name].fits(Probit)} == explicit
-    assert {name for name in OBJECTIVES if OBJECTIVES[name].collapses(Gaussian)} == closed | {"elbo"}
-    assert not any(OBJECTIVES[name].collapses(Poisson) for name in OBJECTIVES)
-
-
 @pytest.mark.parametrize(
     ("row_loss", "regulariser", "word"),
     [

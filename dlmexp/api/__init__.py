@@ -80,7 +80,7 @@ def run(
     from dlmexp.plan.compose import check_table_is_used, compose, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
     from dlmexp.plugins import extended
-    from dlmexp.running.run import execute
+    from dlmexp.running.run import environment, execute
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
     table: Table | None = None
@@ -98,14 +98,11 @@ def run(
     with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
         cfg = compose(words)
         check_table_is_used(words, [cfg])
-        before, interrupted = os.environ.get(COMMAND), signal.getsignal(signal.SIGINT)
-        os.environ[COMMAND] = portable(["dlmexp", "run", *words])
+        interrupted = signal.getsignal(signal.SIGINT)
         try:
-            code = execute(cfg, words)
+            with environment(**{COMMAND: portable(["dlmexp", "run", *words])}):
+                code = execute(cfg, words)
         finally:
-            os.environ.pop(COMMAND)
-            if before is not None:
-                os.environ[COMMAND] = before
             if signal.getsignal(signal.SIGINT) is not interrupted:  # a run that leaves is not interrupted again
                 signal.signal(signal.SIGINT, interrupted)
     if code >= STOPPED:

@@ -6,8 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
@@ -19,13 +18,12 @@ from dlmexp.console import counted
 from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
 from dlmexp.running.processes import cores_each, run_command
-from dlmexp.running.run import results_folder
+from dlmexp.running.run import environment, results_folder, say_once, write_what_is_asked
 from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 from dlmexp.running.tables import show_plan, summary, what_was_read
@@ -51,14 +49,13 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     jobs = [[word for word in job if not word.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
     if kind == SLURM and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
         jobs = [job if any(map(DEVICE.match, job)) else [*job, "device=cuda"] for job in jobs]
-    checked, data, said = list[Sweep](), dict[str, str](), dict[str, None]()
+    checked, checksums, said = list[Sweep](), dict[str, str](), list[str]()
     for cfg in configs:
         sweep = prepare_sweep(cfg)
-        said |= dict.fromkeys([*what_was_read(sweep), *sweep.notes])
-        data |= {each.name: each.checksum for _, each in sweep.datasets.values()}
+        said += [*what_was_read(sweep), *sweep.notes]
+        checksums |= {data.name: data.checksum for _, data in sweep.datasets.values()}
         checked.append(replace(sweep, datasets={}))  # the jobs load the data themselves
-    for line in said:
-        print(line, flush=True)
+    say_once(said)
     root = Path(configs[0].results)
     if configs[0].plan:
         for sweep in checked:
@@ -67,13 +64,11 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         return 0
     if kind == SLURM and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
-    for message in dict.fromkeys(message for sweep in checked for message in sweep.missing):
-        print(f"left out: {message}", flush=True)
-    with results_folder(root), _environment():
-        for name, checksum in sorted(data.items()):
-            check_same_data(root, name, checksum)
-        for sweep in checked:
-            write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+    say_once(f"left out: {message}" for sweep in checked for message in sweep.missing)
+    # Processes of jobs know what was typed, and import nothing from the current folder that was not asked for.
+    variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
+    with results_folder(root), environment(**variables):
+        write_what_is_asked(root, checked, checksums)
         if kind == SLURM:
             return _run_on_cluster(root, checked, jobs, launcher)
         at_once = launcher["n_jobs"] if kind == PARALLEL else 1
@@ -150,16 +145,3 @@ def _summary(root: Path, checked: Sequence[Sweep]) -> int:
     """Print the summary of all jobs; 0 if all cells have a record of success."""
     drop_unselected(Store(root))
     return summary([some for sweep in checked for some in sweep.candidates], Store(root))
-
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    """Environment variables for the processes of jobs; restored on exit. They know what was typed, and import nothing
-    from the current folder that was not asked for."""
-    before = dict(os.environ)
-    os.environ |= {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -94,8 +94,8 @@ def to_whitened(
 
 
 def positive(v: Tensor, kff: Tensor) -> Tensor:
-    """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding (in float32). On a CPU
-    a look costs less than the gradient of a maximum."""
+    """In exact arithmetic the jitter keeps v well above 0; this floor is only ever met by rounding (in float32). On a
+    CPU a look costs less than the gradient of a maximum."""
     floor = torch.finfo(v.dtype).eps * kff
     return v if not v.is_cuda and bool((v > floor).all()) else torch.maximum(v, floor)
 

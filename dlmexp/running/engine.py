@@ -29,6 +29,7 @@ from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Curve, Training, train
 from dlmexp.training.variants import Fixed, solve
 
+Queue = deque[tuple[Batch, Batch]]  # batches to train, with those of their cells that want a record
 NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
@@ -99,17 +100,17 @@ class Capacity(NamedTuple):
             and sum(bytes_of(flight.pending) for flight in together) + bytes_of(batch) <= self.bytes
         )
 
-    def longest_first(self, queue: deque[Batch], together: Sequence[Flight]) -> None:
+    def longest_first(self, queue: Queue, together: Sequence[Flight]) -> None:
         """Where batches train at once, put some first so that `LONG_ONES` of those in training have as many steps as
         any that waits. Many small steps cost little beside others, and much if they are left over at the end."""
-        most = max((batch[0].iterations for batch in queue), default=0)
+        most = max((batch[0].iterations for batch, _ in queue), default=0)
         wanted = LONG_ONES - sum(flight.pending[0].iterations >= most for flight in together)
         if self.most == 1 or wanted <= 0:
             return
-        able = [batch for batch in queue if not needs_the_device(batch)]
-        chosen = sorted(able, key=lambda batch: -batch[0].iterations)[:wanted]
-        for batch in chosen:
-            queue.remove(batch)
+        able = [waiting for waiting in queue if not needs_the_device(waiting[0])]
+        chosen = sorted(able, key=lambda waiting: -waiting[0][0].iterations)[:wanted]
+        for waiting in chosen:
+            queue.remove(waiting)
         queue.extendleft(reversed(chosen))
 
     def comes_last(self, batch: Batch, together: Sequence[Flight]) -> bool:
@@ -135,15 +136,12 @@ class Engine:
         self.running: list[Flight] = []
         on_gpu = target.device.type == "cuda"
         self._streams = [torch.cuda.Stream(target.device) if on_gpu else None for _ in range(self.capacity.most)]
-        self._open: set[str] = set()  # cells that want a record, as of the last start
         self._seen = (0, 0)  # `_state` after the last start
 
     def run(self, batches: Iterable[tuple[Batch, Batch]]) -> None:
         """Train batches (`checkpoint.resumed_first`). Those that another process trains come last; should it die, they
         are trained here."""
-        batches = list(batches)
-        self._open = {cell.key for _, pending in batches for cell in pending}
-        queue = deque(batch for batch, _ in batches)
+        queue = deque(batches)
         with self.writer:
             while queue or self.running:
                 if not self.running:  # where some are, each of them saves its state before it stops
@@ -162,38 +160,38 @@ class Engine:
         """Cells in training, which shrink where there is room for more, and base fits with a record."""
         return sum(flight.inside for flight in self.running), self.recorder.base_fits
 
-    def _fill(self, queue: deque[Batch]) -> None:
+    def _fill(self, queue: Queue) -> None:
         """Start batches while the device has room for them. Those that start from a fit that is trained here keep their
         place in the queue; those that another process trains come last."""
         self.capacity.longest_first(queue, self.running)
-        first = next((batch for batch in queue if not self.capacity.comes_last(batch, self.running)), None)
+        first = next((batch for batch, _ in queue if not self.capacity.comes_last(batch, self.running)), None)
         if first is None or not self.capacity.room(first, self.running):
             return  # without a look at all records, which takes a while where there are many
-        done, failed = self.recorder.keys()
-        self._open -= self.recorder.written.keys()
-        here = {cell.key for batch in (*queue, *(flight.pending for flight in self.running)) for cell in batch}
-        holder, waiting = None, list[Batch]()
+        (done, failed), written = self.recorder.keys(), self.recorder.written
+        flying = [flight.pending for flight in self.running]
+        here = {cell.key for batch in (*(batch for batch, _ in queue), *flying) for cell in batch}
+        holder, waiting = None, list[tuple[Batch, Batch]]()
         for _ in range(len(queue)):
-            if self.capacity.comes_last(queue[0], self.running):
+            if self.capacity.comes_last(queue[0][0], self.running):
                 queue.rotate(-1)
                 continue
-            if not self.capacity.room(queue[0], self.running):
+            if not self.capacity.room(queue[0][0], self.running):
                 break
-            batch = queue.popleft()
-            if skipped := tuple(cell for cell in batch if cell.key in self._open and cell.key in done):
+            batch, pending = queue.popleft()
+            pending = tuple(cell for cell in pending if cell.key not in written)
+            if skipped := tuple(cell for cell in pending if cell.key in done):
                 self.progress.skipped(skipped)
-                self._open -= {cell.key for cell in skipped}
-            pending = tuple(cell for cell in batch if cell.key in self._open)
+                pending = tuple(cell for cell in pending if cell.key not in done)
             if not pending:
                 continue
             # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
             needed = {cell.base for cell in pending if cell.base} - done - failed
             if needed & here:
-                waiting.append(batch)
+                waiting.append((batch, pending))
                 continue
             flight = Flight(batch, pending)
             if (other := self.leases.take(flight.keys, needed)) is not None:
-                queue.append(batch)
+                queue.append((batch, pending))
                 holder = other
                 continue
             flight.stream, flight.work = self._streams.pop(), self.work(flight)
@@ -203,9 +201,9 @@ class Engine:
             self.progress.waiting(holder.description)
             time.sleep(POLL_SECONDS)
 
-    def _go_on(self, flight: Flight, queue: deque[Batch]) -> None:
+    def _go_on(self, flight: Flight, queue: Queue) -> None:
         """Let a batch go on until it waits for the device, or has ended: then there is room for another one."""
-        instead: list[Batch] = []
+        instead: list[tuple[Batch, Batch]] = []
         try:
             if flight.go_on():
                 return
@@ -226,7 +224,7 @@ class Engine:
         self.writer.do(self.recorder.drop_models)
         queue.extendleft(instead)
 
-    def _out_of_memory(self, flight: Flight) -> list[Batch]:
+    def _out_of_memory(self, flight: Flight) -> list[tuple[Batch, Batch]]:
         """What to train instead of a batch that did not fit: the same with fewer beside it, or its halves."""
         batch, pending = flight.batch, flight.pending
         resumes = checkpoint.path_of(self.store, batch).exists()
@@ -241,13 +239,13 @@ class Engine:
             needed = sum(bytes_of(other.pending) for other in self.running)
             self.capacity = self.capacity._replace(bytes=min(self.capacity.bytes, LESS * needed))
             self.progress.out_of_memory(batches=len(self.running))
-            return [together]
+            return [(together, pending)]
         half = len(pending) // 2
         parts = [part for part in (pending[half:], pending[:half]) if part]
         self.progress.out_of_memory(cells=len(together), parts=len(parts))
         for saved in (batch, pending):
             self.recorder.discard(saved)
-        return parts
+        return [(part, part) for part in parts]
 
     def work(self, flight: Flight) -> Iterator[None]:
         """Train a batch by Adam, solve it, or measure its gradients, and write records for its `pending` cells. Yields

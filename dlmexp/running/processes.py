@@ -6,7 +6,7 @@ further ones would take turns with it."""
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import dlmexp
@@ -15,7 +15,6 @@ from dlmexp.cores import cores
 from dlmexp.errors import UserError
 
 EXTRA_PROCESS = "DLMEXP_EXTRA_PROCESS"  # set in the environment of extra processes
-THREADS_GIVEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # whoever sets one of them has chosen how many cores a run takes
 MOST_PROCESSES = 8  # that are started unasked: each takes some 400 MB of memory
 # The package is imported from where it was imported here; nothing is imported from the current folder (-P).
 COMMAND = "import sys; sys.path.append(sys.argv.pop(1)); from dlmexp.cli import main; sys.exit(main())"
@@ -26,10 +25,15 @@ def is_extra() -> bool:
     return bool(os.environ.get(EXTRA_PROCESS))
 
 
-def processes_that_pay(batches: int, device: str, environment: Mapping[str, str] = os.environ) -> int:
+def threads_given() -> bool:
+    """Whether somebody has chosen how many cores a run takes."""
+    return any(map(os.environ.get, ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
+
+
+def processes_that_pay(batches: int, device: str) -> int:
     """One, but on a CPU one for every two batches and at most one per core: the threads of a process wait for one
     another in small steps."""
-    if device != "cpu" or any(map(environment.get, THREADS_GIVEN)):
+    if device != "cpu" or threads_given():
         return 1
     return max(1, min(cores(), (batches + 1) // 2, MOST_PROCESSES))
 

@@ -6,7 +6,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,14 +22,7 @@ from dlmexp.running import checkpoint
 from dlmexp.running.cleaning import remove_leftovers
 from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
 from dlmexp.running.device import Target, device_and_free_memory, select_target
-from dlmexp.running.processes import (
-    THREADS_GIVEN,
-    ExtraProcesses,
-    cores_each,
-    gpus_for,
-    is_extra,
-    processes_that_pay,
-)
+from dlmexp.running.processes import ExtraProcesses, cores_each, gpus_for, is_extra, processes_that_pay, threads_given
 from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 from dlmexp.running.tables import show_plan, summary, what_was_read
@@ -44,8 +37,8 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
     try:
         sweep = prepare_sweep(cfg)
-        for line in [] if is_extra() else [*what_was_read(sweep), *sweep.notes]:
-            print(line, flush=True)
+        if not is_extra():
+            say_once([*what_was_read(sweep), *sweep.notes])
         device, free = device_and_free_memory(cfg)
         gpus_for(cfg.workers or 1, device)
         _try_plugins(sweep)
@@ -80,14 +73,11 @@ def _try_plugins(sweep: Sweep) -> None:
 
 def _run(sweep: Sweep, make_job: "Callable[[], Job]") -> int:
     """Train a sweep, and print what was selected. The folder is there; the job looks into it."""
-    for message in sweep.missing:
-        print(f"left out: {message}", flush=True)
+    say_once(f"left out: {message}" for message in sweep.missing)
     root, written_to = Path(sweep.cfg.results), sweep.cfg.results
     try:
         remove_leftovers(root)
-        for _, data in sweep.datasets.values():
-            check_same_data(root, data.name, data.checksum)
-        write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+        write_what_is_asked(root, [sweep], {data.name: data.checksum for _, data in sweep.datasets.values()})
         job = make_job()
         if (stopped := job.train()) is not None:
             return stopped
@@ -103,6 +93,32 @@ def _run(sweep: Sweep, make_job: "Callable[[], Job]") -> int:
     for log, other in others.items():
         print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
     return max(code, FAILURE if others else 0)
+
+
+def say_once(lines: Iterable[str]) -> None:
+    """Print lines, each of them once."""
+    for line in dict.fromkeys(lines):
+        print(line, flush=True)
+
+
+def write_what_is_asked(root: Path, sweeps: Sequence[Sweep], checksums: Mapping[str, str]) -> None:
+    """Write the manifests of sweeps; `UserError` where the folder has results of other data under the same names."""
+    for name, checksum in sorted(checksums.items()):
+        check_same_data(root, name, checksum)
+    for sweep in sweeps:
+        write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Environment variables for this process and those that it starts; restored on exit."""
+    before = dict(os.environ)
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 @contextmanager
@@ -160,7 +176,7 @@ class Job:
         before = torch.get_num_threads()
         if self.workers > 1:
             torch.set_num_threads(cores_each(self.workers))
-        elif self.is_short and self.target.device.type == "cpu" and not any(map(os.environ.get, THREADS_GIVEN)):
+        elif self.is_short and self.target.device.type == "cpu" and not threads_given():
             torch.set_num_threads(1)
         try:
             yield

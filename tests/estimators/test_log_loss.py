@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dlmexp.errors import UserError
-from dlmexp.estimators import BMC, ESTIMATORS, UPS, Draws, Exact, Quadrature, SmoothBMC
+from dlmexp.estimators import BMC, UPS, Draws, Exact, Quadrature, SmoothBMC
 from dlmexp.estimators.product_samplers import SAMPLERS, ProductSample
 from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Logistic, Poisson, PoissonSoftplus, Probit, StudentT
 from tests.support.product_density import ROWS, draws_for, t
@@ -188,20 +187,7 @@ def test_float32_marginals_give_float32_losses_close_to_float64(name):
     torch.testing.assert_close(results[0][1], results[1][1], rtol=0, atol=0.01)
 
 
-def test_options_are_the_fields():
-    options = ESTIMATORS["smooth_bmc"].options()
-    assert list(options) == ["samples", "nu"]
-    assert options["samples"] == (int, True)
-    assert options["nu"] == (float, False)
-    assert ESTIMATORS["exact"].options() == {}
-
-
 def test_every_likelihood_of_ours_has_a_sampler():
     for name in LIKELIHOODS:
         UPS(2).check(LIKELIHOODS[name])
         UPS(2, "rejection").check(LIKELIHOODS[name])
-
-
-def test_an_unknown_estimator():
-    with pytest.raises(UserError, match="there is no estimator 'upps': did you mean ups"):
-        ESTIMATORS["upps"]

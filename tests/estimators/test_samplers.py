@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmexp.errors import UserError
 from dlmexp.estimators import product_samplers
 from dlmexp.estimators.envelope import replace_rejected
 from dlmexp.estimators.half_normals import pieces
@@ -40,11 +39,6 @@ def test_a_row_draws_the_same_whatever_shares_its_batch(kind):
     for b in range(len(rows)):
         alone = SAMPLERS["auto"].draw(likelihood, mu[b : b + 1], v[b : b + 1], y[b : b + 1], 5, draws_for(1, seed=b)).e
         torch.testing.assert_close(together[b], alone[0], rtol=1e-10, atol=1e-12)
-
-
-def test_a_sampler_that_is_not_there():
-    with pytest.raises(UserError, match="rejection"):
-        SAMPLERS["rejecton"]
 
 
 def test_acceptance_is_high_everywhere():

@@ -85,9 +85,10 @@ def test_the_rejection_sampler_has_a_gpu_to_itself():
 
 @pytest.mark.parametrize("most", [1, 4])
 def test_batches_with_most_steps_go_first_where_some_train_at_once(most):
-    queue = deque((replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30)))
+    batches = [(replace(PLAIN, seed=i, max_iterations=limit),) for i, limit in enumerate((10, 30, 20, 30))]
+    queue = deque((batch, batch) for batch in batches)
     Capacity(most, 1e9, 1e12).longest_first(queue, [])
-    limits = [batch[0].iterations for batch in queue]
+    limits = [batch[0].iterations for batch, _ in queue]
     assert limits == ([10, 30, 20, 30] if most == 1 else [30, 30, 10, 20])
 
 

@@ -129,8 +129,10 @@ def test_a_damaged_record_is_quarantined_and_redone(here, tiny, damage):
 )
 def test_as_many_processes_as_pay(monkeypatch, cores, batches, expected):
     monkeypatch.setattr(processes, "cores", lambda: cores)
-    assert processes_that_pay(batches, "cpu", {}) == expected
-    assert processes_that_pay(batches, "cuda", {}) == processes_that_pay(batches, "cpu", {"OMP_NUM_THREADS": "2"}) == 1
+    for given in (False, True):
+        monkeypatch.setattr(processes, "threads_given", lambda given=given: given)
+        assert processes_that_pay(batches, "cpu") == (1 if given else expected)
+        assert processes_that_pay(batches, "cuda") == 1
 
 
 def test_a_gpu_has_one_process(monkeypatch):
