@@ -112,15 +112,14 @@ def clean(args: argparse.Namespace) -> int:
     experiment of the folder asked for too stay, and so do packs and figures. What killed processes left behind, a run
     removes by itself."""
     from dlmexp.cluster.jobs import unfinished_jobs
-    from dlmexp.records.store import Store
     from dlmexp.running.cleaning import removal
     from dlmexp.running.leases import active_processes
 
     root = results_folder(args)
     unwanted = removal(root, args.experiment)
-    processes, recorded = active_processes(root), set.union(*Store(root, read_only=True).keys())
+    processes = active_processes(root)
     users = [process.description for process in processes if process.keys & unwanted.keys]
-    for job in unfinished_jobs(root, recorded, processes):
+    for job in unfinished_jobs(root, None, processes):
         if job.state.active and job.keys & unwanted.keys:
             users.append(f"job {job.id}")
     if users:

@@ -65,9 +65,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state.node or (self.outcome.host if self.outcome else "")
 
     @property
+    def may_run(self) -> bool:
+        """Whether it is in the queue or running, as far as that can be seen from here."""
+        return self.state.active or self.state.name == UNKNOWN
+
+    @property
     def lost(self) -> bool:
         """Whether it has ended and left cells without a record."""
-        return not self.state.active and self.state.name != UNKNOWN and bool(self.owned)
+        return not self.may_run and bool(self.owned)
 
     @property
     def description(self) -> str:
@@ -109,9 +114,13 @@ def _read(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def unfinished_jobs(root: Path, recorded: set[str], processes: Iterable[ActiveProcess]) -> list[Job]:
+def unfinished_jobs(
+    root: Path, recorded: set[str] | None = None, processes: Iterable[ActiveProcess] | None = None
+) -> list[Job]:
     """The jobs that are active, or ended with cells that are not `recorded`, the latest last; `processes` are the live
-    ones of the results folder."""
+    ones of the results folder. Both are looked up where they are not given."""
+    recorded = set.union(*Store(root, read_only=True).keys()) if recorded is None else recorded
+    processes = active_processes(root) if processes is None else processes
     hosts = {process.job: process.host for process in processes if process.job}
     # SLURM is asked only about jobs with cells that have no record, or with a live process.
     jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
@@ -171,9 +180,7 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     """Everything that runs or waits for a results folder; with `names`, only these jobs (`12` stands for all tasks of
     an array) and processes. `UserError` for a name that is neither."""
     live = active_processes(root)
-    done, failed = Store(root, read_only=True).keys()
-    unfinished = unfinished_jobs(root, done | failed, live)
-    jobs = [job for job in unfinished if job.state.active or job.state.name == UNKNOWN]
+    jobs = [job for job in unfinished_jobs(root, None, live) if job.may_run]
     processes = [process for process in live if process.job is None]
     known = {name for job in jobs for name in job.names} | {str(process.pid) for process in processes}
     if unknown := [name for name in names if name not in known]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
-from dlmexp.cluster.submission import Block, jobs_now, run_block, submit, wait
+from dlmexp.cluster.jobs import unfinished_jobs
+from dlmexp.cluster.submission import Block, run_block, submit, wait
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
 from dlmexp.cores import cores
@@ -131,7 +132,7 @@ def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: 
         print(f"\nthe jobs stay in the queue, continue with: {_typed()}")
         return stop.stop.code
     cells, code = {cell.key: cell.describe() for sweep in checked for cell in sweep.cells}, 0
-    for job in jobs_now(root):
+    for job in unfinished_jobs(root):
         lost = [cells[key] for key in sorted(job.owned & cells.keys())]
         if lost and job.lost:
             more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""

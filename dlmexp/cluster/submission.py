@@ -18,14 +18,13 @@ import msgspec
 
 from dlmexp.atomic import write_atomically
 from dlmexp.cluster import slurm
-from dlmexp.cluster.jobs import OUTCOME, Job, Outcome, unfinished_jobs, write_submission
+from dlmexp.cluster.jobs import OUTCOME, Outcome, unfinished_jobs, write_submission
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.plan.compose import compose
 from dlmexp.records.record import own_job
 from dlmexp.records.store import Store
-from dlmexp.running.leases import active_processes
 from dlmexp.running.run import execute
 from dlmexp.running.signals import BUDGET_SPENT, STOPPED, StopRequest
 
@@ -117,7 +116,9 @@ def returns_to_queue(job_id: str, received: int) -> bool:
 def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> None:
     """Submit the blocks with cells that are neither recorded nor in the queue, with the settings of the launcher.
     `UserError` if SLURM refuses, or does not answer."""
-    active = [job for job in jobs_now(root) if job.state.active]
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    active = [job for job in unfinished_jobs(root) if job.state.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
     if queued := [job.id for job in active if any(job.keys & block.to_run for block in blocks)]:
         print(f"already in the queue: job {', '.join(queued)}")
@@ -130,28 +131,16 @@ def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> No
         raise UserError(f"SLURM takes no job: {error}") from None
     executor = _executor(settings(params, "+".join(dict.fromkeys(block.experiment for block in blocks))))
     for array in (selected[start : start + most] for start in range(0, len(selected), most)):
-        jobs = _submit_array(executor, array)
+        try:
+            with executor.batch():
+                jobs = [executor.submit(BlockOnNode.of(block.overrides)) for block in array]
+        except (FailedJobError, FailedSubmissionError) as error:
+            said = [line for line in str(error).splitlines() if line.strip()] or [str(error)]
+            raise UserError(f"SLURM refused the job: {said[-1]}; what is queued stays there") from None
         for block, job in zip(array, jobs, strict=True):
             write_submission(job.paths.folder, job.job_id, cluster, block.overrides, block.keys)
         number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
-
-
-def _submit_array(executor: Any, blocks: Sequence[Block]) -> list[Any]:
-    from submitit.core.utils import FailedJobError, FailedSubmissionError
-
-    try:
-        with executor.batch():
-            return [executor.submit(BlockOnNode.of(block.overrides)) for block in blocks]
-    except (FailedJobError, FailedSubmissionError) as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise UserError(f"SLURM refused the job: {lines[-1] if lines else error}; what is queued stays there") from None
-
-
-def jobs_now(root: Path) -> list[Job]:
-    """The unfinished jobs of a results folder."""
-    done, failed = Store(root).keys()
-    return unfinished_jobs(root, done | failed, active_processes(root))
 
 
 def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
@@ -181,9 +170,7 @@ def wait(root: Path, keys: frozenset[str], stop: StopRequest) -> None:
     unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
     pause, printed, queries = POLL_SECONDS[0], "", 0
     while stop.stop is None:
-        jobs = [
-            job for job in jobs_now(root) if job.keys & keys and (job.state.active or job.state.name == slurm.UNKNOWN)
-        ]
+        jobs = [job for job in unfinished_jobs(root) if job.keys & keys and job.may_run]
         counts = Counter(job.description for job in jobs)
         states = "; ".join(f"{counted(number, 'job')} {what}" for what, number in counts.items()) or "no job is left"
         line = f"{states}; {len(keys & Store(root).keys()[0])} of {counted(len(keys), 'cell')} done"
