@@ -24,12 +24,12 @@ class TableProblems(UserError):
         if len(problems) > 1:
             self.listed = "\n- ".join([f"{file}: {len(problems)} problems:", *problems])
         self.remedies = {f"csv.{option}": setting(option, *values) for option, values in remedies.items()}
-        super().__init__(self.listed + (f"\nAll of it: {' '.join(self.remedies.values())}" if remedies else ""))
+        super().__init__(self.with_command(()))
 
     def with_command(self, typed: Sequence[str]) -> str:
         """What is wrong, and the whole command that was `typed`, corrected."""
         kept = [word for word in typed if word.partition("=")[0] not in self.remedies]
-        command = " ".join([shlex.join(kept), *self.remedies.values()])
+        command = " ".join([*map(shlex.quote, kept), *self.remedies.values()])
         return self.listed + (f"\nAll of it: {command}" if self.remedies else "")
 
 

@@ -1,42 +1,82 @@
-"""Kernels against GPyTorch's, against finite differences, and at zero distance."""
+"""Kernels: our own against GPyTorch's, which are kernels of the batched core too, and at zero distance."""
 
-from typing import Any
+import sys
 
 import gpytorch
 import pytest
 import torch
 
-from dlmexp.gp.kernels import KERNELS
+from dlmexp.errors import UserError
+from dlmexp.gp.kernels import KERNELS, Kernel, kernel_named
+from dlmexp.training.program import unsoftplus
 
-ORACLES = {
-    "rbf": lambda d: gpytorch.kernels.RBFKernel(ard_num_dims=d),
-    "matern52": lambda d: gpytorch.kernels.MaternKernel(nu=2.5, ard_num_dims=d),
-}
+OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
+THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")]
 
 
-@pytest.mark.parametrize("name", list(KERNELS))
+class Warped(gpytorch.kernels.Kernel):
+    """A user's own kernel, with a parameter of its own and a diagonal that is not constant."""
+
+    raw_power: torch.nn.Parameter
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.register_parameter("raw_power", torch.nn.Parameter(0.3 * torch.ones(*self.batch_shape, 1, 1)))
+        self.linear = gpytorch.kernels.LinearKernel(batch_shape=self.batch_shape)
+
+    def forward(self, x1, x2, diag=False, last_dim_is_batch=False, **params):
+        a, b = (torch.tanh(x * self.raw_power) for x in (x1, x2))
+        return self.linear(a, b, diag=diag, **params)
+
+
+class NeedsPower(gpytorch.kernels.Kernel):
+    def __init__(self, power, **options):
+        super().__init__(**options)
+
+
+class NoBatch(gpytorch.kernels.Kernel):
+    def __init__(self):
+        super().__init__()
+
+
+class IgnoresBatch(gpytorch.kernels.Kernel):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.register_parameter("raw_power", torch.nn.Parameter(torch.ones(1)))
+
+
+def hyperparameters(kernel: Kernel, c: dict, ard: bool = False) -> dict[str, torch.Tensor]:
+    """Z, mean and the kernel's parameters, moved away from their initial values, different in every cell."""
+    B, _, D = c["X"].shape
+    found = {"Z": c["Z"], "mean": c["mean"]}
+    g = torch.Generator().manual_seed(3)
+    for name, parameter in kernel.parameters(D, ard).items():
+        value = parameter.start(c["X"], B)
+        found[name] = value + 0.3 * torch.rand(value.shape, generator=g, dtype=value.dtype)
+    return found
+
+
 @pytest.mark.parametrize("ard", [False, True])
-def test_equals_gpytorch_in_value_and_gradient(name, ard, cells):
-    c = cells(1, 5, 30, 3, ard)
-    oracle: Any = gpytorch.kernels.ScaleKernel(ORACLES[name](3 if ard else None)).double()
-    oracle.base_kernel.lengthscale = c["lengthscale"]
-    oracle.outputscale = c["outputscale"]
-    Z: Any = c["Z"][0].clone().requires_grad_()
-    expected = oracle(Z, c["X"][0]).to_dense()
-    weight = torch.randn(5, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    (expected * weight).sum().backward()
-
-    ours: Any = {k: c[k].clone().requires_grad_() for k in ("Z", "lengthscale", "outputscale")}
-    K = KERNELS[name](ours["Z"], c["X"], ours)
-    torch.testing.assert_close(K[0], expected, rtol=1e-12, atol=1e-12)
-    (K * weight).sum().backward()
-    torch.testing.assert_close(ours["Z"].grad[0], Z.grad, rtol=1e-10, atol=1e-12)
-    # GPyTorch's parameters are raw: the softplus' slope at the raw value stands between the two gradients.
-    for mine, raw in (("lengthscale", oracle.base_kernel.raw_lengthscale), ("outputscale", oracle.raw_outputscale)):
-        slope = torch.sigmoid(raw.detach())
-        torch.testing.assert_close(
-            ours[mine].grad.flatten() * slope.flatten(), raw.grad.flatten(), rtol=1e-10, atol=1e-12
-        )
+@pytest.mark.parametrize("name", OURS)
+def test_equals_our_own_in_values_and_gradients(name, ard, cells):
+    c = cells(3, 5, 12, 2, ard)
+    own, theirs = kernel_named(name), kernel_named(OURS[name])
+    raw = {
+        "kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None],
+        "outputscale": c["outputscale"].clone(),
+        "Z": c["Z"].clone(),
+    }
+    leaves = {k: v.requires_grad_() for k, v in raw.items()}
+    lengthscale = torch.nn.functional.softplus(leaves["kernel.raw_lengthscale"]).squeeze(1)
+    weight = torch.randn(2, 3, 5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = []
+    for kernel, hyper in ((own, leaves | {"lengthscale": lengthscale}), (theirs, leaves)):
+        K, Kuu = kernel(leaves["Z"], c["X"], hyper), kernel(leaves["Z"], leaves["Z"], hyper)
+        total = (weight[0] * K).sum() + (weight[1, ..., :5] * Kuu).sum() + kernel.diagonal(c["X"], hyper).sum()
+        grads = torch.autograd.grad(total, list(leaves.values()), retain_graph=True)
+        found.append((K, Kuu, kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper), *grads))
+    for ours, other in zip(*found, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
@@ -53,3 +93,46 @@ def test_zero_distance_is_outputscale_with_a_finite_gradient(name):
     torch.testing.assert_close(K[:, 0, 1], s, rtol=tolerance, atol=0)
     K.sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in (Z, l, s))
+
+
+@pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
+def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
+    kernel, c = kernel_named(name), cells(3, 4, 9, 2)
+    hyper = hyperparameters(kernel, c, ard)
+    whole = (kernel(c["Z"], c["X"], hyper), kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper))
+    for i in range(3):
+        one = {key: value[i : i + 1] for key, value in hyper.items()}
+        X, Z = c["X"][i : i + 1], c["Z"][i : i + 1]
+        parts = kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)
+        for together, alone in zip(whole, parts, strict=True):
+            torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-12)
+        dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
+        torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
+
+
+def test_names_that_are_no_such_kernel():
+    wrong = {
+        "gpytorch.kernel.RBFKernel": "there is no module 'gpytorch.kernel'",
+        "nowhere.at.All": "there is no module 'nowhere.at'",
+        "gpytorch.kernels.RBFKernell": "did you mean RBFKernel",
+        "gpytorch.likelihoods.GaussianLikelihood": "not a class that derives from gpytorch.kernels.Kernel",
+        "math.pi": "not a class that derives from gpytorch.kernels.Kernel",
+        f"{__name__}.NeedsPower": "needs arguments .*power.*: derive a class that sets them",
+        f"{__name__}.NoBatch": "must take batch_shape",
+        f"{__name__}.IgnoresBatch": "kernel.raw_power does not begin with the batch_shape",
+        "rbff": "there is no kernel 'rbff': did you mean rbf",
+    }
+    for name, sentence in wrong.items():
+        with pytest.raises(UserError, match=sentence):
+            kernel_named(name, typed=True)
+
+
+def test_a_module_is_imported_only_if_the_user_typed_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    with pytest.raises(UserError, match="--plugins this"):
+        kernel_named("this.K")
+    assert "this" not in sys.modules
+    with pytest.raises(UserError, match="this has no class 'K'"):
+        kernel_named("this.K", typed=True)
+    assert "this" in sys.modules
