@@ -107,7 +107,7 @@ def budget_seconds(budget: str | None) -> float | None:
     """The setting `budget=` (90s, 25min, 1.5h) in seconds; None if there is none."""
     if budget is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", budget.strip())
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h)", budget.strip())
+    if not match:
         raise UserError(f"budget={budget}: write it as 90s, 25min or 2h")
-    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2]]
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2]]

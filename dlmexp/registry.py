@@ -41,17 +41,17 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, *modules: str):
         self.kind = kind
         self._modules = modules
-        self._found: dict[str, T] = {}
+        self._things: dict[str, T] = {}
         self._complete = False
 
     def add(self, name: str, thing: T) -> T:
         """Register `thing` under the name that users type and return it; a class gets the name as its attribute `name`.
         UserError if something else has this name."""
-        if self._found.get(name, thing) is not thing:
+        if self._things.get(name, thing) is not thing:
             raise UserError(f"there are two {self.kind}s named '{name}': rename one of them")
         if isinstance(thing, type):
             thing.name = name  # pyright: ignore[reportAttributeAccessIssue]
-        self._found[name] = thing
+        self._things[name] = thing
         return thing
 
     def register(self, name: str) -> Callable[[S], S]:
@@ -61,18 +61,18 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All names, ours first."""
         self._load()
-        return list(self._found)
+        return list(self._things)
 
     def __getitem__(self, name: str) -> T:
         """The thing of that name; an unknown name is a sentence for the user."""
         self._load()
-        if name not in self._found:
+        if name not in self._things:
             raise UserError(f"there is no {self.kind} '{name}': {nearest(name, self.names())}")
-        return self._found[name]
+        return self._things[name]
 
     def __contains__(self, name: object) -> bool:
         self._load()
-        return name in self._found
+        return name in self._things
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -102,10 +102,8 @@ def _apply_to_all(cfg: RunConfig, typed: Collection[str]) -> None:
 
 def plugins_in(overrides: Sequence[str]) -> list[str]:
     """The modules that `plugins=[...]` names on the command line: they are needed before anything is composed."""
-    values = [override.value() for override in parsed([text for text in overrides if _key(text) == "plugins"])]
-    if any(not isinstance(value, list) for value in values):
-        raise UserError("plugins= takes a list of modules: plugins=[my_module]")
-    return [str(name) for value in values if isinstance(value, list) for name in value]
+    values: list[Any] = [override.value() for override in parsed([o for o in overrides if _key(o) == "plugins"])]
+    return [str(name) for value in values for name in (value if isinstance(value, list) else [])]
 
 
 def _make_room(cfg: RunConfig, typed: Collection[str]) -> None:

@@ -193,7 +193,7 @@ def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_writ
     wrong = Objective(
         "wrong", row_loss=lambda likelihood, estimator, mu, v, y, draws: (mu.mean(), None), regulariser=kl
     )
-    monkeypatch.setitem(OBJECTIVES._found, "wrong", wrong)
+    monkeypatch.setitem(OBJECTIVES._things, "wrong", wrong)
     for words in (["plan=true"], []):
         assert main(["run", *TINY, "method=[elbo]", "+method.mine={objective:wrong}", *words]) == 2
         assert "'wrong'" in capsys.readouterr().err

@@ -153,7 +153,7 @@ def test_a_plugins_figure_is_checked_when_it_is_added(kind: str, metric: str, li
 
 def test_a_plugins_figure_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     panel = Panel("sizes", "waves", "nll", (Line("elbo"), Line("tempered")), "waves")
-    monkeypatch.setitem(FIGURES._found, "mine", Figure("mine", (panel,), 1, "Mine."))
+    monkeypatch.setitem(FIGURES._things, "mine", Figure("mine", (panel,), 1, "Mine."))
     with pytest.raises(UserError, match="'tempered'"):
         draw(Made(sweep()), "mine")
     rows = sweep(("elbo", "tempered"), dataset="waves")

@@ -177,7 +177,7 @@ def test_kinds_of_panels_look_as_they_did(tmp_path: Path, monkeypatch: pytest.Mo
     )
     parts = []
     for name, panels in (("kinds", kinds), ("effects", (anatomy("pol", "reg"),))):
-        monkeypatch.setitem(FIGURES._found, name, Figure(name, panels, 3, "Made-up numbers."))
+        monkeypatch.setitem(FIGURES._things, name, Figure(name, panels, 3, "Made-up numbers."))
         save(draw(everything(), name), tmp_path, ["png"])
         parts.append(Image.open(tmp_path / f"{name}.png").convert("RGB"))
     whole = Image.new("RGB", (max(part.width for part in parts), sum(part.height for part in parts)), "white")
