@@ -131,6 +131,8 @@ def test_command(run) -> None:
     assert [line.split(".")[0] for line in some.splitlines() if line.startswith("## ")] == ["## 7", "## 18"]
     assert [entry["number"] for entry in json.loads(run("18", "7", "--json"))] == [7, 18]
     assert run("7", "--table").count("\n") == 3
+    with pytest.raises(UserError, match="nosuch"):
+        run("7", "--where", "nosuch=1")
 
 
 def test_verdicts_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
