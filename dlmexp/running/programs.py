@@ -113,7 +113,7 @@ def step_seconds(cells: Batch, prepared: Splits, target: Target, seconds: float 
     """Mean seconds of a step of such a batch, with no other beside it (objective, gradient, Adam, stopping rule; a
     replayed graph on a GPU), and of its share of the evaluations on the way. Measured for so many `seconds`; of a large
     cell on a CPU, whose batches take as long as their cells one by one, alone."""
-    if target.device.type == "cpu" and len(cells) > 1 and step_work(cells[0], 1) > LARGE * STEP_WORK:
+    if target.device.type == "cpu" and cells[1:] and step_work(cells[0], 1) > LARGE * STEP_WORK:
         return len(cells) * step_seconds(cells[:1], prepared, target, seconds)
     how = settings(cells[0], target)
     how = replace(how, iterations=max(how.iterations, TRIAL_STEPS))

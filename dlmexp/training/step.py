@@ -1,7 +1,7 @@
 """One iteration of every live cell (objective, gradient, Adam, stopping rule; nothing in it synchronises), and the same
 as a function without arguments: called directly on a CPU, by part of the batch where there are several threads;
 replayed as a captured graph on a GPU."""
-# pyright: reportPrivateImportUsage=false (torch documents its _foreach functions as beta)
+# pyright: reportPrivateImportUsage=false
 
 import gc
 import os
