@@ -300,8 +300,16 @@ class Engine:
             flight.inside = len(training.cells)
             requested = self.stop.stop
             if training.unreported().any() and (requested or time.monotonic() - saved >= self.checkpoint_seconds):
-                state = _checkpoint(cells, training), training.state.arrays()
-                self.writer.do(partial(checkpoint.save, path, *state))
+                about = Checkpoint(
+                    cells,
+                    unrecorded=[training.cells[i] for i in np.flatnonzero(training.unreported())],
+                    inside=training.cells,
+                    seconds=training.seconds,
+                    curves=[asdict(curve) for curve in training.curves],
+                    alone=training.alone,
+                    iteration=int(training.state.iteration),
+                )
+                self.writer.do(partial(checkpoint.save, path, about, training.state.arrays()))
                 saved = time.monotonic()
             if requested:  # one that came since then is not acted on before the state is saved, at the next call
                 raise requested
@@ -334,15 +342,3 @@ class Engine:
             return None
         self.progress.resumed(saved.iteration)
         return Training(made, state, saved.inside, saved.seconds, curves, saved.alone), saved.cells
-
-
-def _checkpoint(cells: Batch, training: Training) -> Checkpoint:
-    return Checkpoint(
-        cells,
-        unrecorded=[training.cells[i] for i in np.flatnonzero(training.unreported())],
-        inside=training.cells,
-        seconds=training.seconds,
-        curves=[asdict(curve) for curve in training.curves],
-        alone=training.alone,
-        iteration=int(training.state.iteration),
-    )

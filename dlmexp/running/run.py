@@ -48,8 +48,7 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
                 return _run(sweep, make_job)
         job = make_job()
         show_plan(job.plan, sweep)
-        with job.threads():
-            print(job.announcement())
+        print(job.announcement())
         return 0
     except BrokenPipeError:
         from dlmexp.running.progress import nobody_reads
@@ -168,9 +167,6 @@ class Job:
     def threads(self) -> Iterator[None]:
         """Compute with this process' share of the cores, in short runs with one of them. Whoever sets the number of
         threads has chosen."""
-        if not self.batches or (self.cfg.plan and self.is_short):
-            yield  # without torch
-            return
         import torch
 
         before = torch.get_num_threads()
@@ -193,7 +189,8 @@ class Job:
         from dlmexp.running.programs import step_seconds
 
         time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
-        most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
+        with self.threads():
+            most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
         what += f": at most about {duration(most)} if no cell converges before its limit" if most else ""
         if most > HOUR and self.target.device.type == "cpu":
             typed = [word for word in self.arguments if not word.startswith("plan=")]
@@ -203,14 +200,10 @@ class Job:
 
     def train(self) -> int | None:
         """Train the batches. None when all that can be is trained; else the exit code, after a sentence."""
-        if self.batches:
-            with self.threads():
-                return self._train()
-        if self.cfg.keep != "none":  # of a run that was stopped between its last record and this
-            drop_unselected(self.store)
-        return None
-
-    def _train(self) -> int | None:
+        if not self.batches:
+            if self.cfg.keep != "none":  # of a run that was stopped between its last record and this
+                drop_unselected(self.store)
+            return None
         from dlmexp.running.engine import Engine
         from dlmexp.running.leases import Leases
         from dlmexp.running.progress import progress_display
@@ -224,7 +217,7 @@ class Job:
         self.extra = ExtraProcesses(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
         recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again)
         try:
-            with stop, Leases(root, stop.fail) as leases, self.extra, progress:
+            with self.threads(), stop, Leases(root, stop.fail) as leases, self.extra, progress:
                 leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except Stop as request:
