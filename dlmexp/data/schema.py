@@ -82,8 +82,9 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
                     recognised[name] = dates, form
         values = {**values, **{name: dates for name, (dates, _) in recognised.items()}}
         known = values[target][~missing(values[target])]
-        classes = as_text(np.unique(known.astype(str) if known.dtype == object else known))
-        labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
+        classes = np.unique(known.astype(str) if known.dtype == object else known)
+        texts = as_text(classes[:2])
+        labels = (as_label(texts[0]), as_label(texts[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
         for name in features:
             kind, format = value_kind(values[name]), recognised.get(name, (None, None))[1]
@@ -234,6 +235,7 @@ def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -
     dates = kind == "dates"
     for type in (pa.timestamp("us"), pa.timestamp("us", "UTC")) if dates else (pa.float64(), pa.bool_()):
         with suppress(pa.ArrowInvalid):
+            trimmed.drop_null()[:1].cast(type)  # a whole column of other text takes long to fail
             values = trimmed.cast(type)
             return np.asarray(values).astype("datetime64[us]") if dates else np.asarray(values.cast(pa.float64()))
     return None

@@ -49,7 +49,7 @@ SINGULAR = 1e-10  # relative to the mean of the diagonal
 
 
 class Moments(NamedTuple):
-    """Of n rows, with `A = Luu^-1 Kuf` and y less its prior mean. `ok` marks the cells whose Kuu factorised."""
+    """Moments of n rows, with `A = Luu^-1 Kuf` and y less its prior mean. `ok` marks the cells whose Kuu factorised."""
 
     AA: Float[Tensor, "B M M"]
     Ay: Float[Tensor, "B M"]

@@ -44,7 +44,7 @@ def normal_scores(mu: Float[Tensor, "*B N"], variance: Float[Tensor, "*B N"], y:
 
 
 def half_width(level: int) -> float:
-    """Of the central interval of N(0, 1) that holds `level` per cent."""
+    """Half the width of the central interval of N(0, 1) that holds `level` per cent."""
     return NormalDist().inv_cdf((1 + level / 100) / 2)
 
 
@@ -72,9 +72,9 @@ def normal_mixture_scores(
 def normal_mixture_half_width(
     level: int, s: Float[Tensor, "K *B N"], weights: Float[Tensor, "K *B #N"]
 ) -> Float[Tensor, "*B N"]:
-    """Of the central interval that holds `level` per cent of a mixture of normals with a common mean and standard
-    deviations s. The distribution function of |X - mu| is concave: from the first step on Newton stays left of the
-    root."""
+    """Half the width of the central interval that holds `level` per cent of a mixture of normals with a common mean and
+    standard deviations s. The distribution function of |X - mu| is concave: from the first step on Newton stays left of
+    the root."""
     h = half_width(level) * (weights * s).sum(0)
     for _ in range(4):
         density = (weights / s * (-0.5 * (h / s).square()).exp()).sum(0) * math.sqrt(2 / math.pi)
