@@ -190,11 +190,11 @@ def test_a_plugins_objective_of_a_wrong_shape_is_refused_before_anything_is_writ
     from dlmexp.gp.posterior import kl
     from dlmexp.objectives import OBJECTIVES, Objective
 
-    wrong = Objective(
-        "wrong", row_loss=lambda likelihood, estimator, mu, v, y, draws: (mu.mean(), None), regulariser=kl
-    )
+    wrong = Objective("wrong", row_loss=lambda *given: (given[2].mean(), None), regulariser=kl)
     monkeypatch.setitem(OBJECTIVES._things, "wrong", wrong)
+    (here / "conf" / "method").mkdir(parents=True)
+    (here / "conf" / "method" / "mine.yaml").write_text("# @package method.mine\nobjective: wrong\n")
     for words in (["plan=true"], []):
-        assert main(["run", *TINY, "method=[elbo]", "+method.mine={objective:wrong}", *words]) == 2
-        assert "'wrong'" in capsys.readouterr().err
-        assert list(here.iterdir()) == []
+        assert main(["run", *TINY, "method=mine", "--config-dir", "conf", *words]) == 2
+        assert "objective 'wrong': the loss of row_loss" in capsys.readouterr().err
+        assert [path.name for path in here.iterdir()] == ["conf"]

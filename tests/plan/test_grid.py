@@ -13,6 +13,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.plan.grid import betas
 from dlmexp.plan.overrides import spelled_out
+from dlmexp.plugins import extended
 from tests.support.cells import planned
 
 
@@ -151,7 +152,6 @@ REFUSED = {  # what is typed: what the sentence names
     "dataset=banana evaluate=epoch": "evaluate=epoch", "dataset=banana training.binary.noise_floor=0.01": "banana",
     "dataset=pol sizes=[60] training.regression.noise_floor=0.1": "noise_floor=0.1",
     f"dataset=pol sizes=[60] training.regression.initial.noise=0.005 {FLOOR}": "0.005",
-    "dataset=cadata method=[elbo] +method.mine={objective:log_dlm,variant:fixed,base:fitc}": "fitc",
 }  # fmt: skip
 
 
@@ -160,6 +160,14 @@ REFUSED = {  # what is typed: what the sentence names
 def test_refused_by_name(typed):
     with pytest.raises(UserError, match=REFUSED[typed]):
         planned(*typed.split())
+
+
+def test_a_base_that_gives_no_hyperparameters(tmp_path):
+    (tmp_path / "method").mkdir()
+    text = "# @package method.mine\nobjective: log_dlm\nvariant: fixed\nbase: fitc\n"
+    (tmp_path / "method" / "mine.yaml").write_text(text)
+    with extended(str(tmp_path)), pytest.raises(UserError, match="base=fitc"):
+        planned("dataset=cadata", "method=[mine]", "sizes=[50]")
 
 
 def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
