@@ -57,7 +57,8 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     X, y = schema.encode(values, source=path.name), schema.encode_target(values[target])
     facts: dict[str, Any] = {
         "features": list(schema.features), "schema": msgspec.to_builtins(schema),
-        "kinds": {column.name: column.words for column in schema.columns}, "file": path.name, "target": target,
+        "kinds": {column.name: column.words for column in schema.columns}, "file": path.name,
+        "target": f"log({target})" if options.log else target,
         "classes": [str(label) for label in schema.labels or ()], "warnings": warnings + _repeated_rows(X, y),
         "left_out": left_out + [f"column '{name}'" for name in options.drop],
         "filled": int(np.isnan(X).any(axis=1).sum()), "test_file": files[TEST].name if TEST in files else None,
@@ -179,7 +180,7 @@ def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Proble
     gaps = [(int(np.argmax(lacking[name])) + 1, name) for name in strict if lacking[name].any()]
     if gaps:
         (row, name), count = min(gaps), sum(int(lacking[name].sum()) for name in strict)
-        mean = ", csv.missing=mean puts in the mean of the training rows" if name in features else ""
+        mean = ", mean puts in the mean of the training rows (level: a level of categories)" if name in features else ""
         said = f"a value is missing in row {row}, column '{name}'" + (f" ({count} in all)" if count > 1 else "")
         remedy = "mean" if all(name in features for _, name in gaps) else "drop"
         yield f"{said}; csv.missing=drop leaves such rows out{mean}", {"missing": [remedy]}
