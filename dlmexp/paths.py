@@ -38,8 +38,7 @@ def data_root(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def in_folder(command: str, results: str | os.PathLike[str]) -> str:
-    """A command of ours that goes on with a results folder; as it is for the one that commands use anyway, and where
-    the command takes none."""
+    """A command of ours with the results folder added; unchanged for `results`, and for commands that take none."""
     words, folder = command.split(), Path(results).as_posix()
     if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] in WITHOUT_RESULTS:
         return command

@@ -64,7 +64,8 @@ def _shared_options(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 130: interrupted."""
+    """Runs a command; returns its exit code. 0: done; 1: some cells failed; 2: error of the user; 3: budget= is
+    spent; 128 + N: ended by signal N (130: Ctrl-C)."""
     with harmless_output():
         return _main(list(sys.argv[1:] if argv is None else argv))
 

@@ -40,7 +40,7 @@ def moments_of_rows(
 def moment_gradients(
     Luu_inv: Tensor, A: Tensor, AA: Tensor, Ay: Tensor, d_AA: Tensor, d_Ay: Tensor
 ) -> tuple[Float[Tensor, "B M N"], Float[Tensor, "B M"], Float[Tensor, "B M M"]]:
-    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu, as `moments._Moments` has them."""
+    """V and w of `dKuf = V + w y^T`, and the gradient in Kuu, as `collapsed._Moments` has them."""
     G, AA = as_rows(A, d_AA + d_AA.mT, AA)
     g = d_Ay.unsqueeze(-1)
     d_Kuu = -pullback(Luu_inv, G @ AA + g * Ay.unsqueeze(-2))

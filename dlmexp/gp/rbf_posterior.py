@@ -15,7 +15,7 @@ from dlmexp.gp.products import Workspace, symmetric_product, triangular_product
 from dlmexp.gp.special import once_differentiable
 
 
-def fits(kernel: Kernel, X: Tensor) -> bool:
+def applies_to(kernel: Kernel, X: Tensor) -> bool:
     """Whether `rbf_marginals` can take the place of the general functions."""
     return type(kernel) is RBF and X.device.type == "cpu" and X.dtype == torch.float64
 
@@ -28,9 +28,8 @@ def rbf_marginals(
     L: Float[Tensor, "B M M"],
     memory: Workspace,
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"], Bool[Tensor, "B"]]:
-    """mu, v of q(f_i) at X, whitened, and which cells' Kuu factorised; differentiable in `hyper`, m and L. Gradients of
-    what an earlier call with the same `memory` returned can no longer be had; a tensor X that such a call had is the
-    same as it was."""
+    """mu, v of q(f_i) at X, whitened, and which cells' Kuu factorised; differentiable in `hyper`, m and L. A call
+    ends the gradients of earlier calls with the same `memory`. A tensor X given again must hold the same values."""
     s = hyper["outputscale"]
     fit, gain, ok = _Marginals.apply(hyper["Z"], hyper["lengthscale"], s, m, L, X, jitter, memory)  # pyright: ignore[reportGeneralTypeIssues]
     kff = s[..., None]

@@ -1,4 +1,4 @@
-"""A cell: the smallest thing with a result, its key, and the cells among which beta is chosen."""
+"""A cell: the smallest thing with a result, and its key."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     dtype: str
     seed: Count
     beta: float | None
-    base: str | None = None  # key of the ELBO fit whose hyperparameters a fixed variant takes
+    base: str | None = None  # key of the base fit (ELBO, PPGPR) whose hyperparameters a fixed variant takes
     initial: dict[str, float] = {}  # initial hyperparameters other than the model's own
     inducing: str = "first"  # which training rows are the initial inducing inputs: first | last
     minibatch_rows: str = "epochs"  # epochs | afresh (drawn without replacement at every step)

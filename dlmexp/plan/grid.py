@@ -83,14 +83,14 @@ class Grid:
         return {**kernel, **self.likelihood.parameters, **mean}
 
     def candidates(self) -> Iterator[Candidates]:
-        """All cells, the ELBO fits that fixed variants take their hyperparameters from included."""
+        """All cells, the base fits that fixed variants take their hyperparameters from included."""
         cfg, dataset = self.cfg, self.dataset
         file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
         known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
         for n, seed in product(self.sizes, cfg.seeds):
             asked = (str(size) for size in cfg.sizes or dataset.sizes if resolve_size(size, self.pool) == n)
             size = next(asked, str(n))
-            for method, cells in self._methods(self._plain(n, seed)):
+            for method, cells in self._methods(self._template(n, seed)):
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
                     known[which] = setting(cfg, usual, dataset, file, cells[0])
@@ -109,7 +109,7 @@ class Grid:
         if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
             yield f"{name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {', '.join(fewer)}"
 
-    def _plain(self, n: int, seed: int) -> Cell:
+    def _template(self, n: int, seed: int) -> Cell:
         """The beta = 1 ELBO fit on this split: every other cell is this one with something changed."""
         cfg, dataset, data, training = self.cfg, self.dataset, self.data, self.training
         minibatch = training.minibatch if training.minibatch and n > training.minibatch else None
@@ -150,11 +150,11 @@ class Grid:
                 has_beta = OBJECTIVES[method.objective].has_beta
                 values = (betas(cfg.beta, plain.n) if method.select else [1.0]) if has_beta else [None]
                 collapsed = cfg.collapsed if own[name].collapsed is None else bool(own[name].collapsed)
-                start = self._started(explicit, name)
+                start = self._with_initial_values(explicit, name)
                 for cell in self._cells(method, bases.get(method.base), start, collapsed):
                     yield name, tuple(replace(cell, beta=beta) for beta in values)
 
-    def _started(self, cell: Cell, method: str) -> Cell:
+    def _with_initial_values(self, cell: Cell, method: str) -> Cell:
         """The cell with the initial values for a method, as far as its model has such parameters and would start them
         elsewhere. UserError for a parameter that no model has, and a floor of the noise that is not below its start."""
         own = self.training.by_method.get(method, MethodTrainingConfig()).initial
@@ -180,7 +180,7 @@ class Grid:
         objective = OBJECTIVES[named["objective"]] if named.get("variant") == "joint" else None
         if objective is None or not objective.gives_hyperparameters:
             raise UserError(f"base={method}: fixed variants take their hyperparameters from elbo or ppgpr; give one")
-        base = replace(self._started(explicit, method), objective=objective.name)
+        base = replace(self._with_initial_values(explicit, method), objective=objective.name)
         if self.cfg.collapsed and objective.collapses(self.likelihood):
             base = self._collapsed(base)
         return replace(base, evaluate="end") if self.cfg.measure == "gradient" else base

@@ -45,8 +45,8 @@ def groups() -> list[str]:
 
 
 def settings(near: str = "", node: type = RunConfig, prefix: str = "") -> dict[str, Field]:
-    """Every setting of the schema, by its dotted name. A dictionary has the key that `near` has, a key to compare with;
-    `training` without a kind of data stands for all kinds."""
+    """Every setting of the schema, by its dotted name. The keys of a dictionary are those of
+    `near`; `training` without a kind of data stands for all kinds."""
     known: dict[str, Field] = {}
     for field in fields(node):
         name, inner, keys = prefix + field.name, field.type, field.metadata.get("keys")

@@ -14,7 +14,7 @@ from dlmexp.gp.cholesky import FIRST_JITTER, Factor, escalate, factorise
 from dlmexp.gp.collapsed import Closed, moments
 from dlmexp.gp.posterior import marginals, projection, shared_marginals, to_whitened
 from dlmexp.gp.products import Workspace
-from dlmexp.gp.rbf_posterior import fits, rbf_marginals
+from dlmexp.gp.rbf_posterior import applies_to, rbf_marginals
 from dlmexp.training.metrics import evaluate_finally
 from dlmexp.training.program import Posterior, Program, Tensors, Value, constrain, initial_q, unconstrain
 from dlmexp.training.train import Finished
@@ -35,7 +35,7 @@ class Joint(Program):
     def objective(self, values: Tensors, jitter: Float[Tensor, "B"], iteration: Int[Tensor, ""]) -> Value:
         hyper, (m, L) = self.constrained(values)
         X, y = self._whole or (part[self.split.index] for part in self.rows())
-        if self.model.whitened and fits(self.model.kernel, X):
+        if self.model.whitened and applies_to(self.model.kernel, X):
             mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, self._memory)
             return self.value(hyper, mu, v, y, (m, L), ok, iteration)
         p = projection(self.model.kernel, hyper, X, jitter)
