@@ -1,5 +1,6 @@
 """The engine in one process: records, failures, memory, waiting, resuming."""
 
+import threading
 import time
 
 import numpy as np
@@ -271,9 +272,10 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
-    done: list[int] = []
+    done, all_given = list[int](), threading.Event()
 
     def fails():
+        assert all_given.wait(10 if beside else 0) == beside
         raise OSError("full")
 
     with Writer(beside) as writer:
@@ -286,6 +288,7 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
         with Writer(beside) as writer:
             for job in jobs:
                 writer.do(job)
+            all_given.set()
             raise error
 
     with pytest.raises(OSError, match="full"):  # "everything is saved" would be a lie
