@@ -12,7 +12,7 @@ import pandas as pd
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.records.results import Results as Records
-from dlmexp.records.table import OWN_UNITS, TEST, rows_for
+from dlmexp.records.table import OWN_UNITS, TEST, as_text, rows_for
 
 if TYPE_CHECKING:
     from dlmexp.models.predictor import Predictor
@@ -44,13 +44,13 @@ class Results:
     def table(self) -> pd.DataFrame:
         """The tidy table: one row per dataset, n, seed, method, estimator, q, setting, role and the metric that selects
         beta (`selected_by`). Group by `role` and `selected_by` too, or take `selected`."""
-        return self._records.table
+        return as_text(self._records.table)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
         """Every cell, one row each: its fields, metrics as `test_nll`, `validation_nll`, ..., and `model`, whether its
         trained model is there."""
-        frame = self._records.candidates.drop_duplicates("key").reset_index(drop=True)
+        frame = as_text(self._records.candidates).drop_duplicates("key").reset_index(drop=True)
         return frame.assign(model=frame["key"].isin(self._records.store.keys_with_models()))
 
     @cached_property
@@ -58,7 +58,7 @@ class Results:
         """One row per method, dataset, size and seed: the fit at the beta that validation selects, by NLL (by MSE for
         square-loss methods). Of users' own tables with errors in their units: `rmse`, `mae`, `r2`, and `coverage_95`,
         the share of test rows in their 95 % interval. All other columns of these rows are in `table`, by `key`."""
-        table = self._records.table
+        table = self.table
         rows = rows_for(table[(table["role"] == "fit") & (table["status"] == "done")], "nll").reset_index(drop=True)
         own = [name for name in OWN_UNITS if "test_rmse" in rows and rows["test_rmse"].notna().any()]
         tests = [name for name in (*own, *TEST) if rows[name].notna().any()]

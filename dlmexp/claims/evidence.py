@@ -18,15 +18,10 @@ from dlmexp.records.results import Results
 from dlmexp.records.table import rows_for
 
 LINE = ["dataset", "parameterisation", "method", "estimator", "samples"]
+MADE = ("command", "commit")
 DLM = ("joint_log_dlm", "fixed_log_dlm")
 Values = Float[np.ndarray, "S R"]  # by size and seed of a dataset; NaN where there is none
 Places = Int[np.ndarray, " N"]  # positions of rows
-
-
-def coded(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with texts as categories: these are taken and grouped ten times as fast."""
-    texts = [name for name in frame if frame[name].dtype in ("str", "object") and name not in ("converged", "alone")]
-    return frame.astype(dict.fromkeys(texts, "category"))
 
 
 @dataclass(frozen=True)
@@ -61,14 +56,13 @@ class Evidence:
             kinds[role] = candidates[candidates["role"] == role].drop_duplicates(["key", "method"])
         rows = [rows.assign(kind=kind) for kind, rows in kinds.items() if len(rows)]
         self.frame = pd.concat(rows or [table.assign(kind="")], ignore_index=True)
-        self.made = coded(self.frame[["command", "commit"]])
         lines = self.frame[["kind", *LINE]].assign(samples=self.frame["samples"].fillna(-1))
         self.lines: Any = lines.groupby(["kind", *LINE], sort=False, observed=True).indices
         self._columns: dict[str, np.ndarray] = {}
-        places = list(candidates.drop_duplicates(["dataset", "n", "seed"]).groupby("dataset", observed=True))
+        places = list(candidates[["dataset", "n", "seed"]].drop_duplicates().groupby("dataset", observed=True))
         self.sizes: dict[str, np.ndarray] = {str(name): np.unique(some["n"]) for name, some in places}
         self.seeds: dict[str, np.ndarray] = {str(name): np.unique(some["seed"]) for name, some in places}
-        facts = candidates.drop_duplicates("dataset").set_index("dataset")
+        facts = candidates[["dataset", "task", "stands_for"]].drop_duplicates("dataset").set_index("dataset")
         self.tasks: dict[str, str] = dict(facts["task"].items())  # pyright: ignore[reportAttributeAccessIssue]
         self.stands_for: dict[str, str] = dict(facts["stands_for"].dropna().items())  # pyright: ignore
 
@@ -87,6 +81,11 @@ class Evidence:
             known = name in self.frame
             self._columns[name] = self.frame[name].to_numpy() if known else np.full(len(self.frame), np.nan)
         return self._columns[name]
+
+    def made(self, *at: Places) -> dict[str, Any]:
+        """How the rows at these positions were made, as fields of a part."""
+        places = np.concatenate(at)
+        return made_by({name: self.frame[name].array.take(places) for name in MADE})
 
     def at(self, kind: str, dataset: str, q: str, method: str, estimator: str, samples: float | None) -> Places:
         """Positions of the rows of a line."""
@@ -147,8 +146,7 @@ class Evidence:
         """A part that is judged by size: `rule` between ours and the rival of every pair, with the margin of a metric
         or a given one."""
         lines = list({id(line): line for pair in pairs for line in pair}.values())
-        made = self.made.iloc[np.concatenate([line.at for line in lines])]
-        part = Part(says, dataset, q, tolerant=rule.tolerant, **made_by(made))
+        part = Part(says, dataset, q, tolerant=rule.tolerant, **self.made(*(line.at for line in lines)))
         found = compare(*(np.stack([pair[side].values for pair in pairs]) for side in (0, 1)))
         run = found.repetitions > 0
         if not run.any():
@@ -190,11 +188,11 @@ def _reason(part: Part, lines: list[Line]) -> str:
     return "; ".join(said)
 
 
-def made_by(rows: pd.DataFrame, most: int = 3) -> dict[str, Any]:
-    """Of coded rows: their number, the most frequent commands that made them, and the commits."""
+def made_by(rows: Any, most: int = 3) -> dict[str, Any]:
+    """Of rows, whose commands and commits are categories: their number, the most frequent commands, and the commits."""
     found: dict[str, list[str]] = {}
-    for name in ("command", "commit"):
-        texts = rows[name].cat
-        counts = np.bincount(texts.codes.to_numpy() + 1, minlength=len(texts.categories) + 1)[1:]
+    for name in MADE:
+        texts = pd.Categorical(rows[name])
+        counts = np.bincount(texts.codes + 1, minlength=len(texts.categories) + 1)[1:]
         found[name] = [str(texts.categories[i]) for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
-    return {"records": len(rows), "commands": found["command"][:most], "commits": sorted(found["commit"])}
+    return {"records": len(texts), "commands": found["command"][:most], "commits": sorted(found["commit"])}

@@ -10,7 +10,7 @@ import pandas as pd
 from dlmexp import catalogue
 from dlmexp.catalogue import labelled
 from dlmexp.claims.claim import TASKS, Claim, Part, claims
-from dlmexp.claims.evidence import Evidence, coded
+from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.rules import Verdict
 from dlmexp.claims.sampling import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
@@ -53,13 +53,12 @@ def judge(
     results: Results, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
 ) -> Judged:
     """Every claim (or those with these numbers) under each protocol that was run, or in the settings asked for."""
-    table, candidates = coded(results.table), coded(results.candidates)
+    table, candidates = results.table, results.candidates
     alone = cache(partial(alone_on_device, candidates))
-    untimed = candidates[candidates["role"] != "timing"]
-    settings = list(untimed[["protocol", "changes"]].drop_duplicates().itertuples(index=False, name=None))
+    settings = _settings(candidates)
     if terms := parse_where(where, results.table):
         table, candidates = (frame[matching(frame, terms)] for frame in (table, candidates))
-    columns = choose_columns(candidates, protocol, everything=bool(terms))
+    columns = choose_columns(_settings(candidates) if terms else settings, protocol, everything=bool(terms))
     parts, verdicts = [], []
     for column in columns:
         evidence = Evidence(results, rows_of(table, column), rows_of(candidates, column), alone, column.preset)
@@ -76,16 +75,22 @@ def judge(
     return Judged(columns, pd.DataFrame(parts), pd.DataFrame(verdicts), left_out)
 
 
-def choose_columns(candidates: pd.DataFrame, protocol: str | None, everything: bool = False) -> list[Column]:
+def _settings(candidates: pd.DataFrame) -> list[tuple[str, str]]:
+    """Protocol and changes of what was run, the most frequent first; of runs for timing only where there are no
+    others."""
+    others = candidates["role"] != "timing"
+    run = candidates.loc[others | ~others.any(), ["protocol", "changes"]]
+    return list(run.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False).index)
+
+
+def choose_columns(settings: list[tuple[str, str]], protocol: str | None, everything: bool = False) -> list[Column]:
     """The settings to judge: of each protocol its own values, or if these were not run, the fewest changes; or
     `everything` that there is. A preset is left out where a whole protocol was run."""
-    rows = candidates[candidates["role"] != "timing"] if (candidates["role"] != "timing").any() else candidates
-    counts = rows.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False)
-    settings = [Column(name, changes, bool(catalogue.of_preset(name)[0])) for name, changes in counts.index]
-    names = list(dict.fromkeys(one.protocol for one in settings))
+    run = [Column(name, changes, bool(catalogue.of_preset(name)[0])) for name, changes in settings]
+    names = list(dict.fromkeys(one.protocol for one in run))
     if protocol and protocol not in names:
         raise UserError(f"--protocol {protocol}: nothing was run under it; there is {', '.join(names)}")
-    chosen = [one for one in settings if protocol in (None, one.protocol)]
+    chosen = [one for one in run if protocol in (None, one.protocol)]
     if not everything:
         chosen = [one for one in chosen if not one.preset] or chosen
         fewest = sorted(chosen, key=lambda one: len(changes_of(one.changes)), reverse=True)

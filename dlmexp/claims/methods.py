@@ -8,7 +8,7 @@ import numpy as np
 
 from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.claims.claim import Part, claim
-from dlmexp.claims.evidence import DLM, Evidence, made_by
+from dlmexp.claims.evidence import DLM, Evidence
 from dlmexp.claims.rules import BETTER, COMPARABLE, NO_WORSE, Rule, Verdict, by_share, combine
 from dlmexp.claims.thresholds import AGREE_SHARE, COUNTS_NEEDED, MIN_REPETITIONS, PROBABILITY_MARGIN
 from dlmexp.labels import method_label, metric_label
@@ -218,7 +218,7 @@ def best_beta(evidence: Evidence) -> Iterator[Part]:
         if size == "80%":
             joint = method.startswith("joint")
             what, side = ("selects β < 1", betas < 1) if joint else ("selects no β < 1", betas >= 1)
-        part = Part(f"{method_label(method)} at {size} {what}", "cadata", **made_by(evidence.made.iloc[at]))
+        part = Part(f"{method_label(method)} at {size} {what}", "cadata", **evidence.made(at))
         if len(betas):
             share, part.repetitions = float(side.mean()), len(betas)
             part.verdict = by_share(share, AGREE_SHARE, 1 - AGREE_SHARE, len(betas))
@@ -248,7 +248,7 @@ def small_betas(evidence: Evidence) -> Iterator[Part]:
         enough = count >= MIN_REPETITIONS
         below = np.zeros(enough.shape, dtype=bool)
         below[enough] = np.nanmedian(grid[enough], axis=-1) < 1
-        made = made_by(evidence.made.iloc[np.concatenate([line.at for line in lines])])
+        made = evidence.made(*(line.at for line in lines))
         part = Part("for most methods and sizes a β < 1 is selected", dataset, q, **made)
         if count.any() and not enough.any():
             part.repetitions, part.few, part.verdict = int(count.max()), True, Verdict.UNDECIDABLE

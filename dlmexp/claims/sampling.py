@@ -11,7 +11,7 @@ import pandas as pd
 from dlmexp.catalogue import PAPER, REGRESSION
 from dlmexp.claims import thresholds
 from dlmexp.claims.claim import Part, claim
-from dlmexp.claims.evidence import Evidence, Line, Places, made_by
+from dlmexp.claims.evidence import MADE, Evidence, Line, Places, made_by
 from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, Rule, Verdict, between, by_share
 from dlmexp.labels import estimator_label
 
@@ -111,7 +111,7 @@ def gradient_statistics(evidence: Evidence) -> Iterator[Part]:
         yield evidence.compare("bMC-1 is the noisiest", dataset, q, pairs, BETTER, margin)
         for kind in kinds[1:]:
             part = Part(f"{estimator_label(*kind)}: condition (i) is about 1", dataset, q)
-            vars(part).update(made_by(evidence.made.iloc[at[kind]]))
+            vars(part).update(evidence.made(at[kind]))
             if len(values := condition[at[kind]][np.isfinite(condition[at[kind]])]):
                 mean, part.repetitions = float(values.mean()), len(values)
                 part.verdict = between(mean, 1 - thresholds.ABOUT_ONE, 1 + thresholds.ABOUT_ONE, len(values))
@@ -148,6 +148,7 @@ def rejections(evidence: Evidence) -> Iterator[Part]:
 
 
 DETERMINISTIC = "almost every run of a deterministic objective converges"
+CONVERGENCE = ["key", "dataset", "parameterisation", "seed", "status", "converged", "minibatch", "samples", *MADE]
 SAMPLED = "(counted apart) almost every run of a sampled or minibatch objective converges"
 
 
@@ -172,7 +173,7 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
     frame = evidence.candidates
     known = frame["dataset"].isin([*PAPER, *evidence.stands_for])
     ruled = frame["window"].notna() & frame["max_iterations"].notna() & frame["role"].isin(["fit", "curve"])
-    frame = frame[known & ruled].drop_duplicates("key")
+    frame = frame.loc[known & ruled, CONVERGENCE].drop_duplicates("key")
     deterministic = frame["minibatch"].isna() & frame["samples"].isna()
     frame = frame.assign(says=np.where(deterministic, DETERMINISTIC, SAMPLED), converged=frame["converged"].eq(True))
     for (dataset, q, says), several in frame.groupby(["dataset", "parameterisation", "says"], observed=True):
@@ -190,6 +191,7 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
 
 REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
 OURS = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
+PLACE = ["dataset", "parameterisation", "samples"]
 SAME = ["device", "host", "commit", "n", "variant", "beta", "evaluate", "max_iterations", "epochs", "seed"]
 
 
@@ -202,19 +204,20 @@ def cost(evidence: Evidence) -> Iterator[Part]:
     their times say nothing about scatter: only the ratio is judged.
     """
     frame = evidence.candidates
-    frame = frame[frame["role"].isin(TIMED) & frame["estimator"].isin(["ups", "bmc"])]
-    frame = frame[(frame["seconds"] > 0) & (frame["iterations"] > 0)].drop_duplicates("key")
+    timed = frame["role"].isin(TIMED) & frame["estimator"].isin(["ups", "bmc"])
+    timed &= (frame["seconds"] > 0) & (frame["iterations"] > 0)
+    names = ["key", *PLACE, *SAME, "seconds", "iterations", "estimator", "sampler", "command"]
+    frame = frame.loc[timed, names].drop_duplicates("key")
     frame = frame.assign(log=np.log(frame["seconds"] / frame["iterations"]), alone=frame["key"].isin(evidence.alone()))
     bmc, ups = (frame[frame["estimator"] == name] for name in ("bmc", "ups"))
     ups = ups.assign(says=np.where(ups["sampler"] == "rejection", REJECTION, OURS))
-    where = ["dataset", "parameterisation", "samples"]
-    alone = bmc.loc[bmc["alone"], [*where, *SAME, "log"]]
-    pairs = ups[ups["alone"]].merge(alone, on=[*where, *SAME], suffixes=("", "_bmc"))
-    together = dict(list(pairs.groupby([*where, "says"], observed=True)))
-    run = ups.merge(bmc[where].drop_duplicates(), on=where)[[*where, "says"]].drop_duplicates()
+    alone = bmc.loc[bmc["alone"], [*PLACE, *SAME, "log"]]
+    pairs = ups[ups["alone"]].merge(alone, on=[*PLACE, *SAME], suffixes=("", "_bmc"))
+    together = dict(list(pairs.groupby([*PLACE, "says"], observed=True)))
+    run = ups.merge(bmc[PLACE].drop_duplicates(), on=PLACE)[[*PLACE, "says"]].drop_duplicates()
     if run.empty:
         yield Part(REJECTION.format(10), "abalone", "whitened")
-    for dataset, q, samples, says in run.sort_values([*where, "says"]).itertuples(index=False):
+    for dataset, q, samples, says in run.sort_values([*PLACE, "says"]).itertuples(index=False):
         limits = (0.0, thresholds.COST_MARGIN) if says == OURS else (thresholds.COST_MARGIN, math.inf)
         here = together.get((dataset, q, samples, says), pairs[:0])
         for device, some in here.groupby("device", observed=True):
@@ -242,7 +245,8 @@ def alone_on_device(everything: pd.DataFrame) -> set[str]:
     A batch ended when its last record was written, and took at least as long as the seconds of its cells together.
     Runs that left no record here can't be seen.
     """
-    known = everything[everything["seconds"].gt(0) & everything["time"].notna()].drop_duplicates("key")
+    names = dict.fromkeys([*BATCH, "key", "role", "time", "seconds", "alone"])
+    known = everything.loc[everything["seconds"].gt(0) & everything["time"].notna(), list(names)].drop_duplicates("key")
     batch = np.zeros(len(known), dtype=np.int64)
     for name in BATCH:
         codes = pd.factorize(known[name])[0]

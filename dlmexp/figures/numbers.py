@@ -76,11 +76,9 @@ class Measured:
 
 @lru_cache(maxsize=8)
 def sources(results: Results) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """The table and its candidates by dataset ('': no rows); texts are categories, which are taken fast."""
+    """The table and its candidates by dataset ('': no rows)."""
 
     def by_dataset(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        texts = [name for name in frame if name != "key" and frame[name].dtype in ("str", "object")]
-        frame = frame.astype(dict.fromkeys(texts, "category"))
         return {"": frame[:0], **{str(name): rows for name, rows in frame.groupby("dataset", observed=True)}}
 
     return by_dataset(results.table), by_dataset(results.candidates)

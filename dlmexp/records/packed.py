@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dlmexp.atomic import write_atomically
@@ -32,6 +33,7 @@ ORDER = ("dataset", "objective", "variant", "estimator", "options", "parameteris
 MAX_ROWS = 5_000_000
 MAX_ASKED = 1 << 28  # bytes of what was asked for
 MAX_BYTES = 8 << 30  # of a file's columns before compression
+TEXT = pa.dictionary(pa.int32(), pa.string())
 ARROW = {"FloatType": pa.float64(), "IntType": pa.int64(), "BoolType": pa.bool_()}  # all else is text
 
 
@@ -39,10 +41,10 @@ def _arrow(kind: Any) -> pa.DataType:
     """The Arrow type of a field; that of the other member where it may be None."""
     if isinstance(kind, msgspec.inspect.UnionType):
         (kind,) = (member for member in kind.types if not isinstance(member, msgspec.inspect.NoneType))
-    return ARROW.get(type(kind).__name__, pa.string())
+    return ARROW.get(type(kind).__name__, TEXT)
 
 
-TYPES = {
+TYPES = {"key": pa.string(), "status": TEXT} | {
     field.name: _arrow(field.type)
     for struct in (Cell, Result, Made)
     for field in msgspec.inspect.type_info(struct).fields  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,7 +54,7 @@ TYPES = {
 
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Flat records (`record.flat`) as an Arrow table."""
-    names = dict.fromkeys(["key", "status", *TYPES, *(name for row in rows for name in row)])
+    names = dict.fromkeys([*TYPES, *(name for row in rows for name in row)])
     metric = (*(f"{part}_" for part in METRICS), "hyper_")
     kinds = {name: TYPES.get(name, pa.float64() if name.startswith(metric) else pa.string()) for name in names}
     return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()})
@@ -76,7 +78,8 @@ class Packed:
     @cached_property
     def _file(self) -> pq.ParquetFile:
         with self._reading():
-            file = pq.ParquetFile(self.path, page_checksum_verification=True)
+            texts = [field.name for field in pq.read_schema(self.path) if TYPES.get(field.name) == TEXT]
+            file = pq.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True)
             about = file.metadata
             size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             if about.num_rows > MAX_ROWS or size > MAX_BYTES:
@@ -100,27 +103,31 @@ class Packed:
 
     @cached_property
     def asked(self) -> list[Asked]:
-        """What was asked for; a candidate without a row has '' for its key."""
+        """What was asked for; the keys of a group are those that have rows here."""
         with self._reading():
             text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
             groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
             table = self._read(["key", "beta", "asked"])
-            keys, betas, column = (table[name].to_pylist() for name in ("key", "beta", "asked"))
-            members: list[dict[float | None, str]] = [{} for _ in groups]
-            for key, beta, places in zip(keys, betas, column, strict=True):
-                for place in places:
-                    if not 0 <= place < len(groups):
-                        raise Unreadable("it names groups that it does not have")
-                    members[place][beta] = key
+            lists = table["asked"].combine_chunks()
+            group, row = lists.flatten().to_numpy(), lists.value_parent_indices().to_numpy()
+            if len(group) and not 0 <= group.min() <= group.max() < len(groups):
+                raise Unreadable("it names groups that it does not have")
+            order = np.lexsort((-table["beta"].to_numpy()[row], group))  # the largest beta first
+            keys = table["key"].to_numpy()[row[order]]
+            ends = np.cumsum(np.bincount(group, minlength=len(groups)))
         return [
-            msgspec.structs.replace(group, keys=tuple([known.get(beta, "") for beta in group.betas]))
-            for group, known in zip(groups, members, strict=True)
+            msgspec.structs.replace(each, keys=tuple(own))
+            for each, own in zip(groups, np.split(keys, ends[:-1]), strict=True)
         ]
 
     def cells(self) -> pa.Table:
         """One row per cell, without columns of lists."""
         names = self._file.schema_arrow.names
-        return self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
+        table = self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
+        with self._reading():
+            if pc.count_distinct(table["key"]).as_py() < len(table):
+                raise Unreadable("it has a cell twice")
+        return table
 
     @cached_property
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
@@ -149,7 +156,8 @@ def write_packed(
     path: Path, cells: pa.Table, arrays: Mapping[str, Mapping[str, np.ndarray]], asked: Sequence[Asked]
 ) -> None:
     """Write cells (`Store.cells`) with their arrays by key and name, and what was asked for."""
-    cells = cells.drop_columns([name for name in ("model", "arrays") if name in cells.column_names])
+    plain = pa.schema([field.with_type(pa.string()) if field.type == TEXT else field for field in cells.schema])
+    cells = cells.cast(plain).drop_columns([name for name in ("model", "arrays") if name in cells.column_names])
     cells = cells.sort_by([(name, "ascending") for name in ORDER])
     keys = cells["key"].to_pylist()
     groups: dict[str, list[int]] = {key: [] for key in keys}

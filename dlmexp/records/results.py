@@ -17,7 +17,7 @@ from dlmexp.reading.tables import read_table
 from dlmexp.records.manifest import Asked, read_manifests
 from dlmexp.records.packed import TABLE, write_packed
 from dlmexp.records.store import FIGURES, Store
-from dlmexp.records.table import Frames
+from dlmexp.records.table import as_text, candidate_cells, selected_or_undecided, tidy
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +37,25 @@ class Results:
         return list({asked.identity: asked for asked in [*packed, *manifests]}.values())
 
     @cached_property
-    def _frames(self) -> Frames:
+    def candidates(self) -> pd.DataFrame:
+        """One row per cell that was asked for and has a record (`table.candidate_cells`)."""
         cells = self.store.cells()
-        unknown = set(cells["key"].to_pylist()) - {key for asked in self.asked for key in asked.keys}
-        if unknown:
+        candidates = candidate_cells(cells, self.asked)
+        if unknown := len(cells) - candidates["key"].nunique():
             why = "belong to no run that is written down there; give its command again, which trains nothing twice"
-            log.warning("%d records in %s are left out: they %s", len(unknown), self.root, why)
-        return Frames(cells, self.asked)
+            log.warning("%d records in %s are left out: they %s", unknown, self.root, why)
+        return candidates
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per selected result (`dlmexp.records.table`). `predict_seconds.csv` in the folder, which
+        """One row per selected result (`table.tidy`). `predict_seconds.csv` in the folder, which
         `python -m scripts.benchmark models inducing --out FILE` writes, adds the seconds to predict 10 000 rows."""
-        times = self.root / "predict_seconds.csv"
+        table, times = tidy(self.candidates), self.root / "predict_seconds.csv"
         if not times.exists():
-            return self._frames.table
+            return table
         with reading(times, "is not a table of dataset, M and predict_seconds"):
-            return self._frames.table.merge(read_table(times).to_pandas(), "left", ["dataset", "M"])
-
-    @property
-    def candidates(self) -> pd.DataFrame:
-        """One row per cell that was asked for and has a record."""
-        return self._frames.candidates
+            seconds = read_table(times).to_pandas().astype({"dataset": table["dataset"].dtype})
+            return table.merge(seconds, "left", ["dataset", "M"])
 
     @cached_property
     def _files(self) -> dict[str, tuple[str, str]]:
@@ -84,7 +81,7 @@ def load(folder: str | Path, label: str = "") -> Results:
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
     results = Results(folder, label)
-    if results.table.empty and results.candidates.empty:
+    if results.candidates.empty:
         raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results
 
@@ -108,8 +105,8 @@ def drop_unselected(store: Store) -> int:
         asked = [group for group in manifest.candidates if not files.keys().isdisjoint(group.keys)]
         if manifest.keep != "none" and asked:
             unwanted |= {key for group in asked for key in group.keys if key in files}
-            frames = Frames(store.cells({key for group in asked for key in group.keys}), asked)
-            kept |= set((frames.candidates if manifest.keep == "all" else frames.selected_or_undecided)["key"])
+            candidates = candidate_cells(store.cells({key for group in asked for key in group.keys}), asked)
+            kept |= {*(candidates if manifest.keep == "all" else selected_or_undecided(candidates))["key"]}
     for key in unwanted - kept:
         for path in files[key]:
             within(store.root, path).unlink(missing_ok=True)
@@ -118,7 +115,7 @@ def drop_unselected(store: Store) -> int:
 
 def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
     """Write the tidy table of a folder into it; returns the file and its number of rows."""
-    table = load(results).table.drop(columns=["group", "model", "arrays"], errors="ignore")
+    table = as_text(load(results).table).drop(columns=["group", "model", "arrays"], errors="ignore")
     path, buffer = Path(results, TABLE), io.BytesIO()
     if csv:
         path = path.with_suffix(".csv")
@@ -144,7 +141,7 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
         known = ", ".join(dict.fromkeys(group.setting.protocol for group in read.asked))
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
     cells = read.store.cells({key for group in asked for key in group.keys})
-    shown, arrays = set(read._frames.selected_or_undecided["key"]), {}
+    shown, arrays = {*selected_or_undecided(read.candidates)["key"]}, {}
     facts = (cells[name].to_pylist() for name in ("key", "dataset", "status"))
     checksums = cells["arrays"].to_pylist() if "arrays" in cells.column_names else [None] * len(cells)
     for key, dataset, status, checksum in zip(*facts, checksums, strict=True):

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
@@ -195,19 +196,17 @@ class Store:
         """Every sound record (of these `keys`) as a row of `record.flat`, those in packed records included. Where a
         cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
         they are not the same."""
-        tables = [arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])]
-        known = set(tables[0]["key"].to_pylist())
+        taken = arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])
         for pack in self.packs:
             table = pack.cells()
-            fresh, twice = [], []
-            for row, key in enumerate(table["key"].to_pylist()):
-                if keys is None or key in keys:
-                    (twice if key in known else fresh).append(row)
-                    known.add(key)
-            if twice:
-                _warn_of_differences(table.take(twice), pa.concat_tables(tables, promote_options="permissive"), pack)
-            tables.append(table if len(fresh) == len(table) else table.take(pa.array(fresh, pa.int64())))
-        return pa.concat_tables(tables, promote_options="permissive")
+            if keys is not None:
+                table = table.filter(pc.is_in(table["key"], pa.array(list(keys), pa.string())))
+            twice = pc.is_in(table["key"], taken["key"])
+            if pc.any(twice).as_py():
+                _warn_of_differences(table.filter(twice), taken, pack)
+                table = table.filter(pc.invert(twice))
+            taken = pa.concat_tables([taken, table], promote_options="permissive")
+        return taken
 
     def quarantine(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts the files in `quarantine`."""

@@ -1,12 +1,11 @@
 """The tidy table: one row per selected result, one column per fact. Made here, from records and what was asked for;
 figures, claims, the report, closing tables and Python users read it and nothing else.
 
-`candidates` has a row for every cell that was asked for and has a record, `select` keeps of each group of candidates
-the one with the lowest validation metric. No refit follows a selection. `select_setting` keeps rows of one setting.
+`candidate_cells` has a row for every cell that was asked for and has a record, `tidy` keeps of each group of
+candidates the one with the lowest validation metric (`select`). No refit follows. `select_setting` keeps one setting.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,132 +27,102 @@ IDENTITY = [
 SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
 OWN_UNITS = [f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")]  # of users' own tables, beside TEST
-GROUP = ["group", "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment",
-         "stands_for", "candidates"]  # fmt: skip
+NUMBERS = ["n", "seed", "candidates"]
+GROUP = [
+    "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment", "stands_for",
+    "candidates",
+]  # fmt: skip
 
 
-class Frames:
-    """The tidy table and its candidates, from `Store.cells` and what was asked for. Each is made when asked for."""
-
-    def __init__(self, cells: pa.Table, asked: Sequence[Asked]):
-        self._asked = asked
-        self._records, self._groups = _records(cells), _groups(asked)
-        keys = pd.Index([key for group in asked for key in group.keys], dtype=object)
-        group = np.repeat(np.arange(len(asked)), [len(group.keys) for group in asked])
-        record = pd.Index(self._records["key"], dtype=object).get_indexer(keys)
-        pairs = pd.DataFrame({"asked": group, "group": self._groups["group"].to_numpy()[group], "record": record})
-        # A cell counts once in a group, however often the group was asked for.
-        self._pairs = pairs[record >= 0].drop_duplicates(["group", "record"]).reset_index(drop=True)
-
-    def _joined(self, pairs: pd.DataFrame) -> pd.DataFrame:
-        """What was asked for, beside the records."""
-        rows = _take(self._records, pairs["record"]).drop(columns=["dataset", "n", "seed"])
-        return pd.concat([_take(self._groups, pairs["asked"]), rows], axis=1)
-
-    @cached_property
-    def _counts(self) -> pd.DataFrame:
-        """What selection looks at, one row per pair of a group and a record."""
-        about = _take(self._groups[["group", "role", "selection", "candidates"]], self._pairs["asked"])
-        names = ["status", "beta", *_starting(self._records, "validation_")]
-        counts = pd.concat([about, _take(self._records[names], self._pairs["record"])], axis=1)
-        counts["failed"] = _in_group(counts, counts["status"] != "done")
-        counts["missing"] = counts["candidates"] - _in_group(counts, counts["status"].notna())
-        return counts
-
-    @cached_property
-    def candidates(self) -> pd.DataFrame:
-        """Every cell that was asked for and has a record; a cell that belongs to two groups has two rows."""
-        candidates = self._joined(self._pairs)
-        candidates[["failed", "missing"]] = self._counts[["failed", "missing"]]
-        return _ordered(candidates)
-
-    @property
-    def selected_or_undecided(self) -> pd.DataFrame:
-        """The candidates that some metric selects, and all of a group in which nothing is selected (yet)."""
-        selected = self.table[self.table["status"] == "done"]
-        undecided = ~self.candidates["group"].isin(selected["group"])
-        return self.candidates[undecided | self.candidates["key"].isin(selected["key"])]
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """Selected rows, by NLL and by MSE where candidates have both; groups that lack records or failed are rows
-        without metrics. Where there are no validation rows, as on airline, nothing is selected but a single candidate.
-        """
-        counts = self._counts
-        known = counts[_starting(counts, "validation_")].notna()
-        validated = _in_group(counts, known.any(axis=1)) > 0
-        nll, mse = (
-            _in_group(counts, known[name]) > 0 if name in known else np.zeros(len(known), dtype=bool)
-            for name in ("validation_nll", "validation_mse")
+def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
+    """One row per cell that was asked for and has a record, from `Store.cells`; a cell that belongs to two groups of
+    candidates has two. Groups with the same cells, role and setting are one, which names all their experiments. `failed`
+    and `missing` count the cells of a row's group. Texts other than keys are categories."""
+    groups: dict[tuple[object, ...], tuple[Asked, dict[str, None]]] = {}
+    for each in asked:
+        groups.setdefault(each.identity[1:], (each, {}))[1][each.experiment] = None
+    members = [dict.fromkeys(group.keys) for group, _ in groups.values()]
+    record = pd.Index(cells["key"].to_pandas()).get_indexer([key for keys in members for key in keys])  # pyright: ignore
+    group = np.repeat(np.arange(len(members)), [len(keys) for keys in members])[record >= 0]
+    rows = [
+        (
+            each.dataset, each.n, each.seed, each.size, each.method, each.role, each.setting.protocol,
+            each.setting.text, each.setting.selection, ", ".join(experiments), each.stands_for, len(each.betas),
         )
-        undecided = (counts["missing"] > 0) | (counts["failed"] == counts["candidates"])
-        fits = (counts["role"] != "gradient") & (validated | (counts["candidates"] == 1) | undecided)
-        complete = fits & (counts["missing"] == 0)
-        by_mse = mse & ((counts["selection"] == "reported") | ~nll)  # a protocol may ask for NLL whatever is reported
-        by_nll = select(counts[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
-        chosen = pd.concat([by_nll, select(counts[complete & by_mse], "mse").assign(selected_by="mse")])
-        rest = counts[fits & ~counts["group"].isin(chosen["group"])].drop_duplicates("group")
-        rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
-        chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
-        about = ["failed", "missing", "selected_by", "status"]
-        table = self._joined(_take(self._pairs, chosen.index))
-        table[about] = chosen[about].reset_index(drop=True)
-        empty = table["status"] != "done"
-        table.loc[empty, _starting(table, "test_", "validation_", "hyper_")] = np.nan
-        table.loc[empty, ["beta", "key"]] = [np.nan, None]
-        betas = [self._asked[group].betas for group in table["group"]]
-        ends = [{b[0]: "largest", b[-1]: "smallest"} if len(b) > 1 else {} for b in betas]
-        table["edge"] = [each.get(beta, "") for each, beta in zip(ends, table["beta"], strict=True)]
-        return _ordered(table)
-
-
-def _take(frame: pd.DataFrame, places: "pd.Series[int] | pd.Index[int]") -> pd.DataFrame:
-    return frame.take(places.to_numpy()).reset_index(drop=True)
-
-
-def _starting(frame: pd.DataFrame, *beginnings: str) -> list[str]:
-    """The columns whose names begin so."""
-    return [name for name in map(str, frame.columns) if name.startswith(beginnings)]
+        for each, experiments in groups.values()
+    ]  # fmt: skip
+    about = pd.DataFrame(rows, columns=GROUP).astype(dict.fromkeys(NUMBERS, "int64"))
+    about = about.astype({name: "category" for name in GROUP if name not in NUMBERS})
+    results = _records(cells).take(record[record >= 0])
+    frame = pd.concat([about.take(group).reset_index(drop=True), results.reset_index(drop=True)], axis=1)
+    done = (frame["status"] == "done").to_numpy()
+    frame["group"], frame["failed"] = group, _in_group(group, ~done)
+    frame["missing"] = frame["candidates"] - _in_group(group, np.ones_like(done))
+    return _ordered(frame)
 
 
 def _records(cells: pa.Table) -> pd.DataFrame:
-    """Records as a frame: options of estimators as columns, initial values as one text."""
-    frame = cells.to_pandas()
-    frame = frame.astype(dict.fromkeys(("n", "seed", "M"), "int64"))
-    options = {text: json_value(text.encode()) for text in frame["options"].unique()}
+    """Records as a frame, without what groups say: options of estimators as columns, initial values as one text."""
+    frame = cells.drop_columns(["dataset", "n", "seed"]).to_pandas(split_blocks=True).astype({"M": "int64"})
+    texts = {name: frame[name].cat for name in frame if frame[name].dtype == "category"}
+    frame = frame.assign(**{name: text.set_categories(sorted(text.categories)) for name, text in texts.items()})
+    options = [json_value(text.encode()) for text in frame["options"].cat.categories]
     taken = {*frame.columns, *GROUP} - {*FIRST_OPTIONS}
-    names = [name for given in options.values() for name in given if name not in taken]
-    for name in dict.fromkeys([*FIRST_OPTIONS, *names]):
-        frame[name] = frame["options"].map({text: given.get(name) for text, given in options.items()})
-    frame["samples"] = pd.to_numeric(frame["samples"], errors="coerce").astype("float64")
-    initial = {text: json_value(text.encode()) for text in frame["initial"].unique()}
-    frame["initial"] = frame["initial"].map(
-        {text: ", ".join(f"{name}={value:g}" for name, value in sorted(v.items())) for text, v in initial.items()}
+    for name in dict.fromkeys([*FIRST_OPTIONS, *(name for given in options for name in given if name not in taken)]):
+        values = pd.Series([*(given.get(name) for given in options), None])
+        if name == "samples":
+            values = pd.to_numeric(values, errors="coerce").astype("float64")
+        frame[name] = _by_text(frame["options"], values)
+    initial = [json_value(text.encode()) for text in frame["initial"].cat.categories]
+    texts = [", ".join(f"{name}={value:g}" for name, value in sorted(each.items())) for each in initial]
+    frame["initial"] = _by_text(frame["initial"], pd.Series([*texts, None]))
+    return frame.drop(columns="options").assign(**{name: np.nan for name in TEST if name not in frame})
+
+
+def _by_text(column: pd.Series, values: pd.Series) -> Any:
+    """For each row the value of its text; `values` are in the order of the categories, the last is that of no text."""
+    numeric = pd.api.types.is_numeric_dtype(values)
+    return (values if numeric else values.astype("category")).array.take(column.cat.codes.to_numpy())
+
+
+def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
+    """The tidy table from `candidate_cells`: selected rows, by NLL and by MSE where candidates have both; groups that
+    lack records or failed are rows without metrics. Where there are no validation rows, as on airline, nothing is
+    selected but a single candidate."""
+    names = ["group", "role", "selection", "candidates", "failed", "missing", "status", "beta"]
+    rows = candidates[[*names, *_starting(candidates, "validation_")]]
+    group = rows["group"].to_numpy()
+    known = rows[_starting(rows, "validation_")].notna()
+    validated, nll, mse = (
+        _in_group(group, known.get(some, known[:0]).to_numpy().reshape(len(known), -1).any(axis=1)) > 0
+        for some in (list(known), ["validation_nll"], ["validation_mse"])
     )
-    for name in TEST:
-        if name not in frame:
-            frame[name] = np.nan
-    return frame.drop(columns="options")
+    undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
+    fits = (rows["role"] != "gradient") & (validated | (rows["candidates"] == 1) | undecided)
+    complete = fits & (rows["missing"] == 0)
+    by_mse = mse & ((rows["selection"] == "reported") | ~nll)  # a protocol may ask for NLL whatever is reported
+    by_nll = select(rows[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
+    chosen = pd.concat([by_nll, select(rows[complete & by_mse], "mse").assign(selected_by="mse")])
+    rest = rows[fits & ~rows["group"].isin(chosen["group"])].drop_duplicates("group")
+    rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
+    chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
+    table = candidates.loc[chosen.index].assign(selected_by=chosen["selected_by"], status=chosen["status"].astype(str))
+    empty = table["status"] != "done"
+    table.loc[empty, [*_starting(table, "test_", "validation_", "hyper_"), "beta"]] = np.nan
+    table.loc[empty, "key"] = None
+    ends = rows.groupby("group")["beta"].agg(["min", "max"]).reindex(table["group"]).to_numpy()
+    several = (table["candidates"] > 1).to_numpy()
+    is_end = (table["beta"].to_numpy()[:, None] == ends) & several[:, None]
+    table["edge"] = np.select([is_end[:, 0], is_end[:, 1]], ["smallest", "largest"], "")
+    return _ordered(table)
 
 
-def _groups(asked: Sequence[Asked]) -> pd.DataFrame:
-    """What was asked for, one row per group of candidates. Groups with the same cells, role and setting are one, which
-    names all their experiments: `group` is the number of the first of them."""
-    first: dict[tuple[object, ...], int] = {}
-    experiments: dict[int, dict[str, None]] = {}
-    for index, group in enumerate(asked):
-        number = first.setdefault(group.identity[1:], index)
-        experiments.setdefault(number, {})[group.experiment] = None
-    rows = [
-        (
-            number, group.dataset, group.n, group.seed, group.size, group.method, group.role, group.setting.protocol,
-            group.setting.text, group.setting.selection, ", ".join(experiments[number]), group.stands_for,
-            len(group.betas),
-        )
-        for group in asked
-        for number in [first[group.identity[1:]]]
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=GROUP).astype({"n": "int64", "seed": "int64", "candidates": "int64"})
+def selected_or_undecided(candidates: pd.DataFrame) -> pd.DataFrame:
+    """The candidates that some metric selects, and all of a group in which nothing is selected (yet)."""
+    table = tidy(candidates)
+    selected = table[table["status"] == "done"]
+    undecided = ~candidates["group"].isin(selected["group"])
+    return candidates[undecided | candidates["key"].isin(selected["key"])]
 
 
 def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -168,16 +137,26 @@ def select(candidates: pd.DataFrame, metric: str) -> pd.DataFrame:
     return candidates.loc[ranked.drop_duplicates("group").index]
 
 
-def _in_group(candidates: pd.DataFrame, which: pd.Series) -> np.ndarray:
+def _in_group(group: np.ndarray, which: np.ndarray) -> np.ndarray:
     """For each row, how many rows of its group are among `which`."""
-    group = candidates["group"].to_numpy(dtype="int64")
-    return np.bincount(group, which.to_numpy(dtype=float), minlength=1)[group].astype("int64")
+    return np.bincount(group, which, minlength=1)[group].astype("int64")
+
+
+def _starting(frame: pd.DataFrame, *beginnings: str) -> list[str]:
+    """The columns whose names begin so."""
+    return [name for name in map(str, frame.columns) if name.startswith(beginnings)]
 
 
 def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns in the order in which people look for them."""
     first = [name for name in (*IDENTITY, *SELECTION, *OWN_UNITS, *TEST) if name in frame]
     return frame[[*first, *(name for name in frame.columns if name not in first)]].reset_index(drop=True)
+
+
+def as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with plain texts in place of categories, for users."""
+    texts = {name: frame[name].cat.categories.dtype for name in frame if frame[name].dtype == "category"}
+    return frame.astype(texts)
 
 
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:

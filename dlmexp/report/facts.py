@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp.catalogue import labelled
-from dlmexp.claims.evidence import Evidence, made_by
+from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.judge import Column, rows_of
 from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
@@ -23,7 +23,7 @@ def made(results: Results) -> pd.DataFrame:
     """Each way in which records were made (a command, commit, machine and versions) with their number, the most
     frequent first; the index is the number by which the page refers to it."""
     cells = results.candidates.drop_duplicates("key")
-    return cells.groupby(MADE, dropna=False).size().rename("records").sort_values(ascending=False).reset_index()
+    return cells.groupby(MADE, dropna=False, observed=True).size().rename("records").sort_values(ascending=False).reset_index()
 
 
 def overview(results: Results) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def failures(results: Results, examples: int = 5) -> list[tuple[str, int, list[s
     cells = results.candidates.drop_duplicates("key")
     cells = cells[cells["status"] != "done"]
     found = []
-    for reason, some in cells.groupby(cells["reason"].fillna("no reason given"), sort=True):
+    for reason, some in cells.groupby(cells["reason"].astype(object).fillna("no reason given"), sort=True):
         shown = [
             f"{c.dataset} n={c.n} seed={c.seed} {method_label(str(c.method))}" for c in some.head(examples).itertuples()
         ]  # pyright: ignore
@@ -80,7 +80,7 @@ def findings(results: Results, column: Column, most: int = 5) -> list[dict[str, 
                 "n": int(evidence.sizes[dataset][s]), "method": line.name, "nll": several.ours[k, s],
                 "elbo": several.rival[k, s], "difference": several.difference[k, s],
                 "error": several.half_width(ALPHA / 2)[k, s], "repetitions": int(several.repetitions[k, s]),
-                **made_by(evidence.made.iloc[np.concatenate([line.at, elbo.at])]),
+                **evidence.made(line.at, elbo.at),
             })  # fmt: skip
     found.sort(key=lambda one: -abs(one["difference"]) / one["margin"])
     return list({one["dataset"]: one for one in reversed(found)}.values())[::-1][:most]
@@ -98,7 +98,7 @@ def rows(results: Results) -> pd.DataFrame:
     ways = made(results)
     numbers = both[MADE].merge(ways.reset_index(), on=MADE, how="left")["index"]
     both = both.assign(made=numbers.to_numpy(), lost=both["status"].ne("done"), converged=both["converged"].eq(True))
-    groups = both.groupby([*LINE, "curve"], dropna=False, sort=False)
+    groups = both.groupby([*LINE, "curve"], dropna=False, sort=False, observed=True)
     found = groups[metrics].mean().add_suffix("_mean").join(groups[metrics].std().add_suffix("_std"))
     found = found.join(groups.agg(
         beta=("beta", "median"), repetitions=("seed", "nunique"), lost=("lost", "sum"), converged=("converged", "mean"),

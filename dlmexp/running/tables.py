@@ -19,7 +19,7 @@ from dlmexp.plan.cell import SHARED, Cell
 from dlmexp.plan.setting import Candidates
 from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
-from dlmexp.records.table import OWN_UNITS, TEST, Frames, rows_for
+from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
 from dlmexp.running.sweep import Sweep
 
 MOST_COLUMNS = 12  # that are named one by one
@@ -106,15 +106,15 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         console.print(f"left out: {message}", highlight=False)
 
 
-def summary(candidates: Sequence[Candidates], store: Store) -> int:
+def summary(asked_for: Sequence[Candidates], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""
-    console, asked = wide_console(), manifest("", candidates)
+    console, asked = wide_console(), manifest("", asked_for)
     say = partial(console.print, highlight=False, soft_wrap=True)
-    frames = Frames(store.cells(asked.keys), asked.candidates)
-    cells = frames.candidates.drop_duplicates("key")
-    chosen = rows_for(frames.table[frames.table["status"] == "done"], "nll")
+    candidates = as_text(candidate_cells(store.cells(asked.keys), asked.candidates))
+    cells, table = candidates.drop_duplicates("key"), tidy(candidates)
+    chosen = rows_for(table[table["status"] == "done"], "nll")
     collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
     lines = _lines(chosen)
     if 0 < lines.row_count <= MOST_LINES:
