@@ -70,19 +70,22 @@ class Drawn:
 
     @cached_property
     def _table(self) -> pd.DataFrame:
-        tables = []
-        for one, series in ((cell, series) for cell in self.run for series in cell.filled):
-            line, panel = series.line, one.panel
-            about = {
-                "dataset": panel.dataset, "metric": panel.metric, "against": panel.against, "n": one.n,
+        several = [(one, series) for one in self.run for series in one.filled]
+        about = [
+            {
+                "dataset": one.panel.dataset, "metric": one.panel.metric, "against": one.panel.against, "n": one.n,
                 "method": f"{line.method} {line.version}".strip(), "estimator": line.estimator,
                 "samples": line.samples, "beta": line.beta, "parameterisation": one.parameterisation,
                 "setting": f"{one.protocol} with {one.changes}" if one.changes else one.protocol,
                 "folder": one.folder or None,
-            }  # fmt: skip
-            points = series.points.assign(**about).astype(dict.fromkeys(about, object))
-            tables.append(points[[*about, *series.points.columns]])
-        return pd.concat(tables, ignore_index=True).dropna(axis="columns", how="all") if tables else pd.DataFrame()
+            }
+            for one, line in ((one, series.line) for one, series in several)
+        ]  # fmt: skip
+        points = [series.points.assign(series=i) for i, (_, series) in enumerate(several)]
+        if not points:
+            return pd.DataFrame()
+        table = pd.DataFrame(about, dtype=object).merge(pd.concat(points), left_index=True, right_on="series")
+        return table.drop(columns="series").reset_index(drop=True).dropna(axis="columns", how="all")
 
     @property
     def constants(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from itertools import cycle
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
@@ -54,7 +55,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         place.append(slice(begin, len(heights)))
     scale = 1.0 if wanted is None else wanted / width
     height = min(sum(heights) + 0.1, style.PAGE)
-    canvas = Canvas(figsize=(scale * width, scale * height), layout="constrained")
+    canvas = Canvas(figsize=(scale * width, scale * height))
     grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
     for row, handles in legends:
         box = canvas.add_subplot(grid[row, :])
@@ -76,10 +77,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
             axes.draw(ax, cell.below, cell.filled, _lines(cell, drawn), drawn.request.error)
     titles = [cell.ax.set_title(_title(cell, columns, cells, drawn), loc="left") for cell in cells]
     _draw_together([cell for cell in cells if cell.series], drawn)
-    engine = canvas.get_layout_engine()
-    assert engine is not None
-    engine.execute(canvas)  # once, so that the layout is the same in all formats
-    canvas.set_layout_engine("none")
+    ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
     for title in titles:
         _fit(title, canvas)
     return canvas

@@ -33,7 +33,7 @@ class Series:
     line: Line
     folder: str = ""
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
-    values: pd.Series | None = None  # of panels `sizes`: the metric by n (or M) and seed
+    values: pd.DataFrame | None = None  # of panels `sizes`: the metric by seed, a column for each n (or M)
     draws: np.ndarray | None = None  # histograms: the draws of one repetition
 
     @property
@@ -74,14 +74,11 @@ class Measured:
         return self.panel.kind == "sizes" and len({x for series in self.filled for x in series.points["x"]}) == 1
 
 
-@lru_cache(maxsize=8)
-def sources(results: Results) -> tuple[dict[str, pd.DataFrame], dict[str, pd.DataFrame]]:
-    """The table and its candidates by dataset ('': no rows)."""
-
-    def by_dataset(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {"": frame[:0], **{str(name): rows for name, rows in frame.groupby("dataset", observed=True)}}
-
-    return by_dataset(results.table), by_dataset(results.candidates)
+@lru_cache(maxsize=64)
+def dataset_rows(results: Results, dataset: str, every_beta: bool) -> pd.DataFrame:
+    """The rows of a dataset in the tidy table, or all its candidates."""
+    frame = results.candidates if every_beta else results.table
+    return frame[frame["dataset"] == dataset]
 
 
 def panel_rows(
@@ -90,40 +87,45 @@ def panel_rows(
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
     columns that are looked at later."""
-    parts = []
-    metric = panel.metric.removeprefix("excess_")
-    for i, line in enumerate(panel.lines[:1] if panel.kind == "effects" else panel.lines):
-        frames = sources(results)[_every_beta(panel, line)]
-        rows = frames.get(panel.dataset, frames[""])
-        if rows.empty:
-            return rows.assign(line=0, selected_by="")
-        used = (f"test_{metric}", f"validation_{metric}")
-        recalibrated = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
-        rows = rows[[name for name in rows if name in {*FACTS, panel.x, *used, *by, *(term.name for term in where)}]]
-        methods = list(effects.METHODS.values()) if panel.kind == "effects" else [line.method]
-        fits = (rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))) & rows["method"].isin(methods)
-        if panel.kind != "effects":
-            fits &= rows["estimator"] == line.estimator
-        if panel.kind != "effects" and panel.x != "samples":
-            fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
-        if line.role == "rivals":
-            use = line.version if line.version in ("train", "tenth") else ""
-            fits &= rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use
-            rows = rows.assign(split=rows["split"].str.replace(f"-{use}-", "-"))  # what the line shows is no setting
-        if line.version == "recalibrated":
-            rows = rows.assign(**recalibrated, group=-1 - rows["group"])  # beside the same group as it is
-        if line.beta is not None:
-            fits &= np.isclose(rows["beta"].astype(float), line.beta)
-        for name in {*by} - {"dataset", "method", "beta"}:
-            values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
-            fits &= rows[name].isin(values)
-        rows = rows[fits].assign(line=i, **({"selected_by": "nll"} if _every_beta(panel, line) else {}))
-        if line.version == "short":
-            rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
-            rows = rows.assign(group=-1 - rows["group"])
-        parts.append(rows)
-    parts = [part for part in parts if len(part)] or parts[:1]
-    return pd.concat(parts, ignore_index=True)
+    parts = [
+        _line_rows(panel, i, results, by, {term.name for term in where})
+        for i in range(1 if panel.kind == "effects" else len(panel.lines))
+    ]
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+
+
+def _line_rows(panel: Panel, i: int, results: Results, by: Mapping[str, list[str]], more: set[str]) -> pd.DataFrame:
+    """The rows of line `i`, with the columns that every panel needs, those of `by`, and `more`."""
+    line, metric = panel.lines[i], panel.metric.removeprefix("excess_")
+    every_beta, effects_ = _every_beta(panel, line), panel.kind == "effects"
+    rows = dataset_rows(results, panel.dataset, every_beta)
+    methods = list(effects.METHODS.values()) if effects_ else [line.method]
+    fits = (rows["role"] == (line.role or ROLES.get(panel.kind, "fit"))) & rows["method"].isin(methods)
+    if not effects_:
+        fits &= rows["estimator"] == line.estimator
+    if not effects_ and panel.x != "samples":
+        fits &= rows["samples"].isna() if line.samples is None else rows["samples"] == line.samples
+    if line.beta is not None:
+        fits &= np.isclose(rows["beta"].astype(float), line.beta)
+    for name in {*by} - {"dataset", "method", "beta"}:
+        values = [value for value in rows[name].unique() if any(same(value, text) for text in by[name])]
+        fits &= rows[name].isin(values)
+    used = (f"test_{metric}", f"validation_{metric}")
+    names = {*FACTS, panel.x, *used, *by, *more, *(name.replace("_", "_recalibrated_", 1) for name in used)}
+    rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i)
+    if every_beta:
+        rows["selected_by"] = "nll"
+    if line.role == "rivals":  # what the line shows is no setting
+        use = line.version if line.version in ("train", "tenth") else ""
+        rows = rows[rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use]
+        rows["split"] = rows["split"].str.replace(f"-{use}-", "-")
+    if line.version == "recalibrated":  # beside the same group as it is
+        again = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
+        rows = rows.assign(**again, group=-1 - rows["group"])
+    if line.version == "short":
+        rows = select(rows[(rows["beta"] >= SHORTEST) & (rows["missing"] == 0)], "nll")
+        rows = rows.assign(group=-1 - rows["group"])
+    return rows
 
 
 def _every_beta(panel: Panel, line: Line) -> bool:
@@ -151,8 +153,8 @@ def measure(
             series.points = numbers.get(series.line.effect, series.points)
         return about
     rows, about.parameterisation = _in_coordinates(rows, parameterisation)
-    candidates = rows["line"].isin([i for i, line in enumerate(panel.lines) if _every_beta(panel, line)])
-    rows = rows[~(candidates & rows.duplicated(["line", "key"]))]  # a cell that two groups ask for
+    if every := [i for i, line in enumerate(panel.lines) if _every_beta(panel, line)]:
+        rows = rows[~(rows["line"].isin(every) & rows.duplicated(["line", "key"]))]  # a cell that two groups ask for
     if panel.kind != "sizes" or panel.x != "n":
         counts = rows["n"][(rows["size"] == panel.n) | (panel.n is None)].value_counts()
         about.n = max(counts.index, key=lambda n: (counts[n], n), default=None)  # the larger of equals
@@ -160,8 +162,9 @@ def measure(
     if panel.kind in ("sizes", "reliability"):
         rows = rows_for(rows.reset_index(drop=True), panel.metric)  # of each group the row that reports the metric
     make = {"sizes": _sizes, "betas": _betas, "curve": _curve, "histogram": _histogram, "reliability": _reliability}
+    rows = rows.sort_values("seed", kind="stable")
     for index, series in enumerate(about.series):
-        own = rows[rows["line"] == index].sort_values("seed", kind="stable")
+        own = rows[rows["line"] == index]
         complete = own[own["status"] != "incomplete"]
         notes = make[panel.kind](panel, series, complete, results) if len(complete) else []
         if lacking := len(own) - len(complete):
@@ -195,18 +198,19 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
         return [f"its records have no {metric_label(panel.metric)}"]
     by = panel.x if panel.x in ("n", "samples") else "M"
-    rows = rows.assign(**{by: rows[by].fillna(0)})  # no samples: an exact objective
-    series.values = pd.Series(values, pd.MultiIndex.from_frame(rows[[by, "seed"]])).sort_index()
-    table = series.values.unstack(by)
-    groups = rows.groupby(by, observed=True)
-    columns = table.columns.to_series()
-    x = columns.mask(columns == 0) if panel.x == by else groups[panel.x].mean()
-    if panel.x != by and x.isna().all():
+    sizes, size = np.unique(rows[by].fillna(0), return_inverse=True)  # no samples: an exact objective
+    seeds, seed = np.unique(rows["seed"], return_inverse=True)
+    table = np.full((len(seeds), len(sizes)), np.nan)
+    table[seed, size] = values
+    x = np.where(sizes == 0, np.nan, sizes) if panel.x == by else rows.groupby(by)[panel.x].mean().to_numpy()
+    if panel.x != by and np.isnan(x).all():
         return [f"its records have no {panel.x}"]
-    series.points = statistics(x.to_numpy(), table.to_numpy(), groups.size().to_numpy())
-    chosen = (rows["candidates"] > 1).to_numpy() & np.isfinite(values)
-    sizes, betas = rows[by].to_numpy(), rows["beta"].to_numpy(dtype=float)
-    series.points["betas"] = [" ".join(f"{b:.4g}" for b in betas[chosen & (sizes == n)]) for n in table.columns]
+    series.values = pd.DataFrame(table, seeds, sizes)
+    series.points = statistics(x, table, np.bincount(size))
+    chosen, betas = (rows["candidates"] > 1).to_numpy() & np.isfinite(values), rows["beta"].to_numpy(dtype=float)
+    series.points["betas"] = [
+        " ".join(f"{beta:.4g}" for beta in betas[chosen & (size == i)]) for i in range(len(sizes))
+    ]
     lost, failed = int(series.points["failed"].max()), int(rows["failed"][rows["candidates"] > 1].sum())
     several = {f"up to {counted(lost, 'repetition')} of a point failed, not averaged": lost}
     several[f"{counted(failed, 'candidate')} failed; β is selected among the others"] = failed
@@ -218,7 +222,7 @@ def _add_differences(about: Measured) -> None:
     elbo = [one.values for one in about.filled if _plain_elbo(one.line) and one.values is not None]
     for one in about.filled if elbo else ():
         if not _plain_elbo(one.line) and one.values is not None:
-            table = (one.values - elbo[0]).unstack(0).reindex(columns=one.values.index.unique(0))
+            table = (one.values - elbo[0]).reindex(columns=one.values.columns)
             difference = statistics(one.points["x"], table.to_numpy(), 0)
             mean, half = difference["mean"], half_width(difference, "ci95")
             more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
@@ -280,7 +284,7 @@ def _error_of_truth(row: pd.Series, results: Results) -> float:
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
     quadrature is the error of G.
     """
-    rows = sources(results)[1][row["dataset"]]
+    rows = dataset_rows(results, row["dataset"], True)
     rows = rows[(rows["role"] == "gradient") & (rows["estimator"] == "ups") & (rows["base"] == row["base"])]
     rows = rows[(rows["parameterisation"] == row["parameterisation"]) & (rows["beta"] == row["beta"])]
     best = rows.sort_values("samples").tail(1)

@@ -97,9 +97,9 @@ class Packed:
     @cached_property
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells."""
-        keys, status = (column.to_pylist() for column in self._read(["key", "status"]).columns)
-        done = {key for key, each in zip(keys, status, strict=True) if each == "done"}
-        return done, {*keys} - done
+        table = self._read(["key", "status"])
+        done = pc.equal(table["status"].cast(pa.string()), "done")
+        return {*table["key"].filter(done).to_pylist()}, {*table["key"].filter(pc.invert(done)).to_pylist()}
 
     @cached_property
     def asked(self) -> list[Asked]:

@@ -266,24 +266,26 @@ def same(value: object, text: str) -> bool:
 def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()) -> Selected:
     """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
     values where there are such rows; else those with the fewest changes, then with the most cells."""
-    counts = rows.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
+    counts = _settings(rows)
     fitting = rows[matching(rows, where)] if where else rows
-    if protocol is not None:
-        fitting = fitting[fitting["protocol"] == protocol]
-    elif PAPER in set(fitting["protocol"]):
-        fitting = fitting[fitting["protocol"] == PAPER]
-    if fitting.empty:
-        return Selected(fitting, None, "", [])
-    among = fitting.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
-    if protocol is None:
-        most = among.groupby(level="protocol", observed=True).sum().idxmax()
-        among = among[among.index.get_level_values("protocol") == most]
+    among = _settings(fitting) if where else counts
+    if protocol is None and len(among):
+        by_protocol = among.groupby(level="protocol", observed=True).sum()
+        protocol = PAPER if PAPER in by_protocol.index else by_protocol.idxmax()
+    among = among[among.index.get_level_values("protocol") == protocol]
+    if among.empty:
+        return Selected(fitting[:0], None, "", [])
     best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
     keep = np.logical_and.reduce(
         [(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)]
     )
     others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
     return Selected(fitting[keep], best[0], best[1], others)
+
+
+def _settings(rows: pd.DataFrame) -> pd.Series:
+    """The number of rows of each setting."""
+    return rows.groupby(SETTING, sort=False, dropna=False, observed=True)["group"].size()
 
 
 def _options(setting: Any, best: tuple[str, ...]) -> str:

@@ -21,7 +21,6 @@ from dlmexp.console import counted, duration
 from dlmexp.cores import cores
 from dlmexp.figures import style
 from dlmexp.figures.choose import own_datasets
-from dlmexp.figures.numbers import sources
 from dlmexp.figures.panels import FIGURES
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.labels import METRICS
@@ -55,7 +54,6 @@ def pictures(results: Results, column: Column) -> list[Picture]:
     as there are cores."""
     own = [f"own-{name}" for name in own_datasets(results.table["dataset"].unique())]
     wanted = [(column, id) for id in (*(id for id in FIRST if id in FIGURES), *own)]
-    sources(results)  # what is made before the fork need not be made again; the frames themselves are not sent
     _forked_with["results"] = results
     if cores() == 1 or sys.platform != "linux":
         found = [_picture(one) for one in wanted]
