@@ -80,7 +80,8 @@ def _settings(candidates: pd.DataFrame) -> list[tuple[str, str]]:
     others."""
     others = candidates["role"] != "timing"
     run = candidates.loc[others | ~others.any(), ["protocol", "changes"]]
-    return list(run.groupby(["protocol", "changes"], observed=True).size().sort_values(ascending=False).index)
+    counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
+    return list(counts.sort_values(ascending=False, kind="stable").index)
 
 
 def choose_columns(settings: list[tuple[str, str]], protocol: str | None, everything: bool = False) -> list[Column]:

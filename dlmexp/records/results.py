@@ -54,8 +54,8 @@ class Results:
         if not times.exists():
             return table
         with reading(times, "is not a table of dataset, M and predict_seconds"):
-            seconds = read_table(times).to_pandas().astype({"dataset": table["dataset"].dtype})
-            return table.merge(seconds, "left", ["dataset", "M"])
+            table = table.merge(read_table(times).to_pandas(), "left", ["dataset", "M"])
+            return table.astype({"dataset": self.candidates["dataset"].dtype})
 
     @cached_property
     def _files(self) -> dict[str, tuple[str, str]]:

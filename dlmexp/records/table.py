@@ -94,8 +94,8 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     group = rows["group"].to_numpy()
     known = rows[_starting(rows, "validation_")].notna()
     validated, nll, mse = (
-        _in_group(group, known.get(some, known[:0]).to_numpy().reshape(len(known), -1).any(axis=1)) > 0
-        for some in (list(known), ["validation_nll"], ["validation_mse"])
+        _in_group(group, known.reindex(columns=some, fill_value=False).any(axis=1).to_numpy()) > 0
+        for some in (known.columns, ["validation_nll"], ["validation_mse"])
     )
     undecided = (rows["missing"] > 0) | (rows["failed"] == rows["candidates"])
     fits = (rows["role"] != "gradient") & (validated | (rows["candidates"] == 1) | undecided)

@@ -12,7 +12,7 @@ import pytest
 import dlmexp
 from dlmexp.claims import judge as judging
 from dlmexp.claims.claim import CLAIMS
-from dlmexp.claims.evidence import Evidence, coded
+from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.render import as_json, as_markdown, as_markdown_counts, as_markdown_table, below_table, changes
 from dlmexp.cli import outputs
 from dlmexp.errors import UserError
@@ -144,7 +144,7 @@ def test_verdicts_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def evidence(rows: list[dict]) -> Evidence:
     made = Made(rows)
-    frames = [judging.rows_of(coded(frame), judging.Column("paper")) for frame in (made.table, made.candidates)]
+    frames = [judging.rows_of(frame, judging.Column("paper")) for frame in (made.table, made.candidates)]
     return Evidence(made, *frames, set, False)  # pyright: ignore[reportArgumentType]
 
 

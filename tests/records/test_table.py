@@ -16,7 +16,7 @@ from dlmexp.plan.setting import Setting
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
 from dlmexp.records.results import load
-from dlmexp.records.table import SETTING, Frames, changes_of, parse_where, rows_for, select_setting
+from dlmexp.records.table import SETTING, candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
 from tests.support import made_up
 from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
 
@@ -24,8 +24,8 @@ BETAS = [50.0, 10.0, 1.0, 0.1]
 SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.inf), st.just("failed"))
 
 
-def _frames(groups, records):
-    return Frames(arrow_table([flat(record) for record in records]), asked(*groups))
+def _table(groups, records):
+    return tidy(candidate_cells(arrow_table([flat(record) for record in records]), asked(*groups)))
 
 
 def _scored(cell, score):
@@ -45,7 +45,7 @@ def _at(*betas, of=PLAIN):
 def test_selection_against_brute_force(scores, betas):
     cells = {(seed, beta): replace(PLAIN, seed=seed, beta=beta) for seed in range(3) for beta in BETAS}
     groups = [candidates("fixed_log_dlm", [cells[seed, beta] for beta in betas]) for seed in range(3)]
-    table = _frames(groups, [_scored(cells[place], score) for place, score in scores.items()]).table
+    table = _table(groups, [_scored(cells[place], score) for place, score in scores.items()])
     for seed in range(3):
         there = [beta for beta in BETAS if beta in betas and (seed, beta) in scores]
         rows = table[table["seed"] == seed]
@@ -77,7 +77,7 @@ def test_a_cell_may_belong_to_two_methods_and_two_grids():
     records.append(scored(replace(ELBO, beta=5.0), nll=0.0))  # nobody asked for it
     short = Setting("paper", {"beta.values": [4.0, 2.0]})
     groups = [candidates("elbo", [one]), candidates("beta_elbo", [*grid, one]), candidates("beta_elbo", grid, short)]
-    table = _frames([*groups, *groups], records).table
+    table = _table([*groups, *groups], records)
     chosen = {(row.method, row.changes): row.beta for row in table.itertuples()}
     assert chosen == {("elbo", ""): 1.0, ("beta_elbo", ""): 1.0, ("beta_elbo", "beta.values=[4,2]"): 2.0}
     assert len(table) == 3
@@ -86,7 +86,7 @@ def test_a_cell_may_belong_to_two_methods_and_two_grids():
 def test_both_selections_are_rows_and_each_reported_metric_finds_its_own():
     nll, mse = _at(10.0, 1.0)
     records = [scored(nll, nll=0.1, mse=0.9), scored(mse, nll=0.2, mse=0.5)]
-    table = _frames([candidates("fixed_log_dlm", [nll, mse])], records).table
+    table = _table([candidates("fixed_log_dlm", [nll, mse])], records)
     assert dict(zip(table["selected_by"], table["beta"], strict=True)) == {"nll": 10.0, "mse": 1.0}
     assert rows_for(table, "mse")["beta"].tolist() == [1.0]
     for metric in ("nll", "error", "mre", "crps"):
@@ -100,7 +100,7 @@ def test_a_protocol_that_selects_by_nll_and_methods_without_it():
     records += [scored(log[0], nll=0.1, mse=0.9), scored(log[1], nll=0.2, mse=0.5)]
     released = Setting("released", {}, "nll")
     groups = [candidates("joint_sq_dlm", square, released), candidates("fixed_log_dlm", log, released)]
-    table = _frames(groups, records).table
+    table = _table(groups, records)
     assert {(row.method, row.selected_by, row.beta) for row in table.itertuples()} == {
         ("joint_sq_dlm", "mse", 1.0), ("fixed_log_dlm", "nll", 10.0),
     }  # fmt: skip
@@ -110,7 +110,7 @@ def test_a_protocol_that_selects_by_nll_and_methods_without_it():
 def test_without_validation_rows_only_a_single_candidate_is_selected():
     records = [scored(cell) for cell in _at(10.0, 1.0)]
     groups = [candidates("fixed_log_dlm", _at(10.0, 1.0)), candidates("ppgpr", _at(1.0))]
-    table = _frames(groups, records).table
+    table = _table(groups, records)
     assert [(row.method, row.status, row.beta) for row in table.itertuples()] == [("ppgpr", "done", 1.0)]
 
 
@@ -123,7 +123,7 @@ def test_roles_are_rows_apart_and_experiments_are_named_together():
         candidates("fixed_log_dlm", [replace(cells[0], evaluate="10")], role="curve"),
     ]  # fmt: skip
     records = [scored(cell, nll=0.1) for cell in (*cells, replace(cells[0], evaluate="10"))]
-    table = _frames(groups, records).table
+    table = _table(groups, records)
     assert dict(zip(table["role"], table["experiment"], strict=True)) == {
         "fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test",
     }  # fmt: skip
@@ -145,13 +145,13 @@ def test_two_settings_never_share_a_row(first, second, protocol, other):
     same = (protocol, Setting(protocol, first).text) == (other, Setting(other, second).text)
     cells = _at(10.0, 1.0)
     groups = [candidates("fixed_log_dlm", cells, each) for each in settings_]
-    frames = _frames(groups, [scored(cell, nll=cell.beta) for cell in cells])
-    assert len(frames.table) == (1 if same else 2)
-    assert not frames.table.duplicated(["protocol", "changes"]).any()
-    taken = select_setting(frames.table)
+    table = _table(groups, [scored(cell, nll=cell.beta) for cell in cells])
+    assert len(table) == (1 if same else 2)
+    assert not table.duplicated(["protocol", "changes"]).any()
+    taken = select_setting(table)
     assert len(taken.rows.drop_duplicates(SETTING)) == 1
     assert len(taken.others) == (0 if same else 1)
-    assert sum(count for _, count in taken.others) + len(taken.rows) == len(frames.table)
+    assert sum(count for _, count in taken.others) + len(taken.rows) == len(table)
 
 
 def _several():
@@ -162,7 +162,7 @@ def _several():
     }  # fmt: skip
     cells = {seed: replace(PLAIN, seed=seed, lr=0.01 if seed in (1, 2) else 0.1) for seed in every}
     groups = [candidates("fixed_log_dlm", [cells[seed]], setting) for seed, setting in every.items()]
-    return _frames(groups, [scored(cell, nll=0.1) for cell in cells.values()]).table
+    return _table(groups, [scored(cell, nll=0.1) for cell in cells.values()])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_filter_that_no_setting_has_is_refused(term):
 
 def test_the_rows_of_other_data_are_another_setting():
     cells = [PLAIN, replace(PLAIN, seed=4, data="other")]
-    table = _frames([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(c, nll=0.1) for c in cells]).table
+    table = _table([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(c, nll=0.1) for c in cells])
     taken = select_setting(table)
     assert len(taken.rows) == 1
     assert len(taken.others) == 1
