@@ -195,4 +195,4 @@ def made_by(rows: Any, most: int = 3) -> dict[str, Any]:
         texts = pd.Categorical(rows[name])
         counts = np.bincount(texts.codes + 1, minlength=len(texts.categories) + 1)[1:]
         found[name] = [str(texts.categories[i]) for i in np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]]
-    return {"records": len(texts), "commands": found["command"][:most], "commits": sorted(found["commit"])}
+    return {"records": len(rows["commit"]), "commands": found["command"][:most], "commits": sorted(found["commit"])}

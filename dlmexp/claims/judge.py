@@ -78,8 +78,8 @@ def judge(
 def _settings(candidates: pd.DataFrame) -> list[tuple[str, str]]:
     """Protocol and changes of what was run, the most frequent first; of runs for timing only where there are no
     others."""
-    others = candidates["role"] != "timing"
-    run = candidates.loc[others | ~others.any(), ["protocol", "changes"]]
+    timing = candidates["role"] == "timing"
+    run = candidates.loc[~timing | timing.all(), ["protocol", "changes"]]  # pyright: ignore[reportOperatorIssue]
     counts = run.groupby(["protocol", "changes"], observed=True, sort=False).size()
     return list(counts.sort_values(ascending=False, kind="stable").index)
 

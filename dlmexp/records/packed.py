@@ -8,7 +8,6 @@ like one with the same records as JSON, and a run goes on from both. Trained mod
 import base64
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dlmexp.atomic import write_atomically
-from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import reading
 from dlmexp.records.manifest import Asked
-from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result, check_format
+from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
 
 PATTERN = "*.parquet"
 TABLE = "table.parquet"  # what `collect` writes beside packed records
 ARRAY = "array_"  # how the names of columns of lists begin
 ORDER = ("dataset", "objective", "variant", "estimator", "options", "parameterisation", "n", "seed", "beta")
+BROKEN = "can't be read as packed records: restore it, or move it away"
 MAX_ROWS = 5_000_000
 MAX_ASKED = 1 << 28  # bytes of what was asked for
 MAX_BYTES = 8 << 30  # of a file's columns before compression
@@ -66,52 +64,44 @@ class Packed:
     def __init__(self, path: Path):
         self.path = path
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError, ValueError, KeyError, zlib.error, Unreadable) as error:
-            said = " ".join(str(error).split())[:300]
-            where = f"'{self.path}' can't be read as packed records ({said})"
-            raise UserError(f"{where}: restore it, or move it away") from None
-
     @cached_property
     def _file(self) -> pq.ParquetFile:
-        with self._reading():
+        with reading(self.path, BROKEN):
             texts = [field.name for field in pq.read_schema(self.path) if TYPES.get(field.name) == TEXT]
             file = pq.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True)
             about = file.metadata
             size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             if about.num_rows > MAX_ROWS or size > MAX_BYTES:
-                raise Unreadable(f"it has {about.num_rows} rows and {size} bytes: more than {MAX_ROWS} or {MAX_BYTES}")
-            check_format(int((about.metadata or {}).get(b"dlmexp", b"0")))
-            missing = {"key", "status", "asked", "beta"} - {*file.schema_arrow.names}
-            if missing:
-                raise Unreadable(f"it has no column {' or '.join(sorted(missing))}")
+                raise ValueError(f"it has {about.num_rows} rows and {size} bytes: more than {MAX_ROWS} or {MAX_BYTES}")
+            if (version := (about.metadata or {}).get(b"dlmexp", b"0").decode()) != str(FORMAT):
+                raise ValueError(f"it has format {version}, and this dlmexp reads {FORMAT}: another version wrote it")
+            if missing := {"key", "status", "asked", "beta"} - {*file.schema_arrow.names}:
+                raise ValueError(f"it has no column {' or '.join(sorted(missing))}")
             return file
 
     def _read(self, columns: Sequence[str]) -> pa.Table:
-        with self._reading():
+        with reading(self.path, BROKEN):
             return self._file.read(columns)
 
     @cached_property
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells."""
         table = self._read(["key", "status"])
-        done = pc.equal(table["status"].cast(pa.string()), "done")
-        return {*table["key"].filter(done).to_pylist()}, {*table["key"].filter(pc.invert(done)).to_pylist()}
+        keys, status = table["key"].to_pylist(), table["status"].cast(pa.string()).to_pylist()
+        done = {key for key, each in zip(keys, status, strict=True) if each == "done"}
+        return done, {*keys} - done
 
     @cached_property
     def asked(self) -> list[Asked]:
         """What was asked for; the keys of a group are those that have rows here."""
-        with self._reading():
+        with reading(self.path, BROKEN):
             text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
-            groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
+            groups = msgspec.json.decode(zlib.decompressobj().decompress(text, MAX_ASKED), type=list[Asked])
             table = self._read(["key", "beta", "asked"])
             lists = table["asked"].combine_chunks()
             group, row = lists.flatten().to_numpy(), lists.value_parent_indices().to_numpy()
             if len(group) and not 0 <= group.min() <= group.max() < len(groups):
-                raise Unreadable("it names groups that it does not have")
+                raise ValueError("it names groups that it does not have")
             order = np.lexsort((-table["beta"].to_numpy()[row], group))  # the largest beta first
             keys = table["key"].to_numpy()[row[order]]
             ends = np.cumsum(np.bincount(group, minlength=len(groups)))
@@ -124,25 +114,21 @@ class Packed:
         """One row per cell, without columns of lists."""
         names = self._file.schema_arrow.names
         table = self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
-        with self._reading():
-            if pc.count_distinct(table["key"]).as_py() < len(table):
-                raise Unreadable("it has a cell twice")
+        with reading(self.path, BROKEN):
+            if len(table["key"].unique()) < len(table):
+                raise ValueError("it has a cell twice")
         return table
 
     @cached_property
-    def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """The arrays of all cells that have some, by key and name."""
+    def _lists(self) -> Any:
+        """The columns of lists, by key, as a DataFrame: pandas is loaded where they are drawn."""
         names = [name for name in self._file.schema_arrow.names if name.startswith(ARRAY)]
-        table = self._read(["key", *names])
-        arrays: dict[str, dict[str, np.ndarray]] = {}
-        for name in names:
-            column = table[name].combine_chunks()
-            keys = table["key"].filter(column.is_valid()).to_pylist()
-            kept = column.drop_null()
-            parts = np.split(kept.flatten().to_numpy(zero_copy_only=False), kept.offsets.to_numpy()[1:-1])
-            for key, values in zip(keys, parts, strict=False):  # without rows, there is one empty part
-                arrays.setdefault(key, {})[name.removeprefix(ARRAY)] = values
-        return arrays
+        lists = self._read(["key", *names]).to_pandas().set_index("key").dropna(how="all")
+        return lists.rename(columns=lambda name: name.removeprefix(ARRAY))
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """The arrays of a cell by name; empty for one without any."""
+        return dict(self._lists.loc[key].dropna()) if key in self._lists.index else {}
 
 
 def packs(root: Path) -> Iterator[Packed]:

@@ -60,9 +60,8 @@ class Results:
     @cached_property
     def _files(self) -> dict[str, tuple[str, str]]:
         """Key -> dataset and checksum, of the cells that have arrays in a file of their own."""
-        rows = self.candidates
-        rows = rows[rows["arrays"].notna()] if "arrays" in rows else rows[:0].assign(arrays="")
-        return dict(zip(rows["key"], zip(rows["dataset"], rows["arrays"], strict=True), strict=True))
+        rows = self.candidates.reindex(columns=["key", "dataset", "arrays"]).dropna()
+        return {key: (dataset, checksum) for key, dataset, checksum in rows.itertuples(index=False)}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The arrays of a cell by name: its learning curve, reliability diagram or draws of gradients; none for a cell
@@ -142,15 +141,12 @@ def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
         raise UserError(f"--protocol {protocol}: no record was made under it as it stands; there are {known}")
     cells = read.store.cells({key for group in asked for key in group.keys})
     shown, arrays = {*selected_or_undecided(read.candidates)["key"]}, {}
-    facts = (cells[name].to_pylist() for name in ("key", "dataset", "status"))
-    checksums = cells["arrays"].to_pylist() if "arrays" in cells.column_names else [None] * len(cells)
-    for key, dataset, status, checksum in zip(*facts, checksums, strict=True):
-        kept = {
+    done = {*read.candidates["key"][read.candidates["status"] == "done"]}
+    for key in (key for key in map(str, cells["key"].to_pylist()) if key in done):
+        arrays[key] = {
             name: values
-            for name, values in (read.store.arrays(dataset, key, checksum) if status == "done" else {}).items()
+            for name, values in read.arrays(key).items()
             if name.startswith(FIGURES) and (key in shown or not name.startswith("reliability_"))
         }
-        if kept:
-            arrays[key] = kept
     write_packed(Path(path), cells, arrays, asked)
     return len(cells)

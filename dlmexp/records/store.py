@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
@@ -78,28 +77,25 @@ class Store:
     def _write(self, path: Path, content: bytes, durable: bool = True) -> None:
         write_atomically(within(self.root, path), content, durable)
 
+    def _files(self) -> list[tuple[Path, str, bool]]:
+        """The files of records, the key in each name, and whether it is that of a failure."""
+        folders = [folder for folder in sorted(self.records.glob("*")) if folder.is_dir()]
+        files = [(folder / name, name) for folder in folders for name in sorted(os.listdir(folder))]
+        records = [(path, name) for path, name in files if name.endswith(".json") and not name.startswith(".")]
+        return [
+            (path, name.removesuffix(FAILED).removesuffix(".json"), name.endswith(FAILED)) for path, name in records
+        ]
+
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""
-        names = {name for _, names in self._names() for name in names}
-        failed = {name.removesuffix(FAILED) for name in names if name.endswith(FAILED)}
-        done = {name.removesuffix(".json") for name in names if not name.endswith(FAILED)}
-        for pack in self.packs:
-            done |= pack.keys[0]
-            failed |= pack.keys[1]
-        return done, failed - done
-
-    def _names(self) -> Iterator[tuple[Path, list[str]]]:
-        """The folder of each dataset with the file names of its records."""
-        for folder in sorted(self.records.iterdir()) if self.records.is_dir() else ():
-            if folder.is_dir():
-                yield folder, [n for n in os.listdir(folder) if n.endswith(".json") and not n.startswith(".")]
+        files, packs = self._files(), [pack.keys for pack in self.packs]
+        done = {key for _, key, failed in files if not failed}.union(*(keys for keys, _ in packs))
+        return done, {key for _, key, failed in files if failed}.union(*(keys for _, keys in packs)) - done
 
     def read(self, path: Path) -> Record | None:
         """The record at `path`; None if there is no sound one."""
-        try:
+        with contextlib.suppress(Unreadable):
             return self._read(path)
-        except Unreadable:
-            return None
 
     def _read(self, path: Path) -> Record | None:
         try:
@@ -141,23 +137,26 @@ class Store:
         """The arrays of a cell; `checksum` is that of its file, None for a cell in packed records. None at all, with a
         warning, if they are not those that the record was written with."""
         if checksum is None:
-            return next((pack.arrays[key] for pack in self.packs if key in pack.arrays), {})
-        path = self.path(dataset, key, ".npz", checksum)
+            return next((arrays for pack in self.packs if (arrays := pack.arrays(key))), {})
         try:
-            return _arrays(path, checksum)
+            return self._arrays(dataset, key, checksum)
         except Unreadable as why:
-            log.warning("skipped %s: %s", path, why)
+            log.warning("skipped %s: %s", self.path(dataset, key, ".npz", checksum), why)
             return {}
+
+    def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
+        path = self.path(dataset, key, ".npz", checksum)
+        if (written := _written(path, checksum)) is None:
+            raise Unreadable("the arrays of the record are not there")
+        return unpack_arrays(written, f"'{path.name}'")
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
         """The arrays beside a record; None once they have been quarantined, and the record with them."""
-        if record.arrays is None:
-            return {}
-        path = self.path(record.cell.dataset, record.key, ".npz", record.arrays)
+        dataset, key, checksum = record.cell.dataset, record.key, record.arrays
         try:
-            return _arrays(path, record.arrays)
+            return {} if checksum is None else self._arrays(dataset, key, checksum)
         except Unreadable as why:
-            for damaged in (path, self.path(record.cell.dataset, record.key)):
+            for damaged in (self.path(dataset, key, ".npz", checksum), self.path(dataset, key)):
                 self.quarantine(damaged, str(why))
             return None
 
@@ -175,20 +174,15 @@ class Store:
     def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """The folder's own sound records (of these `keys`), done and failed; a failed one only if the cell is not done.
         A warning says how many files were skipped as damaged, and why the first of them was."""
-        skipped: list[str] = []
-        for folder, names in self._names():
-            present = set(names)
-            for name in sorted(names):
-                key = name.removesuffix(FAILED).removesuffix(".json")
-                if (keys is not None and key not in keys) or (name.endswith(FAILED) and f"{key}.json" in present):
-                    continue
+        files, skipped = self._files(), []
+        done = {key for _, key, failed in files if not failed}
+        for path, key, failed in files:
+            if (keys is None or key in keys) and not (failed and (key in done or key in self.packed)):
                 try:
-                    record = self._read(folder / name)
+                    if record := self._read(path):
+                        yield record
                 except Unreadable as why:
-                    skipped.append(f"{folder / name}: {why}")
-                    continue
-                if record is not None and (record.done or key not in self.packed):
-                    yield record
+                    skipped.append(f"{path}: {why}")
         if skipped:
             log.warning("skipped %d files that are no sound records, such as %s", len(skipped), skipped[0])
 
@@ -200,11 +194,11 @@ class Store:
         for pack in self.packs:
             table = pack.cells()
             if keys is not None:
-                table = table.filter(pc.is_in(table["key"], pa.array(list(keys), pa.string())))
-            twice = pc.is_in(table["key"], taken["key"])
-            if pc.any(twice).as_py():
-                _warn_of_differences(table.filter(twice), taken, pack)
-                table = table.filter(pc.invert(twice))
+                table = table.filter(pa.array(table["key"].to_pandas().isin(list(keys))))
+            twice = table["key"].to_pandas().isin(taken["key"].to_pandas())
+            if twice.any():
+                _warn_of_differences(table.filter(pa.array(twice)), taken, pack)
+                table = table.filter(pa.array(~twice))
             taken = pa.concat_tables([taken, table], promote_options="permissive")
         return taken
 
@@ -231,12 +225,6 @@ def _written(path: Path, checksum: str) -> bytes | None:
     return written
 
 
-def _arrays(path: Path, checksum: str) -> dict[str, np.ndarray]:
-    if (written := _written(path, checksum)) is None:
-        raise Unreadable("the arrays of the record are not there")
-    return unpack_arrays(written, f"'{path.name}'")
-
-
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """Arrays as the bytes of a compressed `.npz`."""
     buffer = io.BytesIO()
@@ -246,11 +234,9 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
 
 def _warn_of_differences(packed: pa.Table, taken: pa.Table, pack: Packed) -> None:
     """Warn of cells whose metrics in a pack are not those that are taken."""
-    metrics = [name for name in packed.column_names if name.startswith(("test_", "validation_"))]
-    names = ["key", *(name for name in metrics if name in taken.column_names)]
-    theirs, ours = (
-        table.select(names).to_pandas().drop_duplicates("key").set_index("key") for table in (packed, taken)
-    )
-    ours = ours.reindex(theirs.index)
-    if count := int((theirs.ne(ours) & ~(theirs.isna() & ours.isna())).any(axis=1).sum()):
+    names = [
+        n for n in packed.column_names if n.startswith(("key", "test_", "validation_")) and n in taken.column_names
+    ]
+    both = pa.concat_tables([packed.select(names), taken.select(names)]).to_pandas().drop_duplicates()
+    if count := int(both["key"].duplicated().sum()):
         log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)

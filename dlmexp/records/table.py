@@ -35,9 +35,9 @@ GROUP = [
 
 
 def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
-    """One row per cell that was asked for and has a record, from `Store.cells`; a cell that belongs to two groups of
-    candidates has two. Groups with the same cells, role and setting are one, which names all their experiments. `failed`
-    and `missing` count the cells of a row's group. Texts other than keys are categories."""
+    """One row per cell that was asked for and has a record, from `Store.cells`; a cell of two groups of candidates has
+    two. Groups with the same cells, role and setting are one, which names all their experiments. `failed` and `missing`
+    count the cells of a row's group. Texts other than keys are categories."""
     groups: dict[tuple[object, ...], tuple[Asked, dict[str, None]]] = {}
     for each in asked:
         groups.setdefault(each.identity[1:], (each, {}))[1][each.experiment] = None
@@ -271,7 +271,7 @@ def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Seque
     among = _settings(fitting) if where else counts
     if protocol is None and len(among):
         by_protocol = among.groupby(level="protocol", observed=True).sum()
-        protocol = PAPER if PAPER in by_protocol.index else by_protocol.idxmax()
+        protocol = PAPER if PAPER in by_protocol.index else str(by_protocol.idxmax())
     among = among[among.index.get_level_values("protocol") == protocol]
     if among.empty:
         return Selected(fitting[:0], None, "", [])

@@ -23,7 +23,13 @@ def made(results: Results) -> pd.DataFrame:
     """Each way in which records were made (a command, commit, machine and versions) with their number, the most
     frequent first; the index is the number by which the page refers to it."""
     cells = results.candidates.drop_duplicates("key")
-    return cells.groupby(MADE, dropna=False, observed=True).size().rename("records").sort_values(ascending=False).reset_index()
+    return (
+        cells.groupby(MADE, dropna=False, observed=True)
+        .size()
+        .rename("records")
+        .sort_values(ascending=False)
+        .reset_index()
+    )
 
 
 def overview(results: Results) -> dict[str, Any]:
