@@ -12,7 +12,7 @@ from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.labels import METRICS, estimator_label, method_label
 from dlmexp.records.results import Results
-from dlmexp.records.table import IDENTITY
+from dlmexp.records.table import IDENTITY, as_text
 
 MADE = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
 LINE = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M"]
@@ -36,7 +36,7 @@ def overview(results: Results) -> dict[str, Any]:
     """Counts, datasets with what they stand in for, experiments and times."""
     cells = results.candidates.drop_duplicates("key")
     named = cells[["dataset", "stands_for"]].drop_duplicates().sort_values("dataset").itertuples(index=False)
-    times = cells["time"].dropna()
+    times = cells["time"].dropna().astype(object)
     return {
         "cells": len(cells), "failed": int((cells["status"] != "done").sum()),
         "datasets": [labelled(dataset, of) for dataset, of in named],
@@ -110,6 +110,7 @@ def rows(results: Results) -> pd.DataFrame:
         beta=("beta", "median"), repetitions=("seed", "nunique"), lost=("lost", "sum"), converged=("converged", "mean"),
         seconds=("seconds", "sum"), made=("made", "first"),
     )).reset_index()  # fmt: skip
+    found = as_text(found)
     found["method"] = found["method"].map(method_label)
     found["estimator"] = [estimator_label(*pair) for pair in zip(found["estimator"], found["samples"], strict=True)]
     found["dataset"] = [labelled(*pair) for pair in zip(found["dataset"], found["stands_for"], strict=True)]
