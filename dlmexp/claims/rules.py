@@ -97,12 +97,15 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
     Contradicted: where one is (Bonferroni). Both have Holm's correction over the sizes.
     """
     enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged, complete = np.any(enough, axis=0, keepdims=True)[0], np.all(enough, axis=0, keepdims=True)[0]
+    judged, complete = enough.any(0), enough.all(0)
     unknown = np.isnan(margin)
     p_for, p_against = rule.sides(comparisons, margin)
     gains, losses = _better(comparisons, margin)
-    for_, gain = (_significant(_all_of(p, enough), judged) for p in (p_for, gains))
-    against, loss = (_significant(_any_of(p, enough), judged) for p in (p_against, losses))
+    for_, gain = (_significant(np.where(enough, p, 0.0).max(0), judged) for p in (p_for, gains))
+    against, loss = (
+        _significant(np.minimum(1.0, enough.sum(0) * np.where(enough, p, 1.0).min(0)), judged)
+        for p in (p_against, losses)
+    )
     if rule.least_effect:
         differences = np.where(enough, comparisons.difference, np.inf)
         lost = (enough.sum(0) * losses < ALPHA) & enough
@@ -124,14 +127,6 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
     )
     table = [(np.atleast_1d(holds).tolist(), state) for holds, state in named]
     return [next((state for holds, state in table if holds[size]), State.NO_DIFFERENCE) for size in range(len(judged))]
-
-
-def _all_of(p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " S"]:
-    return np.where(enough, p, 0.0).max(0)
-
-
-def _any_of(p: Float[np.ndarray, "K S"], enough: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " S"]:
-    return np.minimum(1.0, enough.sum(0) * np.where(enough, p, 1.0).min(0))
 
 
 def _significant(p: Float[np.ndarray, " S"], judged: Bool[np.ndarray, " S"]) -> Bool[np.ndarray, " S"]:

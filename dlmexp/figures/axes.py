@@ -38,10 +38,14 @@ def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: 
     panel, bars = measured.panel, measured.single
     ax.set_ylabel(_label(panel, measured.task))
     make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
-    (_bars if bars else make[panel.kind])(ax, panel, lines, error)
-    if below is not None:
-        (_bar_differences if bars else _differences)(below, panel, lines, error)
-    if below is not None and not bars:
+    if bars:
+        _bars(ax, _means(panel, lines, error), f"{ax.get_ylabel()}, {panel.x} = {lines[0][0].points['x'].iloc[0]:g}")
+    else:
+        make[panel.kind](ax, panel, lines, error)
+    if below is not None and bars:
+        _bars(below, _minus_elbo(lines, error), f"Δ {metric_label(panel.metric)} vs ELBO")
+    elif below is not None:
+        _differences(below, panel, lines, error)
         below.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
@@ -166,17 +170,7 @@ def _differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     ax.set_ylabel(f"Δ {metric_label(panel.metric)}\nvs ELBO")
 
 
-def _bars(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
-    """A bar per line where there is one n."""
-    label = f"{ax.get_ylabel()}, {panel.x} = {lines[0][0].points['x'].iloc[0]:g}"
-    _draw_bars(ax, _means(panel, lines, error), label)
-
-
-def _bar_differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
-    _draw_bars(ax, _minus_elbo(lines, error), f"Δ {metric_label(panel.metric)} vs ELBO")
-
-
-def _draw_bars(ax: Axes, curves: list[Curve], label: str) -> None:
+def _bars(ax: Axes, curves: list[Curve], label: str) -> None:
     """A bar with its interval and number for each curve of one point."""
     for row, (_, mean, half, look) in enumerate(curves):
         value, bar = float(mean.iloc[0]), float(half.fillna(0.0).iloc[0])
