@@ -56,7 +56,7 @@ def plot(args: argparse.Namespace) -> int:
     from dlmexp.figures.panels import PREDICTIONS, find
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.figures.style import check_page
-    from dlmexp.records.results import load, load_several
+    from dlmexp.records.results import load, load_folders
     from dlmexp.records.table import parse_where
 
     check_page(args.width, args.style)
@@ -67,7 +67,7 @@ def plot(args: argparse.Namespace) -> int:
     by = parse_by(args.by)
     if args.list and not Path(args.results).is_dir():
         return _list([], args.ids)
-    several = load_several([args.results, *args.compare]) if args.compare else [load(args.results)]
+    several = load_folders([args.results, *args.compare]) if args.compare else [load(args.results)]
     where = parse_where(args.where, several[0].candidates)
     request = Request(
         by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error, args.width, args.style

@@ -112,13 +112,12 @@ def _line_rows(panel: Panel, i: int, results: Results, by: Mapping[str, list[str
         fits &= rows[name].isin(values)
     used = (f"test_{metric}", f"validation_{metric}")
     names = {*FACTS, panel.x, *used, *by, *more, *(name.replace("_", "_recalibrated_", 1) for name in used)}
-    rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i)
-    if every_beta:
-        rows["selected_by"] = "nll"
+    selected = {"selected_by": "nll"} if every_beta else {}
+    rows = rows.loc[fits, [name for name in rows if name in names]].assign(line=i, **selected)
     if line.role == "rivals":  # what the line shows is no setting
         use = line.version if line.version in ("train", "tenth") else ""
         rows = rows[rows["split"].str.extract(r"-(train|tenth)-", expand=False).fillna("") == use]
-        rows["split"] = rows["split"].str.replace(f"-{use}-", "-")
+        rows = rows.assign(split=rows["split"].str.replace(f"-{use}-", "-"))
     if line.version == "recalibrated":  # beside the same group as it is
         again = {name: rows.get(name.replace("_", "_recalibrated_", 1), np.nan) for name in used}
         rows = rows.assign(**again, group=-1 - rows["group"])

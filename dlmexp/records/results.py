@@ -85,7 +85,7 @@ def load(folder: str | Path, label: str = "") -> Results:
     return results
 
 
-def load_several(folders: list[str]) -> list[Results]:
+def load_folders(folders: list[str]) -> list[Results]:
     """Several folders to compare, each under the path that was typed."""
     if len({Path(folder).resolve() for folder in folders}) < len(folders):
         raise UserError(f"--compare: a folder is named twice among {', '.join(folders)}")
