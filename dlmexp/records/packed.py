@@ -18,8 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dlmexp.atomic import write_atomically
+from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.files import reading
+from dlmexp.reading.json_text import typed_json
 from dlmexp.records.manifest import Asked
 from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
 
@@ -96,7 +98,10 @@ class Packed:
         """What was asked for; the keys of a group are those that have rows here."""
         with reading(self.path, BROKEN):
             text = base64.b64decode((self._file.metadata.metadata or {})[b"asked"])
-            groups = msgspec.json.decode(zlib.decompressobj().decompress(text, MAX_ASKED), type=list[Asked])
+            try:
+                groups = typed_json(zlib.decompressobj().decompress(text, MAX_ASKED), list[Asked])
+            except Unreadable as why:  # which does not name the file
+                raise ValueError(str(why)) from None
             table = self._read(["key", "beta", "asked"])
             lists = table["asked"].combine_chunks()
             group, row = lists.flatten().to_numpy(), lists.value_parent_indices().to_numpy()

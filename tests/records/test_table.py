@@ -129,6 +129,12 @@ def test_roles_are_rows_apart_and_experiments_are_named_together():
     }  # fmt: skip
 
 
+def test_rows_sort_by_their_texts_in_whatever_order_they_were_read():
+    cells = [replace(PLAIN, seed=seed, kernel=kernel) for seed, kernel in enumerate(("rbf", "ard", "matern52"))]
+    table = _table([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(cell, nll=0.1) for cell in cells])
+    assert table.sort_values("kernel")["kernel"].tolist() == ["ard", "matern52", "rbf"]
+
+
 CHANGES = st.dictionaries(
     st.sampled_from(["training.lr", "M", "kernel", "beta.values", "training.by_method.fitc.initial.noise"]),
     st.one_of(st.floats(1e-6, 1e6), st.integers(1, 99), st.sampled_from(["rbf", None, True, [1.0, 0.5], []])),
