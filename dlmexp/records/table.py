@@ -27,6 +27,7 @@ IDENTITY = [
 SELECTION = ["selected_by", "beta", "candidates", "missing", "failed", "edge", "status", "key"]
 TEST = [f"test_{name}" for name in ("nll", "mse", "error", "mre")]
 OWN_UNITS = [f"test_{name}" for name in ("rmse", "mae", "r2", "coverage_95")]  # of users' own tables, beside TEST
+PLAIN = pd.Series(["text"]).dtype  # of texts, which depends on the version of pandas
 NUMBERS = ["n", "seed", "candidates"]
 GROUP = [
     "dataset", "n", "seed", "size", "method", "role", "protocol", "changes", "selection", "experiment", "stands_for",
@@ -155,8 +156,8 @@ def _ordered(frame: pd.DataFrame) -> pd.DataFrame:
 
 def as_text(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with plain texts in place of categories, for users."""
-    texts = {name: frame[name].cat.categories.dtype for name in frame if frame[name].dtype == "category"}
-    return frame.astype(texts)
+    coded = {name: frame[name].cat.categories for name in frame if frame[name].dtype == "category"}
+    return frame.astype({name: texts.dtype if len(texts) else PLAIN for name, texts in coded.items()})
 
 
 def rows_for(table: pd.DataFrame, metric: str) -> pd.DataFrame:
