@@ -82,8 +82,8 @@ def _records(cells: pa.Table) -> pd.DataFrame:
 
 def _by_text(column: pd.Series, values: pd.Series) -> Any:
     """For each row the value of its text; `values` are in the order of the categories, the last is that of no text."""
-    numeric = pd.api.types.is_numeric_dtype(values)
-    return (values if numeric else values.astype("category")).array.take(column.cat.codes.to_numpy())
+    texts = not pd.api.types.is_numeric_dtype(values) and values.notna().any()
+    return (values.astype("category") if texts else values).array.take(column.cat.codes.to_numpy())
 
 
 def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
