@@ -127,7 +127,7 @@ class Store:
         return key in self.packed or self.find(dataset, key) is not None
 
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
-        """The hyperparameters of a done ELBO fit, for fixed variants to start from; None if it must be fitted again."""
+        """The hyperparameters of a done base fit, for fixed variants to start from; None if it must be fitted again."""
         record = self.find(dataset, key)
         arrays = (self._arrays_or_quarantine(record) if record else None) or {}
         drawn = (*FIGURES, "objective")

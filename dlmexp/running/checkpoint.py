@@ -91,8 +91,8 @@ def read(store: Store, path: Path) -> Checkpoint | None:
 
 def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
     """What to train, in order: the cells that train together, and those of them that want a record. First the batches
-    of all checkpoints with a cell of these batches, whose cells are trained to the end also where nobody asks for
-    them; then the batches without those cells. Checkpoints of which every cell has its record are deleted: they are of
+    of all checkpoints with a cell of these batches, finished even if this run did not ask for all of their cells;
+    then the batches without those cells. Checkpoints of which every cell has its record are deleted: they are of
     a process that was killed just before it did so."""
     pending, begun = {cell.key for batch in batches for cell in batch}, list[tuple[Batch, Batch]]()
     done = store.keys()[0] - pending

@@ -30,7 +30,7 @@ from dlmexp.training.train import Curve, Training, train
 from dlmexp.training.variants import Fixed, solve
 
 Queue = deque[tuple[Batch, Batch]]  # batches to train, with those of their cells that want a record
-NO_BASE = "the ELBO fit whose hyperparameters it takes has no sound record"
+NO_BASE = "the base fit whose hyperparameters it takes has no sound record"
 POLL_SECONDS = 2.0  # between looks at other processes
 DEVICE_POLL_SECONDS = 2e-4
 # Measured on an H200: from so many entries of [B, M, n] arrays in flight, more batches at once gain nothing.
@@ -157,7 +157,7 @@ class Engine:
 
     @property
     def _state(self) -> tuple[int, int]:
-        """Cells in training, which shrink where there is room for more, and base fits with a record."""
+        """Numbers of cells in training and of recorded base fits."""
         return sum(flight.inside for flight in self.running), self.recorder.base_fits
 
     def _fill(self, queue: Queue) -> None:
@@ -184,7 +184,7 @@ class Engine:
                 pending = tuple(cell for cell in pending if cell.key not in done)
             if not pending:
                 continue
-            # A needed ELBO fit that no process trains and no batch here will train is not waited for: it never comes.
+            # A needed base fit that no process trains and no batch here will train is not waited for: it never comes.
             needed = {cell.base for cell in pending if cell.base} - done - failed
             if needed & here:
                 waiting.append((batch, pending))

@@ -32,8 +32,8 @@ DROP_SECONDS = 30.0  # between looks for models that are not selected
 
 class Writer:
     """Does jobs one after the other: at once, or with `beside` in a thread of its own. After one that fails (a full
-    disk, say) no other is done, and the next call here raises its error. Leaving the context raises it also in place of
-    `Stop`, which says that all is saved; another error goes first."""
+    disk, say) no other is done, and the next call here raises its error. On exit it replaces
+    `Stop`, which says that all is saved, but no other error."""
 
     def __init__(self, beside: bool):
         self._pool = ThreadPoolExecutor(1, "writer") if beside else None
@@ -95,7 +95,7 @@ class Recorder:
         self.base_fits = 0  # of these: fits that fixed variants start from
         self._schemas = {data.name: data.schema for _, data in sweep.datasets.values()}
         self._own = {data.name for spec, data in sweep.datasets.values() if spec.loader == "table"}
-        self._bases: dict[str, Hyperparameters] = {}  # of ELBO fits, written or not yet
+        self._bases: dict[str, Hyperparameters] = {}  # of base fits, written or not yet
         self._splits: dict[tuple, AboutSplit] = {}
         self._dropped = time.monotonic()
 
@@ -118,7 +118,7 @@ class Recorder:
         return split
 
     def base(self, cell: Cell) -> Hyperparameters | None:
-        """Hyperparameters of the ELBO fit that this cell starts from; None if it has no sound record."""
+        """Hyperparameters of the base fit that this cell starts from; None if it has no sound record."""
         assert cell.base is not None
         return self._bases.get(cell.base) or self.store.base(cell.dataset, cell.base)
 

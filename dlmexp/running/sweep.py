@@ -115,7 +115,7 @@ def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> t
     cells = {cell.key: cell for cell in sweep.cells}
     done = recorded & cells.keys()
     done = {key for key in done if store.has(cells[key].dataset, key)}
-    # An ELBO fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
+    # A base fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
     for base in {cell.base for cell in sweep.cells if cell.base and cell.key not in done} & done:
         if store.base(cells[base].dataset, base) is None:
             done.discard(base)
