@@ -149,7 +149,7 @@ def test_a_cell_of_two_groups_counts_once() -> None:
     results = Made([{"method": "joint_log_dlm", "beta": 0.1, "key": "same", "test_nll": 1.0}] * 2)
     results.candidates["group"] = [0, 1]
     panel = Panel("sizes", "banana", "nll", (Line("joint_log_dlm", beta=0.1, names="beta"),), "class-log")
-    assert points(panel, results)["joint_log_dlm"]["repetitions"].tolist() == [1]
+    assert points(panel, results)["joint_log_dlm"][["repetitions", "failed"]].to_numpy().tolist() == [[1, 0]]
 
 
 def test_a_curve_that_has_stopped_keeps_its_last_value() -> None:
