@@ -97,7 +97,7 @@ def states(comparisons: Comparisons, margin: Margin, rule: Rule) -> list[State |
     Contradicted: where one is (Bonferroni). Both have Holm's correction over the sizes.
     """
     enough = comparisons.repetitions >= MIN_REPETITIONS
-    judged, complete = enough.any(0), enough.all(0)
+    judged, complete = np.any(enough, axis=0, keepdims=True)[0], np.all(enough, axis=0, keepdims=True)[0]
     unknown = np.isnan(margin)
     p_for, p_against = rule.sides(comparisons, margin)
     gains, losses = _better(comparisons, margin)
