@@ -48,6 +48,8 @@ def _run(command: Callable[[], int], order: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["folder"])
     os.environ.update(order["environment"])
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and a shell in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if order["largest_file"]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
     sys.argv = ["dlmexp", *order["words"]]
