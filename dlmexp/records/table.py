@@ -103,10 +103,11 @@ def tidy(candidates: pd.DataFrame) -> pd.DataFrame:
     complete = fits & (rows["missing"] == 0)
     by_mse = mse & ((rows["selection"] == "reported") | ~nll)  # a protocol may ask for NLL whatever is reported
     by_nll = select(rows[complete & (nll | ~validated)], "nll").assign(selected_by="nll")
-    chosen = pd.concat([by_nll, select(rows[complete & by_mse], "mse").assign(selected_by="mse")])
-    rest = rows[fits & ~rows["group"].isin(chosen["group"])].drop_duplicates("group")
+    by_mse = select(rows[complete & by_mse], "mse").assign(selected_by="mse")
+    rest = rows[fits & ~rows["group"].isin([*by_nll["group"], *by_mse["group"]])].drop_duplicates("group")
     rest = rest.assign(selected_by="nll", status=np.where(rest["missing"] > 0, "incomplete", "failed"))
-    chosen = pd.concat([chosen, rest]).sort_values(["group", "selected_by"], ascending=[True, False])
+    parts = [part[["group", "selected_by", "status"]].astype({"status": object}) for part in (by_nll, by_mse, rest)]
+    chosen = pd.concat(parts).sort_values(["group", "selected_by"], ascending=[True, False])
     table = candidates.loc[chosen.index].assign(selected_by=chosen["selected_by"], status=chosen["status"].astype(str))
     empty = table["status"] != "done"
     table.loc[empty, [*_starting(table, "test_", "validation_", "hyper_"), "beta"]] = np.nan

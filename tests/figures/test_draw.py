@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.testing.compare import compare_images
@@ -164,6 +165,7 @@ def test_compared_folders_have_dashes_of_their_own() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(matplotlib.__version_info__ < (3, 10), reason="matplotlib before 3.10 places texts otherwise")
 def test_kinds_of_panels_look_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One picture with a panel of every kind; effects, which have labels of their own, in a second one below it."""
     medians = estimators("joint_log_dlm", 0.1, ("bmc", (1,)), ("ups", (1,)))
