@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
@@ -194,11 +195,11 @@ class Store:
         for pack in self.packs:
             table = pack.cells()
             if keys is not None:
-                table = table.filter(pa.array(table["key"].to_pandas().isin(list(keys))))
-            twice = table["key"].to_pandas().isin(taken["key"].to_pandas())
-            if twice.any():
-                _warn_of_differences(table.filter(pa.array(twice)), taken, pack)
-                table = table.filter(pa.array(~twice))
+                table = table.filter(pc.is_in(table["key"], pa.array(list(keys), table["key"].type)))
+            twice = pc.is_in(table["key"], taken["key"].cast(table["key"].type))
+            if pc.any(twice).as_py():
+                _warn_of_differences(table.filter(twice), taken, pack)
+                table = table.filter(pc.invert(twice))
             taken = pa.concat_tables([taken, table], promote_options="permissive")
         return taken
 
