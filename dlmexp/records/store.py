@@ -195,11 +195,11 @@ class Store:
         for pack in self.packs:
             table = pack.cells()
             if keys is not None:
-                table = table.filter(pc.is_in(table["key"], pa.array(list(keys), table["key"].type)))
-            twice = pc.is_in(table["key"], taken["key"].cast(table["key"].type))
-            if pc.any(twice).as_py():
-                _warn_of_differences(table.filter(twice), taken, pack)
-                table = table.filter(pc.invert(twice))
+                table = table.filter(pc.field("key").isin(pa.array(list(keys), table["key"].type)))
+            twice = pc.field("key").isin(taken["key"].cast(table["key"].type).combine_chunks())
+            if len(double := table.filter(twice)):
+                _warn_of_differences(double, taken, pack)
+                table = table.filter(~twice)
             taken = pa.concat_tables([taken, table], promote_options="permissive")
         return taken
 
