@@ -32,8 +32,8 @@ DROP_SECONDS = 30.0  # between looks for models that are not selected
 
 class Writer:
     """Does jobs one after the other: at once, or with `beside` in a thread of its own. After one that fails (a full
-    disk, say) no other is done, and the next call here raises its error. On exit it replaces
-    `Stop`, which says that all is saved, but no other error."""
+    disk, say) no other is done, and the next call here raises its error. On exit it replaces `Stop`, which
+    says that all is saved, but no other error."""
 
     def __init__(self, beside: bool):
         self._pool = ThreadPoolExecutor(1, "writer") if beside else None

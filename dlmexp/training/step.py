@@ -154,7 +154,7 @@ def divided(program: Program, state: State) -> list[tuple[Program, State]]:
 
 
 def _entries(program: Program) -> int:
-    """Of [B, M, rows + M]."""
+    """Number of entries of the arrays [B, M, rows + M] in a step."""
     return program.entries + len(program.beta) * program.model.M**2
 
 
