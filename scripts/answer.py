@@ -69,7 +69,7 @@ def decay(table: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
 
 
 def calibration(published: pd.DataFrame) -> pd.DataFrame:
-    """Of regression fits under `paper`: how much further from 0.95 joint DLM's coverage is than ELBO's, by size."""
+    """How much further from 0.95 joint DLM's coverage is than ELBO's, by size, in regression under `paper`."""
     fits = published.query("protocol == 'paper' and role == 'fit' and changes == '' and test_mse.notna()").copy()
     fits["off"] = (fits["test_coverage_95"] - 0.95).abs()
     by_method = fits.pivot_table(index=["dataset", "n", "seed"], columns="method", values=["off", "test_coverage_95"])

@@ -189,7 +189,7 @@ def _reason(part: Part, lines: list[Line]) -> str:
 
 
 def made_by(rows: Any, most: int = 3) -> dict[str, Any]:
-    """Of rows, whose commands and commits are categories: their number, the most frequent commands, and the commits."""
+    """Number of rows, their most frequent commands, and their commits; both columns are categories."""
     found: dict[str, list[str]] = {}
     for name in MADE:
         texts = pd.Categorical(rows[name])

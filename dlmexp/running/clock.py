@@ -92,7 +92,7 @@ class _Kind:
 
     @property
     def work(self) -> float:
-        """Of an iteration of a cell."""
+        """Work of one cell in an iteration (`step_work`)."""
         return step_work(self.first, self.size) / self.size
 
 

@@ -67,7 +67,7 @@ class Evaluation(NamedTuple):
     bins: Reliability | None
 
     def read(self) -> list[tuple[dict[str, Metrics], dict[str, np.ndarray]]]:
-        """Of each cell its metrics by part, and the bins of its reliability diagram; waits for the device."""
+        """Each cell's metrics by part, and the bins of its reliability diagram; waits for the device."""
         by_part = {part: metrics_of_cells(means, self.cells) for part, means in self.means.items()}
         bins = {} if self.bins is None else self.bins._asdict()
         arrays = {f"reliability_{name}": values.float().cpu().numpy() for name, values in bins.items()}

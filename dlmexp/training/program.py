@@ -203,7 +203,7 @@ class Program(ABC):
 
     @property
     def entries(self) -> int:
-        """Of the largest arrays in a step: [B, M, rows]."""
+        """Number of entries of the largest arrays in a step: [B, M, rows]."""
         return len(self.beta) * self.model.M * (self.model.minibatch or self.n)
 
     @property
