@@ -116,11 +116,10 @@ def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
 
 def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
     """Submit the jobs, which do not depend on this process, and wait for them."""
-    blocks, (done, failed) = [], Store(root).keys()
-    for sweep, overrides in zip(checked, jobs, strict=True):
-        keys = frozenset(cell.key for cell in sweep.cells)
-        skipped = done | (set() if sweep.cfg.retry_failed else failed)
-        blocks.append(Block(overrides, sweep.cfg.name, keys, keys - skipped))
+    blocks = [
+        Block(overrides, sweep.cfg.name, frozenset(cell.key for cell in sweep.cells), sweep.cfg.retry_failed)
+        for sweep, overrides in zip(checked, jobs, strict=True)
+    ]
     with StopRequest() as stop:
         submit(root, blocks, launcher)
         if not checked[0].cfg.wait:

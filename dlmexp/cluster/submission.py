@@ -38,12 +38,12 @@ PATIENCE = 3  # queries in a row in which no job is left that can start, until n
 
 
 class Block(NamedTuple):
-    """A job of a multirun: its overrides, its experiment, and the keys of its cells."""
+    """A job of a multirun: its overrides, its experiment, the keys of its cells, and whether failed ones run again."""
 
     overrides: Sequence[str]
     experiment: str
     keys: frozenset[str]
-    to_run: frozenset[str]  # those of `keys` that still have to be trained
+    retry_failed: bool
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,11 @@ def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> No
 
     active = [job for job in unfinished_jobs(root) if job.state.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
-    if queued := [job.id for job in active if any(job.keys & block.to_run for block in blocks)]:
+    done, failed = Store(root).keys()  # read after the queue, so a job that has just left it has its records here
+    to_run = [block.keys - (done if block.retry_failed else done | failed) for block in blocks]
+    if queued := [job.id for job in active if any(job.keys & keys for keys in to_run)]:
         print(f"already in the queue: job {', '.join(queued)}")
-    selected = [block for block in blocks if block.to_run - in_queue]
+    selected = [block for block, keys in zip(blocks, to_run, strict=True) if keys - in_queue]
     if others := len(blocks) - len(selected):
         print(f"no new job for {others} of {counted(len(blocks), 'block')}")
     try:

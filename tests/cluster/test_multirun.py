@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,20 @@ def test_jobs_that_ask_for_a_gpu_train_on_it(here, monkeypatch, launcher, words,
     assert [[word for word in one.overrides if "device" in word] for one in submitted] == [
         [expected] * bool(expected)
     ] * 2
+
+
+def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path, monkeypatch, capsys):
+    """Its records are read after the queue that it has just left."""
+    recorded: set[str] = set()
+    monkeypatch.setattr(submission, "unfinished_jobs", lambda _: recorded.add("key") or [])
+    monkeypatch.setattr(submission, "Store", lambda _: SimpleNamespace(keys=lambda: (set(recorded), {"failed"})))
+    monkeypatch.setattr(submission.slurm, "cluster_info", lambda: ("here", 4))
+    monkeypatch.setattr(submission, "settings", lambda *_: {})
+    monkeypatch.setattr(submission, "_executor", lambda _: None)  # nothing can be submitted
+    submission.submit(tmp_path, [submission.Block([], "one", frozenset({"key", "failed"}), False)], {})
+    assert "no new job for 1 of 1 block" in capsys.readouterr().out
+    with pytest.raises(AttributeError):
+        submission.submit(tmp_path, [submission.Block([], "one", frozenset({"key", "failed"}), True)], {})
 
 
 @pytest.mark.slow
