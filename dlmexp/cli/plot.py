@@ -35,7 +35,6 @@ def add_parser(commands: Commands) -> None:
     add("--where", action="append", default=[], metavar="SETTING=VALUE",
         help="draw results made with another value than the protocol's, such as training.lr=0.01; of the figure "
         "'predictions': which model, as for 'dlmexp predict'")  # fmt: skip
-    add("--compare", nargs="+", default=[], metavar="DIR", help="more results folders to show in the same figures")
     add("--error", choices=["ci95", "std", "sem"], default="ci95",
         help="bands: 95 %% interval of the mean, standard deviation or standard error (default: ci95)")  # fmt: skip
     add("--parameterisation", choices=["whitened", "unwhitened"],
@@ -56,7 +55,7 @@ def plot(args: argparse.Namespace) -> int:
     from dlmexp.figures.panels import PREDICTIONS, find
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
     from dlmexp.figures.style import check_page
-    from dlmexp.records.results import load, load_folders
+    from dlmexp.records.results import load
     from dlmexp.records.table import parse_where
 
     check_page(args.width, args.style)
@@ -67,16 +66,16 @@ def plot(args: argparse.Namespace) -> int:
     by = parse_by(args.by)
     if args.list and not Path(args.results).is_dir():
         return _list([], args.ids)
-    several = load_folders([args.results, *args.compare]) if args.compare else [load(args.results)]
-    where = parse_where(args.where, several[0].candidates)
+    results = load(args.results)
+    where = parse_where(args.where, results.candidates)
     request = Request(
         by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error, args.width, args.style
     )
     if args.list:
-        return _list(list(drawings(several, args.ids, request)), args.ids, several[0])
+        return _list(list(drawings(results, args.ids, request)), args.ids, results)
     out = _folder(args)
     drawn_ids, not_run = [], []
-    for drawn in drawings(several, args.ids, request):
+    for drawn in drawings(results, args.ids, request):
         if drawn.empty:
             not_run.append(drawn)
             continue
@@ -96,9 +95,9 @@ def plot(args: argparse.Namespace) -> int:
         chosen = f" with {' and '.join(terms)}" if terms else ""
         raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
-        print(f"no results yet for {counted(len(names), 'other figure')}: {several[0].command('dlmexp plot --list')}")
-    if not args.ids and not args.by and (others := _not_drawn(several[0])):
-        command = several[0].command(f"dlmexp plot --by dataset={shlex.quote(','.join(others))}")
+        print(f"no results yet for {counted(len(names), 'other figure')}: {results.command('dlmexp plot --list')}")
+    if not args.ids and not args.by and (others := _not_drawn(results)):
+        command = results.command(f"dlmexp plot --by dataset={shlex.quote(','.join(others))}")
         print(f"your results on {', '.join(others)} are not in these figures; to draw them: {command}")
     return 0
 
@@ -125,8 +124,8 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     """Draws what a trained model predicts on its test rows; `--by` or, as of `dlmexp predict`, `--where` chooses it."""
     from dlmexp.records.results import load
 
-    if len(args.ids) > 1 or args.compare or args.compare_protocols or args.list:
-        others = "--compare, --compare-protocols and --list"
+    if len(args.ids) > 1 or args.compare_protocols or args.list:
+        others = "--compare-protocols and --list"
         raise UserError(f"the figure 'predictions' is of one model: draw it alone, and without {others}")
     results = load(args.results)
     out = _folder(args)

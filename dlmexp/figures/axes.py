@@ -29,17 +29,17 @@ AXES = {
     "predict_seconds": "prediction time (s)",
 }  # fmt: skip
 GUIDE: dict[str, Any] = {"color": style.GREY, "linewidth": 0.6, "zorder": 0.5, "label": "_guide"}
-Lines = Sequence[tuple[Series, Look]]
+Lines = Sequence[Series]
 Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of their intervals
 
 
-def draw(ax: Axes, below: Axes | None, measured: Measured, lines: Lines, error: str) -> None:
+def draw(ax: Axes, below: Axes | None, measured: Measured, error: str) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
-    panel, bars = measured.panel, measured.single
+    panel, lines, bars = measured.panel, measured.filled, measured.single
     ax.set_ylabel(_label(panel, measured.task))
     make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
     if bars:
-        _bars(ax, _means(panel, lines, error), f"{ax.get_ylabel()}, {panel.x} = {lines[0][0].points['x'].iloc[0]:g}")
+        _bars(ax, _means(panel, lines, error), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
     else:
         make[panel.kind](ax, panel, lines, error)
     if below is not None and bars:
@@ -142,19 +142,19 @@ def _log_ticks(axis: Axis, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
 
 
 def _means(panel: Panel, lines: Lines, error: str) -> list[Curve]:
-    tables = [(one.points, look) for one, look in lines]
-    return [(points["x"], points["mean"] - _nominal(panel), half_width(points, error), look) for points, look in tables]
+    nominal, tables = _nominal(panel), [(one.points, one.line.look) for one in lines]
+    return [(points["x"], points["mean"] - nominal, half_width(points, error), look) for points, look in tables]
 
 
 def _minus_elbo(lines: Lines, error: str) -> list[Curve]:
     """The mean differences of lines to the ELBO, with intervals of the kind that the figure shows."""
     curves = []
-    for one, look in lines:
+    for one in lines:
         if "minus_elbo" in one.points and one.points["minus_elbo"].notna().any():
             points = one.points
             half = points["high"] - points["minus_elbo"] if error == "ci95" else points["minus_elbo_std"]
             half = half / np.sqrt(points["repetitions"]) if error == "sem" else half
-            curves.append((points["x"], points["minus_elbo"], half, look))
+            curves.append((points["x"], points["minus_elbo"], half, one.line.look))
     return curves
 
 
@@ -191,8 +191,8 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Means against beta; a line across for a method without one, a circle at the lowest mean validation metric. The
     frame holds those and most points; far from the best beta, lines may leave it."""
     framed = []
-    for one, look in lines:
-        points = one.points.sort_values("x")
+    for one in lines:
+        look, points = one.line.look, one.points.sort_values("x")
         half, flat = half_width(points, error), points["x"].isna()
         for part in (flat, points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
             _band(ax, points["x"][part], points["mean"][part], half[part], look)
@@ -200,7 +200,7 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
         best = known[known["validation"] == known["validation"].min()]
         ax.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=look.colour, mew=0.7, label="_lowest validation")
         framed += [*points["mean"][flat], *best["mean"], *(best["mean"] - half[best.index]), points["mean"].min()]
-    betas = np.concatenate([one.points["x"].dropna() for one, _ in lines])
+    betas = np.concatenate([one.points["x"].dropna() for one in lines])
     smallest = betas[betas > 0].min(initial=np.inf)
     if (betas == 0).any() and np.isfinite(smallest):  # the place of 0 is left of the smallest other
         ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
@@ -210,7 +210,7 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("β")
     ax.axvline(1.0, **GUIDE)
-    means = np.concatenate([one.points["mean"] for one, _ in lines])
+    means = np.concatenate([one.points["mean"] for one in lines])
     if panel.log and np.nanmin(means) > 0:
         ax.set_yscale("log")
         return _log_ticks(ax.yaxis)
@@ -221,8 +221,8 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
 def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Means with a band, or medians with quartiles; each labelled where it ends."""
     late, ends = [], []
-    for one, look in lines:
-        points = one.points[one.points["repetitions"] > 0]
+    for one in lines:
+        look, points = one.line.look, one.points[one.points["repetitions"] > 0]
         if panel.median:
             centre, up, down = points["median"], points["q75"] - points["median"], points["median"] - points["q25"]
         else:
@@ -270,18 +270,19 @@ def _histogram(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
 def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -> None:
     """Shares of the draws of one statistic, in the same bins in all of its panels; where it is an error, a line at that
     of G itself, which no draw can be told from."""
-    every = np.concatenate([one.draws for some in lines for one, _ in some if one.draws is not None])
+    every = np.concatenate([one.draws for some in lines for one in some if one.draws is not None])
     bins = np.geomspace(every.min() / 1.05, every.max() * 1.05, BINS + 1)
     for ax, some in zip(axes, lines, strict=True):
-        for one, look in some:
+        for one in some:
             assert one.draws is not None
-            shape = {"bins": bins, "weights": np.full(len(one.draws), 1 / len(one.draws)), "color": look.colour}
+            weights, look = np.full(len(one.draws), 1 / len(one.draws)), one.line.look
+            shape = {"bins": bins, "weights": weights, "color": look.colour}
             ax.hist(one.draws, histtype="stepfilled", alpha=0.25, **shape)
             ax.hist(one.draws, histtype="step", linewidth=1.0, label=look.label, **shape)
         ax.set_xlim(bins[0] / 1.15, bins[-1] * 1.15)
         if bins[-1] / bins[0] < 100:
             _log_ticks(ax.xaxis)
-        limit = float(some[0][0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
+        limit = float(some[0].points["error_of_G"].iloc[0]) if metric == "error" else 1.0
         if bins[0] < limit < bins[-1]:
             ax.axvline(limit, **GUIDE)
         if bins[0] < limit < bins[-1] and metric == "error":
@@ -291,7 +292,8 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
 
 def _reliability(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
-    several = [(one.points[one.points["x"].between(0, 1, inclusive="neither")], look) for one, look in lines]
+    inside = [one.points["x"].between(0, 1, inclusive="neither") for one in lines]
+    several = [(one.points[some], one.line.look) for one, some in zip(lines, inside, strict=True)]
     curves = [(some["x"], some["mean"] - some["x"], half_width(some, error), look) for some, look in several]
     _bands(ax, curves, guide=True, markersize=2.6)
     ax.set_xscale("logit")

@@ -1,7 +1,7 @@
 """Which figures to draw, on which datasets: the paper's, stand-ins that were run, those that a user names, or own data
 with whatever was run on it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import pandas as pd
@@ -32,16 +32,16 @@ def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def check_by(by: Mapping[str, list[str]], several: list[Results]) -> None:
+def check_by(by: Mapping[str, list[str]], results: Results) -> None:
     """UserError for a value that no result has; a dataset need only exist."""
     for name, values in by.items():
-        have = {value for results in several for value in results.candidates[name].dropna().unique()}
+        have = {*results.candidates[name].dropna().unique()}
         have |= {*catalogue.datasets()} if name == "dataset" else set()
         fitting_values("--by", Term(name, ",".join(values)), have)
 
 
 def figures(
-    several: list[Results], ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
+    results: Results, ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
 ) -> Iterator[tuple[Figure, str, str]]:
     """The figures to draw with the names of their files, and the number of the page where a figure needs more than one
     (`paged`); `rows`: the datasets with results, what they stand for, their tasks."""
@@ -58,13 +58,13 @@ def figures(
             found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
         asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
-        if asked and (figure := own_figure(dataset, several)):
+        if asked and (figure := own_figure(dataset, results)):
             found.append((figure, figure.id))
     if named and not any(figure.panels for figure, _ in found):
         which = ", ".join(ids) if ids else "any figure"
         raise UserError(f"--by dataset={','.join(named)}: {' and '.join(named)} has no panel in {which}")
     for figure, name in found:
-        measured = [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in several[0].table]
+        measured = [panel for panel in figure.panels if panel.kind != "sizes" or panel.x in results.table]
         panels = _with_lines(measured, by)
         count = -(-len(panels) // PAGE_ROWS) if paged and panels and panels[0].kind != "effects" else 1
         length = -(-len(panels) // count)
@@ -143,9 +143,9 @@ def check_ids(ids: Iterable[str], datasets: Iterable[str]) -> None:
             raise UserError(f"there are no results on data of your own named '{name.removeprefix(OWN)}'{near}")
 
 
-def own_figure(dataset: str, several: Sequence[Results]) -> Figure | None:
+def own_figure(dataset: str, results: Results) -> Figure | None:
     """A panel per loss of the task, then betas, learning curves and calibration, each where there is something."""
-    rows = pd.concat([results.table[results.table["dataset"] == dataset] for results in several])
+    rows = results.table[results.table["dataset"] == dataset]
     if rows.empty:
         return None
     task = rows["task"].iloc[0]

@@ -33,25 +33,20 @@ class Request:
 
 @dataclass
 class Drawn:
-    """A figure with its numbers: `measured` by panel, protocol (one, unless they stand side by side) and folder."""
+    """A figure with its numbers: `measured` by panel and protocol (one, unless they stand side by side)."""
 
     figure: Figure
     name: str  # of its files
-    measured: list[list[list[Measured]]]
-    results: Results  # the first of the folders that are compared
+    measured: list[list[Measured]]
+    results: Results
     render: "Callable[[Drawn, float | None], Canvas]"  # draws it, so many inches wide
     request: Request = field(default_factory=Request)
     protocols: tuple[str, ...] = ()  # side by side
 
     @property
-    def folders(self) -> list[str]:
-        """Labels of the folders that are compared."""
-        return [one.folder for one in self.measured[0][0] if one.folder]
-
-    @property
     def cells(self) -> list[Measured]:
-        """The numbers of all panels, protocols and folders."""
-        return [one for panel in self.measured for column in panel for one in column]
+        """The numbers of all panels and protocols."""
+        return [one for panel in self.measured for one in panel]
 
     @property
     def run(self) -> list[Measured]:
@@ -77,7 +72,6 @@ class Drawn:
                 "method": f"{line.method} {line.version}".strip(), "estimator": line.estimator,
                 "samples": line.samples, "beta": line.beta, "parameterisation": one.parameterisation,
                 "setting": f"{one.protocol} with {one.changes}" if one.changes else one.protocol,
-                "folder": one.folder or None,
             }
             for one, line in ((one, series.line) for one, series in several)
         ]  # fmt: skip
@@ -139,8 +133,7 @@ class Drawn:
         return said + ([f"In all rows of the CSV: {', '.join(same)}."] if same else [])
 
     def _where(self, one: Measured) -> str:
-        beside = ", ".join(word for word in (one.asked if self.protocols else "", one.folder) if word)
-        return f"{one.panel.dataset} [{beside}]" if beside else one.panel.dataset
+        return f"{one.panel.dataset} [{one.asked}]" if self.protocols else one.panel.dataset
 
     def _settings(self) -> str:
         """`protocol paper`; with the datasets where they differ."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,25 +13,22 @@ from matplotlib.text import Text
 from dlmexp import catalogue
 from dlmexp.figures import axes, effects, style
 from dlmexp.figures.drawn import Drawn
-from dlmexp.figures.numbers import Measured, Series
-from dlmexp.figures.style import Look
+from dlmexp.figures.numbers import Measured
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
 
 
 class Cell:
-    """A place in the grid, with the numbers of a panel by folder; protocols side by side have a cell each."""
+    """A place in the grid, with the numbers of a panel; protocols side by side have a cell each."""
 
     ax: Axes
     below: Axes | None = None  # of the differences to the ELBO
 
-    def __init__(self, panel: int, row: int, column: int, measured: list[Measured], protocol: str = ""):
+    def __init__(self, panel: int, row: int, column: int, measured: Measured, protocol: str = ""):
         self.panel, self.row, self.column, self.protocol = panel, row, column, protocol
-        self.series = [series for one in measured for series in one.filled]
-        self.filled = next((one for one in measured if not one.empty), measured[0])
-        self.kind = self.filled.panel.kind
-        self.has_strip = self.filled.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
+        self.measured, self.series, self.kind = measured, measured.filled, measured.panel.kind
+        self.has_strip = measured.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
 
 def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
@@ -46,7 +42,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     place: list[slice] = []  # of each row
     for row in range(1 + max(cell.row for cell in cells)):
         own = [cell for cell in cells if cell.row == row]
-        if handles := _legend(drawn, own if by_row else cells) if by_row or row == 0 else []:
+        if handles := _legend(own if by_row else cells) if by_row or row == 0 else []:
             legends.append((len(heights), handles))
             heights.append(LEGEND * -(-len(handles) // _across(handles, width)))
         begin = len(heights)
@@ -66,15 +62,15 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         rows = place[cell.row]
         cell.ax = ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
         if cell.has_strip:  # bars have axes of their own
-            share = None if cell.filled.single else ax
+            share = None if cell.measured.single else ax
             cell.below = canvas.add_subplot(grid[rows.start + 1, cell.column], sharex=share)
         if not cell.series:
             ax.set_axis_off()
             ax.text(0.5, 0.5, "not run", transform=ax.transAxes, ha="center", color=style.GREY)
         elif cell.kind == "effects":
-            effects.draw(ax, cell.filled.panel, cell.series, cell.column == 0)
+            effects.draw(ax, cell.measured.panel, cell.series, cell.column == 0)
         else:
-            axes.draw(ax, cell.below, cell.filled, _lines(cell, drawn), drawn.request.error)
+            axes.draw(ax, cell.below, cell.measured, drawn.request.error)
     titles = [cell.ax.set_title(_title(cell, columns, cells, drawn), loc="left") for cell in cells]
     _draw_together([cell for cell in cells if cell.series], drawn)
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
@@ -86,7 +82,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
 def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
     """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
     protocol (of effects, a row per protocol)."""
-    shown = [i for i, of in enumerate(drawn.measured) if not all(one.empty for column in of for one in column)]
+    shown = [i for i, under in enumerate(drawn.measured) if not all(one.empty for one in under)]
     cells: list[Cell] = []
     if names := drawn.protocols:
         transposed = drawn.figure.panels[shown[0]].kind == "effects"
@@ -112,22 +108,15 @@ def _title(cell: Cell, columns: int, cells: list[Cell], drawn: Drawn) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
     if cell.protocol not in drawn.protocols[:1] and cell.protocol:
         return cell.protocol
-    panel = cell.filled.panel
+    panel = cell.measured.panel
     panels = list(dict.fromkeys(other.panel for other in cells))
     letter = f"({chr(97 + panels.index(cell.panel))}) " if len(panels) > 1 else ""
     of = catalogue.stands_for(panel.dataset) if columns < 4 and not cell.protocol else None
     dataset = f"{panel.dataset} (for {catalogue.family(of)})" if of else panel.dataset
     usual = cell.kind == "histogram" or (cell.kind == "curve" and panel.experiment) or panel.x == "samples"
-    n = f"n = {cell.filled.n}" if cell.filled.n and not usual else ""
+    n = f"n = {cell.measured.n}" if cell.measured.n and not usual else ""
     words = [dataset, panel.title, n, cell.protocol]
     return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
-
-
-def _lines(cell: Cell, drawn: Drawn) -> list[tuple[Series, Look]]:
-    """The lines of a panel with their looks; dashes show the folder where several are compared."""
-    dashes = dict(zip(drawn.folders, cycle(style.FOLDER_DASHES), strict=False))
-    looks = [(one, one.line.look) for one in cell.series]
-    return [(one, replace(look, dashes=dashes.get(one.folder, look.dashes))) for one, look in looks]
 
 
 def _draw_together(cells: list[Cell], drawn: Drawn) -> None:
@@ -135,12 +124,12 @@ def _draw_together(cells: list[Cell], drawn: Drawn) -> None:
     side, where only the first has numbers at its axis."""
     groups: dict[tuple[str, object], list[Cell]] = {}
     for cell in cells:
-        own = {"histogram": cell.filled.panel.metric, "effects": cell.filled.task}.get(cell.kind)
+        own = {"histogram": cell.measured.panel.metric, "effects": cell.measured.task}.get(cell.kind)
         groups.setdefault((cell.kind, own or cell.panel), []).append(cell)
     for (kind, metric), group in groups.items():
         above = [cell.ax for cell in group]
         if kind == "histogram":
-            axes.draw_histograms(above, [_lines(cell, drawn) for cell in group], str(metric))
+            axes.draw_histograms(above, [cell.series for cell in group], str(metric))
         elif kind == "effects":
             _same_limits(above, "x")
         elif drawn.protocols:
@@ -159,23 +148,20 @@ def _same_limits(several: list[Axes], which: str) -> None:
             getattr(ax, f"set_{name}lim")(limits[:, 0].min(), limits[:, 1].max())
 
 
-def _legend(drawn: Drawn, cells: Iterable[Cell]) -> list[Line2D]:
-    """Entries for the lines that are drawn, unless they are labelled directly; then the dashes of folders."""
+def _legend(cells: Iterable[Cell]) -> list[Line2D]:
+    """Entries for the lines that are drawn, unless they are labelled directly."""
     entries: dict[str, Line2D] = {}
     for cell in cells:
         if cell.kind == "effects":
             return effects.legend()
         marked = cell.kind not in ("histogram", "curve")
-        for line in (series.line for series in cell.series if not cell.filled.single):
+        for line in (series.line for series in cell.series if not cell.measured.single):
             look = line.look if marked else replace(line.look, marker="", dashes="-")
-            look = replace(look, dashes="-") if drawn.folders else look
             if (cell.kind != "curve" or line.names == "beta") and (marked or look.label not in entries):
                 entries[look.label] = Line2D([], [], **axes.line_style(look))
     order = {look.label: place for place, look in enumerate(style.METHODS.values())}
     ordered = sorted(entries, key=lambda label: order.get(label, len(order)))
-    folders = zip(drawn.folders, cycle(style.FOLDER_DASHES), strict=False)
-    dashes = [Line2D([], [], color=style.INK, ls=dash, label=folder) for folder, dash in folders]
-    return [entries[label] for label in ordered] + dashes
+    return [entries[label] for label in ordered]
 
 
 def _across(handles: list[Line2D], width: float) -> int:

@@ -31,7 +31,6 @@ class Series:
     q25, q75 where the panel has them), and more where it applies."""
 
     line: Line
-    folder: str = ""
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     values: pd.DataFrame | None = None  # of panels `sizes`: the metric by seed, a column for each n (or M)
     draws: np.ndarray | None = None  # histograms: the draws of one repetition
@@ -43,10 +42,9 @@ class Series:
 
 @dataclass
 class Measured:
-    """The numbers of a panel from one results folder, and what is to be said about them."""
+    """The numbers of a panel, and what is to be said about them."""
 
     panel: Panel
-    folder: str
     asked: str | None  # the protocol that is drawn
     protocol: str | None  # the protocol of the rows; None where there are none
     changes: str
@@ -138,8 +136,8 @@ def measure(
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None: the usual)."""
     selected = select_setting(rows, protocol, where)
-    about = Measured(panel, results.label, protocol, selected.protocol, selected.changes, selected.others)
-    about.series = [Series(line, results.label) for line in panel.lines]
+    about = Measured(panel, protocol, selected.protocol, selected.changes, selected.others)
+    about.series = [Series(line) for line in panel.lines]
     rows = selected.rows
     if rows.empty:
         return about

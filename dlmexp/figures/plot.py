@@ -32,23 +32,23 @@ PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they stan
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 
-def drawings(several: list[Results], ids: list[str], request: Request) -> Iterator[Drawn]:
+def drawings(results: Results, ids: list[str], request: Request) -> Iterator[Drawn]:
     """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
-    rows = pd.concat(map(_run, several)).drop_duplicates()
+    rows = _run(results)
     check_ids(ids, rows["dataset"].unique())
-    check_by(request.by, several)
+    check_by(request.by, results)
     _check_protocol(request, sorted(rows["protocol"].unique()))
-    for figure, name, number in figures(several, ids, request.by, rows, request.compare_protocols):
+    for figure, name, number in figures(results, ids, request.by, rows, request.compare_protocols):
         for line in (line for panel in figure.panels for line in panel.lines):
             check_word(figure.id, "method", line.method, {*catalogue.methods(), *rows["method"]})
-        found = [[panel_rows(panel, one, request.by, request.where) for one in several] for panel in figure.panels]
-        drawn = _measured(figure, (name, number), several, found, request)
+        found = [panel_rows(panel, results, request.by, request.where) for panel in figure.panels]
+        drawn = _measured(figure, (name, number), results, found, request)
         yield drawn
         run = drawn.run
         if run and not number and request.parameterisation is None and all(one.coordinates for one in run):
             unwhitened = replace(request, parameterisation="unwhitened")
-            other = _measured(figure, (name, ""), several, found, unwhitened)
+            other = _measured(figure, (name, ""), results, found, unwhitened)
             if len(other.protocols) > 1 or all(one.coordinates >= BOTH for one in run):
                 yield other
 
@@ -57,7 +57,8 @@ def drawings(several: list[Results], ids: list[str], request: Request) -> Iterat
 def _run(results: Results) -> pd.DataFrame:
     """What was run on which dataset, under which protocol."""
     names = ["dataset", "task", "stands_for", "method", "protocol"]
-    return pd.concat([frame[names].drop_duplicates() for frame in (results.table, results.candidates)])
+    both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
+    return pd.concat(both).drop_duplicates()
 
 
 def draw(results: Results, figure_id: str, request: Request | None = None) -> Drawn:
@@ -65,7 +66,7 @@ def draw(results: Results, figure_id: str, request: Request | None = None) -> Dr
     UserError where there is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it was run."""
     if not figure_id.startswith(OWN):
         find([figure_id])
-    drawn = next(drawings([results], [figure_id], request or Request()), None)
+    drawn = next(drawings(results, [figure_id], request or Request()), None)
     if drawn is None or drawn.empty:
         raise UserError(no_results([figure_id], drawn.commands if drawn else []))
     return drawn
@@ -87,30 +88,30 @@ def _check_protocol(request: Request, have: list[str]) -> None:
 
 
 def _measured(
-    figure: Figure, name: tuple[str, str], several: list[Results], rows: list[list[pd.DataFrame]], request: Request
+    figure: Figure, name: tuple[str, str], results: Results, rows: list[pd.DataFrame], request: Request
 ) -> Drawn:
-    """A figure with its numbers: by panel, protocol and folder."""
+    """A figure with its numbers: by panel and protocol."""
     how = request.parameterisation
     names: list[str | None] = [request.protocol or _usual_protocol(rows, request.where)]
     if request.compare_protocols:
-        fits = [one if how is None else one[one["parameterisation"] == how] for panel in rows for one in panel]
+        fits = [one if how is None else one[one["parameterisation"] == how] for one in rows]
         have = {name for one in fits for name in one["protocol"].unique()}
         names = [*(one for one in PROTOCOLS if one in have), *sorted(have.difference(PROTOCOLS))] or names
-    measured = []
-    for panel, own in zip(figure.panels, rows, strict=True):
-        folders = list(zip(several, own, strict=True))
-        measured.append([[measure(panel, *one, protocol, request.where, how) for one in folders] for protocol in names])
+    measured = [
+        [measure(panel, results, own, protocol, request.where, how) for protocol in names]
+        for panel, own in zip(figure.panels, rows, strict=True)
+    ]
     beside = tuple(name for name in names if name) if len(names) > 1 else ()
     words = [name[0], how if how == "unwhitened" else "", "protocols" if beside else names[0] or ""]
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
-    return Drawn(figure, stem, measured, several[0], render, request, beside)
+    return Drawn(figure, stem, measured, results, render, request, beside)
 
 
-def _usual_protocol(rows: list[list[pd.DataFrame]], where: tuple[Term, ...]) -> str | None:
+def _usual_protocol(rows: list[pd.DataFrame], where: tuple[Term, ...]) -> str | None:
     """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
-    filled = [one for panel in rows for one in panel if len(one)]
+    filled = [one for one in rows if len(one)]
     if where and filled:
         return select_setting(pd.concat(filled), None, where).protocol
     counts = pd.concat([one["protocol"] for one in filled]).value_counts() if filled else {}

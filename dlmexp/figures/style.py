@@ -67,7 +67,6 @@ EFFECTS = {  # of the figure `anatomy`
     "noise": Look("change if noise > 0.01", "#E69F00", ""),
     "fitc": Look("FITC − ELBO", "#CC79A7", ""),
 }
-FOLDER_DASHES: tuple[Dashes, ...] = ("-", "--", ":", "-.")  # of the results folders that are compared
 
 
 def method_look(method: str) -> Look:

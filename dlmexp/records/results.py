@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Results:
-    """The results of one folder. `label` tells them from others that they are compared with."""
+    """The results of one folder."""
 
-    def __init__(self, folder: str | Path, label: str = ""):
-        self.store, self.label = Store(folder), label
+    def __init__(self, folder: str | Path):
+        self.store = Store(folder)
         self.root = self.store.root
 
     @cached_property
@@ -74,22 +74,15 @@ class Results:
         return in_folder(command, self.root)
 
 
-def load(folder: str | Path, label: str = "") -> Results:
+def load(folder: str | Path) -> Results:
     """The results under `folder`; `UserError` for a folder without records."""
     computes = in_folder("dlmexp run", folder)
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
-    results = Results(folder, label)
+    results = Results(folder)
     if results.candidates.empty:
         raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results
-
-
-def load_folders(folders: list[str]) -> list[Results]:
-    """Several folders to compare, each under the path that was typed."""
-    if len({Path(folder).resolve() for folder in folders}) < len(folders):
-        raise UserError(f"--compare: a folder is named twice among {', '.join(folders)}")
-    return [load(folder, folder) for folder in folders]
 
 
 def drop_unselected(store: Store) -> int:

@@ -71,7 +71,7 @@ def _picture(wanted: tuple[Column, str]) -> Picture | None:
     (column, id), results = wanted, _forked_with["results"]
     terms = [f"{name}={value}" for name, value in changes_of(column.changes).items()]
     request = Request(protocol=column.protocol, where=parse_where(terms, results.candidates))
-    drawn = next(drawings([results], [id], request), None)
+    drawn = next(drawings(results, [id], request), None)
     if drawn is None or drawn.empty:
         return None
     words = " ".join([f"dlmexp plot {id} --protocol {column.protocol}", *(f"--where {term}" for term in terms)])

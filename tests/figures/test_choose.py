@@ -23,7 +23,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`dlmexp plot` on made-up results."""
 
     def command(results: Made, *words: str) -> int:
-        monkeypatch.setattr(records, "load", lambda folder, label="": results)
+        monkeypatch.setattr(records, "load", lambda folder: results)
         (tmp_path / "results").mkdir(exist_ok=True)
         results.store = SimpleNamespace(keys_with_models=set)
         parser = argparse.ArgumentParser()
@@ -35,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
-    found = drawings([results], [*ids], Request(**asked))
+    found = drawings(results, [*ids], Request(**asked))
     return {one.name: [cell.panel.dataset for cell in one.run] for one in found if not one.empty}
 
 

@@ -100,7 +100,7 @@ def test_protocols_side_by_side_have_a_letter_per_row_and_fit_on_a_page() -> Non
     rows = [row for dataset, protocol in both for row in sweep(dataset=dataset, protocol=protocol)]
     rows += [row | {"role": "anatomy"} for row in rows if row["beta"] == 1.0]
     rows += [row | {"method": "ppgpr"} for row in rows if row.get("role") and row["method"] == "joint_log_dlm"]
-    for one in drawings([Made(rows)], ["class-log", "anatomy"], Request(compare_protocols=True)):
+    for one in drawings(Made(rows), ["class-log", "anatomy"], Request(compare_protocols=True)):
         titles = [ax.get_title(loc="left") for ax in one.canvas.axes]
         letters = [title[:3] for title in titles if title.startswith("(")]
         assert letters == ["(a)", "(b)"]
@@ -155,13 +155,6 @@ def test_files_without_constant_columns_and_without_dates(tmp_path: Path) -> Non
     first, second = (draw(Made(sweep(("elbo",))), "class-log").canvas for _ in range(2))
     with style.use():
         assert encode(first, "svg") == encode(second, "svg")
-
-
-def test_compared_folders_have_dashes_of_their_own() -> None:
-    (one, *_) = drawings([Made(sweep(), label="mine"), Made(sweep(shift=0.1), label="other")], ["class-log"], Request())
-    dashes = {line.get_linestyle() for line in one.canvas.axes[1].lines if line.get_label() == "joint DLM"}
-    assert dashes == {"-", "--"}
-    assert set(one.csv["folder"]) == {"mine", "other"}
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_inducing_inputs_and_what_they_cost() -> None:
     assert found.series[0].points["mean"].tolist() == pytest.approx([0.54, 1.02 - 1 / 3])
     cost = measured(replace(panel, x="predict_seconds"), results).series[0].points
     assert cost["x"].tolist() == pytest.approx([0.75, 0.5 + 2 / 3])
-    notes = next(drawings([results], ["inducing"], Request())).notes
+    notes = next(drawings(results, ["inducing"], Request())).notes
     assert any("pol: β-ELBO, joint DLM, fixed DLM, FITC" in note for note in notes)
 
 
@@ -189,7 +189,7 @@ def test_coordinates_of_q() -> None:
     assert points(PANEL, Made(both), parameterisation="unwhitened")["elbo"]["mean"].min() > 1
     only = Made(sweep(parameterisation="unwhitened"))
     assert not points(PANEL, only)["elbo"].empty, "a protocol without the whitened ones is drawn in those that it has"
-    names = [drawn.name for drawn in drawings([Made(both)], ["class-log"], Request())]
+    names = [drawn.name for drawn in drawings(Made(both), ["class-log"], Request())]
     assert names == ["class-log", "class-log-unwhitened"]
 
 
@@ -207,7 +207,7 @@ def test_runs_that_differ_in_a_setting_never_share_a_point(setting, first, secon
     """The second run is a thousand times worse: a mean between the two would have some of both in it."""
     both = [*sweep(sorted(first)), *sweep(sorted(second), shift=1000.0, **{setting: OTHER[setting]})]
     request = Request(compare_protocols=beside and setting == "protocol")
-    for one in (one for drawn in drawings([Made(both)], ["class-log"], request) for one in drawn.cells):
+    for one in (one for drawn in drawings(Made(both), ["class-log"], request) for one in drawn.cells):
         means = [mean for series in one.filled for mean in series.points["mean"]]
         assert all(mean < 100 for mean in means) or all(mean > 900 for mean in means)
         gaps = [gap for s in one.filled if "minus_elbo" in s.points for gap in s.points["minus_elbo"].dropna()]

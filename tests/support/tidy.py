@@ -37,7 +37,7 @@ class Made:
 
     root = Path("results")
 
-    def __init__(self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None, label=""):
+    def __init__(self, rows: Iterable[dict[str, Any]], arrays: dict[str, dict[str, Any]] | None = None):
         full = []
         for i, row in enumerate(rows):
             dataset = row.get("dataset", "banana")
@@ -52,7 +52,7 @@ class Made:
             best = known.sort_values(f"validation_{metric}", kind="stable").drop_duplicates("group")
             selected.append(best.assign(selected_by=metric, edge=""))
         self.table, self.candidates = pd.concat(selected, ignore_index=True), frame
-        self.label, self._arrays = label, arrays or {}
+        self._arrays = arrays or {}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         return {name: np.asarray(values) for name, values in self._arrays.get(key, {}).items()}
