@@ -14,16 +14,19 @@ def tensor(values) -> torch.Tensor:
     return torch.as_tensor(values, dtype=torch.float64)
 
 
-GAUSSIAN, STUDENT = Gaussian(tensor(0.3)), StudentT(tensor(0.5), tensor(4.0))
 # mu, v, y: narrow and wide q, counts from 0 to thousands (those beyond 512 are tabulated in blocks), y in and far out.
+REAL = [(0.0, 0.01, 0.1), (1.0, 2.0, -1.0), (-0.5, 0.2, 4.0)]
 COUNTS = [
     (2.3, 0.02, 8), (2.3, 0.02, 60), (-3.0, 0.5, 0), (-3.0, 4.0, 1), (0.0, 1.0, 3), (5.0, 0.01, 160), (5.0, 0.01, 20),
     (3.0, 0.5, 10), (4.0, 1.0, 30), (6.5, 1e-4, 700), (8.6, 1e-5, 5400), (7.5, 0.02, 1500),
 ]  # fmt: skip
+CASES = [(each, *case) for each in (Gaussian(tensor(0.3)), StudentT(tensor(0.5), tensor(4.0))) for case in REAL]
+CASES += [(each, *case) for each in (Poisson(), PoissonSoftplus()) for case in COUNTS]
 
 
-def drawn(likelihood: Likelihood, mu: float, v: float, rng: np.random.Generator) -> np.ndarray:
+def drawn(likelihood: Likelihood, mu: float, v: float) -> np.ndarray:
     """Draws of y from the predictive distribution."""
+    rng = np.random.default_rng(1)
     f = mu + np.sqrt(v) * rng.normal(size=DRAWS)
     if isinstance(likelihood, Gaussian):
         return f + np.sqrt(likelihood.noise.item()) * rng.normal(size=DRAWS)
@@ -32,41 +35,25 @@ def drawn(likelihood: Likelihood, mu: float, v: float, rng: np.random.Generator)
     return rng.poisson(likelihood.conditional_mean(tensor(f)).numpy()).astype(float)
 
 
-def crps_of(draws: np.ndarray, y: float) -> tuple[float, float]:
-    """E|X - y| - E|X - X'|/2 from draws, and its standard error (X' is the same draws in another order)."""
-    half = len(draws) // 2
-    terms = np.abs(draws[:half] - y) / 2 + np.abs(draws[half:] - y) / 2 - np.abs(draws[:half] - draws[half:]) / 2
-    return float(terms.mean()), float(terms.std() / np.sqrt(half))
-
-
-@pytest.mark.parametrize("likelihood", [GAUSSIAN, STUDENT], ids=lambda one: one.name)
-@pytest.mark.parametrize(("mu", "v", "y"), [(0.0, 0.01, 0.1), (1.0, 2.0, -1.0), (-0.5, 0.2, 4.0)])
-def test_regression_against_draws(likelihood, mu, v, y):
-    draws = drawn(likelihood, mu, v, np.random.default_rng(0))
+@pytest.mark.parametrize(("likelihood", "mu", "v", "y"), CASES, ids=lambda each: getattr(each, "name", None))
+def test_scores_against_draws(likelihood, mu, v, y):
+    draws, real = drawn(likelihood, mu, v), likelihood.task == "regression"
     found = {name: value.item() for name, value in likelihood.calibration(*(tensor([[x]]) for x in (mu, v, y))).items()}
-    crps, error = crps_of(draws, y)
-    assert found["crps"] == pytest.approx(crps, abs=5 * error)
-    for level in LEVELS:
-        low, high = np.quantile(draws, [(1 - level / 100) / 2, (1 + level / 100) / 2])
-        # An empirical quantile's error is sqrt(p (1 - p) / draws) / density: below 1 % of the width here.
-        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.017)
-        assert found[f"coverage_{level}"] == float(abs(y - mu) <= found[f"width_{level}"] / 2)
-        inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
-        assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
-
-
-@pytest.mark.parametrize("likelihood", [Poisson(), PoissonSoftplus()], ids=lambda one: one.name)
-@pytest.mark.parametrize(("mu", "v", "y"), COUNTS)
-def test_counts_against_draws(likelihood, mu, v, y):
-    draws = drawn(likelihood, mu, v, np.random.default_rng(1))
-    found = {name: value.item() for name, value in likelihood.calibration(*(tensor([[x]]) for x in (mu, v, y))).items()}
-    crps, error = crps_of(draws, y)
+    first, second = np.split(draws, 2)
+    terms = (np.abs(first - y) + np.abs(second - y) - np.abs(first - second)) / 2  # E|X - y| - E|X - X'|/2
     # 2e-3: what tabulating in blocks may cost (`count_calibration`).
-    assert found["crps"] == pytest.approx(crps, abs=5 * error, rel=2e-3)
-    low, high = np.quantile(draws, [0.025, 0.975], method="inverted_cdf")
-    assert found["width_95"] == pytest.approx(high - low, rel=0.02, abs=1)
-    if not min(abs(y - low), abs(y - high)) <= 0.02 * (high - low):
-        assert found["coverage_95"] == float(low <= y <= high)
+    error = 5 * terms.std() / np.sqrt(len(terms))
+    assert found["crps"] == pytest.approx(terms.mean(), abs=error, rel=1e-9 if real else 2e-3)
+    for level in LEVELS if real else (95,):
+        ends = (1 - level / 100) / 2, (1 + level / 100) / 2
+        low, high = np.quantile(draws, ends, method="linear" if real else "inverted_cdf")
+        # An empirical quantile's error is sqrt(p (1 - p) / draws) / density: below 1 % of the width here.
+        assert found[f"width_{level}"] == pytest.approx(high - low, rel=0.017 if real else 0.02, abs=0 if real else 1)
+        if min(abs(y - low), abs(y - high)) > 0.02 * (high - low):
+            assert found[f"coverage_{level}"] == float(low <= y <= high)
+        if real:
+            inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
+            assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
 
 
 @pytest.mark.parametrize("name", list(LIKELIHOODS))

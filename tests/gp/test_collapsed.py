@@ -1,4 +1,5 @@
-"""Closed forms over q: moments, ELBO, square loss, FITC and power EP against dense matrices and explicit objectives."""
+"""Closed forms over q (ELBO, square loss, FITC, power EP, the exact process) against explicit objectives and dense
+matrices: values, gradients and predictions."""
 
 import math
 
@@ -6,52 +7,61 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 from torch.distributions import MultivariateNormal
 
 from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, moments, square_path
+from dlmexp.gp.exact import exact_evidence
 from dlmexp.gp.fitc import fitc, power_ep
 from dlmexp.gp.kernels import KERNELS, rbf
 from dlmexp.gp.posterior import kl, marginals, predict, projection
 
 BETA = torch.tensor([0.01, 1.0, 40.0], dtype=torch.float64)
-LEARNED = ("Z", "lengthscale", "outputscale", "noise", "mean")
 LATENT = ("Z", "lengthscale", "outputscale", "mean")
+LEARNED = (*LATENT, "noise")
 
 
-def elbo(c, m, L):
-    mu, v = marginals(projection(rbf, c, c["X"], c["jitter"]), c["mean"], m, L)
+def elbo(kernel, c, m, L):
+    mu, v = marginals(projection(kernel, c, c["X"], c["jitter"]), c["mean"], m, L)
     noise = c["noise"][:, None]
     loss = 0.5 * (torch.log(2 * math.pi * noise) + ((c["y"] - mu).square() + v) / noise)
     return loss.sum(-1) + BETA * kl(m, L)
 
 
-def square_loss(c, m, L):
-    mu, _ = marginals(projection(rbf, c, c["X"], c["jitter"]), c["mean"], m, L)
+def square_loss(kernel, c, m, L):
+    mu, _ = marginals(projection(kernel, c, c["X"], c["jitter"]), c["mean"], m, L)
     return 0.5 * (c["y"] - mu).square().sum(-1) + 0.5 * BETA * m.square().sum(-1)
 
 
+def with_leaves(c, learned):
+    return c | {name: c[name].clone().requires_grad_() for name in learned}
+
+
+def same_gradients(ours, theirs, learned):
+    for k in learned:
+        torch.testing.assert_close(ours[k].grad, theirs[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
+
+
+@pytest.mark.parametrize(("kernel", "rows_at_once"), [("rbf", None), ("matern52", 17)])
 @pytest.mark.parametrize(
     ("collapsed", "objective", "learned"), [(collapsed_elbo, elbo, LEARNED), (collapsed_square, square_loss, LATENT)]
 )
-def test_is_the_objective_at_a_stationary_q(collapsed, objective, learned, cells):
+def test_is_the_objective_at_a_stationary_q(collapsed, objective, learned, kernel, rows_at_once, cells):
     """Same value, same gradient in every hyperparameter (envelope theorem), no gradient left in q."""
-    c = cells(3, 6, 50, 2)
-    ours, explicit = (c | {k: c[k].clone().requires_grad_() for k in learned} for _ in range(2))
-    closed = collapsed(rbf, ours, c["X"], c["y"], BETA, c["jitter"])
+    c, kernel = cells(3, 6, 50, 2), KERNELS[kernel]
+    ours, explicit = (with_leaves(c, learned) for _ in range(2))
+    closed = collapsed(kernel, ours, c["X"], c["y"], BETA, c["jitter"], rows_at_once)
     closed.loss.sum().backward()
     m, L = closed.m.detach().clone().requires_grad_(), closed.L.detach().clone().requires_grad_()
-    value = objective(explicit, m, L)
+    value = objective(kernel, explicit, m, L)
     value.sum().backward()
     torch.testing.assert_close(closed.loss, value, rtol=1e-9, atol=1e-9)
     assert m.grad is not None
     # The terms that cancel at the optimum are of the size of n/noise, about 1e3.
     assert m.grad.abs().max() < 1e-8
     assert L.grad is None or collapsed is collapsed_square or L.grad.tril().abs().max() < 1e-8
-    for k in learned:
-        torch.testing.assert_close(ours[k].grad, explicit[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
+    same_gradients(ours, explicit, learned)
     assert torch.equal(closed.L, closed.L.tril())
-    assert (objective(c, closed.m + 0.01, closed.L) > value).all()
+    assert (objective(kernel, c, closed.m + 0.01, closed.L) > value).all()
 
 
 @pytest.mark.parametrize("collapsed", [collapsed_elbo, collapsed_square, fitc])
@@ -81,68 +91,45 @@ def test_path_is_a_direct_solve_at_every_beta(M, N, seed, cells):
         torch.testing.assert_close(loss[:, k], 0.5 * (s.yy - (s.Ay * direct).sum(-1)), rtol=1e-9, atol=1e-10)
 
 
-def test_equals_dense_matrices(cells):
-    c = cells(2, 5, 30, 2)
-    s = moments(rbf, c, c["X"], c["y"], c["jitter"])
-    Kuu = rbf(c["Z"], c["Z"], c)
-    Kuu = Kuu + 1e-6 * c["outputscale"][:, None, None] * torch.eye(5, dtype=torch.float64)
-    Kuf, Kff = (rbf(a, c["X"], c) for a in (c["Z"], c["X"]))
-    A = torch.linalg.solve(torch.linalg.cholesky(Kuu), Kuf)
-    y = c["y"] - c["mean"][:, None]
-    trace = (Kff - Kuf.mT @ torch.linalg.solve(Kuu, Kuf)).diagonal(dim1=-2, dim2=-1).sum(-1)
-    expected = (A @ A.mT, (A @ y[..., None])[..., 0], y.square().sum(-1), trace)
-    for ours, theirs in zip(s[:4], expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-    assert s.n == 30
-    assert s.ok.all()
+def dense(c, X_new, alpha):
+    """The energy of y and the predictive mean and variance at X_new from the covariance of power EP, or of the exact
+    process where alpha is None, written out."""
+    noise, s = c["noise"][:, None], c["outputscale"][:, None]
+    if alpha is None:
+        C = rbf(c["X"], c["X"], c) + torch.diag_embed(noise.expand_as(c["y"]))
+        Csf, correction = rbf(X_new, c["X"], c), 0
+    else:
+        Kuu = rbf(c["Z"], c["Z"], c) + 1e-6 * s[..., None] * torch.eye(c["Z"].shape[1], dtype=torch.float64)
+        Kuf, Kus = (rbf(c["Z"], X, c) for X in (c["X"], X_new))
+        Qff, Csf = (a.mT @ torch.linalg.solve(Kuu, Kuf) for a in (Kuf, Kus))
+        rest = s - Qff.diagonal(dim1=-2, dim2=-1)
+        C = Qff + torch.diag_embed(alpha * rest + noise)
+        correction = (1 - alpha) / (2 * alpha) * torch.log(1 + alpha * rest / noise).sum(-1)
+    mean = c["mean"][:, None].expand_as(c["y"])
+    gain = torch.linalg.solve(C, Csf.mT).mT
+    mu = c["mean"][:, None] + (gain @ (c["y"] - mean)[..., None])[..., 0]
+    v = s - (gain @ Csf.mT).diagonal(dim1=-2, dim2=-1)
+    return correction - MultivariateNormal(mean, C).log_prob(c["y"]), mu, v
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "rows_at_once"), [("rbf", None), ("matern52", 2)])
-def test_gradient_by_finite_differences(name, rows_at_once, cells):
-    c = cells(2, 3, 5, 2)
-
-    def f(*args):
-        hyper: dict[str, torch.Tensor] = dict(zip(LATENT, args, strict=True))
-        return moments(KERNELS[name], hyper, c["X"], c["y"], c["jitter"], rows_at_once)[:4]
-
-    assert gradcheck(f, [c[k].requires_grad_() for k in LATENT])
-
-
-def dense(c, X_new, alpha=1.0):
-    """The energy of y and the predictive mean and variance at X_new from the covariance of power EP, written out."""
-    eye = torch.eye(c["Z"].shape[1], dtype=torch.float64)
-    Kuu = rbf(c["Z"], c["Z"], c) + 1e-6 * c["outputscale"][:, None, None] * eye
-    Kuf, Kus = (rbf(c["Z"], X, c) for X in (c["X"], X_new))
-    Qff, Qsf = (a.mT @ torch.linalg.solve(Kuu, Kuf) for a in (Kuf, Kus))
-    N = c["X"].shape[1]
-    rest = c["outputscale"][:, None] - Qff.diagonal(dim1=-2, dim2=-1)
-    C = Qff + torch.diag_embed(alpha * rest + c["noise"][:, None])
-    correction = (1 - alpha) / (2 * alpha) * torch.log(1 + alpha * rest / c["noise"][:, None]).sum(-1)
-    loss = correction - MultivariateNormal(c["mean"][:, None].expand(-1, N), C).log_prob(c["y"])
-    gain = torch.linalg.solve(C, Qsf.mT).mT
-    mu = c["mean"][:, None] + (gain @ (c["y"] - c["mean"][:, None])[..., None])[..., 0]
-    v = c["outputscale"][:, None] - (gain @ Qsf.mT).diagonal(dim1=-2, dim2=-1)
-    return loss, mu, v
-
-
-@pytest.mark.parametrize(("rows_at_once", "alpha"), [(None, 1.0), (9, 1.0), (None, 0.3), (9, 0.01)])
+@pytest.mark.parametrize(("rows_at_once", "alpha"), [(None, 1.0), (9, 1.0), (None, 0.3), (9, 0.01), (None, None)])
 def test_equals_dense_computation(rows_at_once, alpha, cells):
     c, X_new = cells(3, 5, 40, 2), cells(3, 1, 12, 2, seed=5)["X"]
-    theirs = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
+    exact, learned = alpha is None, LEARNED
+    if exact:
+        c["Z"], learned = c["X"], LEARNED[1:]
+    ours, theirs = (with_leaves(c, learned) for _ in range(2))
     loss, mu, v = dense(theirs, X_new, alpha)
     loss.sum().backward()
-
-    ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    powers = torch.full((3,), alpha, dtype=torch.float64)
-    closed = power_ep(rbf, ours, c["X"], c["y"], powers, c["jitter"], rows_at_once)
+    powers = torch.full((3,), 1.0 if exact else alpha, dtype=torch.float64)
+    form = exact_evidence if exact else power_ep
+    closed = form(rbf, ours, c["X"], c["y"], powers, c["jitter"], rows_at_once)
     closed.loss.sum().backward()
     torch.testing.assert_close(closed.loss, loss, rtol=1e-9, atol=1e-9)
-    for k in LEARNED:
-        torch.testing.assert_close(ours[k].grad, theirs[k].grad, rtol=1e-7, atol=1e-7, msg=lambda s, k=k: f"{k}: {s}")
-    mu_q, v_q = predict(rbf, c, closed.m, closed.L, c["jitter"], X_new)
-    torch.testing.assert_close(mu_q, mu, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(v_q, v, rtol=1e-8, atol=1e-8)
+    same_gradients(ours, theirs, learned)
+    tolerance = 1e-6 if exact else 1e-8  # of what the jitter adds to the variance
+    for mine, other in zip(predict(rbf, c, closed.m, closed.L, c["jitter"], X_new), (mu, v), strict=True):
+        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
 
 
 def test_power_ep_has_fitc_and_the_elbo_as_its_ends(cells):

@@ -14,7 +14,6 @@ pytest.importorskip(  # the interpreter of 3.6 fails with numpy 2.4
     "triton", None if torch.cuda.is_available() else "3.7", "there is no Triton, or one before 3.7 and no GPU"
 )
 
-from dlmexp.estimators import UPS
 from dlmexp.gp import posterior, special
 from dlmexp.gp.fused import products, rowwise, small, stationary
 from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, has_fused, rbf
@@ -22,7 +21,7 @@ from dlmexp.training import fused_update, step
 from dlmexp.training.program import Value
 from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, Settings, State
 from dlmexp.training.variants import Collapsed
-from tests.support.small_programs import in_float32, program
+from tests.support.small_programs import PROGRAMS, in_float32, perturbed, program
 
 pytestmark = pytest.mark.slow
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,9 +50,16 @@ def random():
     return lambda *shape, dtype=torch.float64: torch.randn(*shape, generator=g, dtype=dtype).to(DEVICE)
 
 
-def _plain(Z, X, l, s, matern):
-    left, right = _factors(Z, X, l)
-    return _Matern52.apply(left, right, s) if matern else s[:, None, None] * _Exponential.apply(left, right)
+def _expected(Z, X, l, s, matern, W):
+    """The kernel matrix and the gradients of its sum weighted by W in Z, l and s; X is None: at Z itself."""
+    Z, l, s = (t.double().clone().requires_grad_() for t in (Z, l, s))
+    left, right = _factors(Z, Z if X is None else X.double(), l)
+    K = _Matern52.apply(left, right, s) if matern else s[:, None, None] * _Exponential.apply(left, right)
+    return K.detach(), *torch.autograd.grad((K * W).sum(), (Z, l, s))
+
+
+def _hyper(random, B, P, **how):
+    return 1 + random(B, P, **how).abs(), 0.5 + random(B, **how).abs()
 
 
 @pytest.mark.parametrize("gram", [False, True], ids=["cross", "gram"])
@@ -62,18 +68,15 @@ def _plain(Z, X, l, s, matern):
 def test_kernel_matrix_and_its_gradients(case, matern, gram, random):
     B, M, N, D, P = SHAPES[case.removesuffix(", float32")]
     dtype = torch.float32 if case.endswith("float32") else torch.float64
-    Z, X, W = random(B, M, D, dtype=dtype), random(B, N, D, dtype=dtype), random(B, M, M if gram else N, dtype=dtype)
-    l, s = D**0.5 * (1 + random(B, P, dtype=dtype).abs()), 0.5 + random(B, dtype=dtype).abs()
-    leaves = [t.double().requires_grad_() for t in (Z, l, s)]
-    expected = _plain(leaves[0], leaves[0] if gram else X.double(), leaves[1], leaves[2], matern)
-    gradients = torch.autograd.grad((expected * W).sum(), leaves)
+    Z, X, W = (random(*shape, dtype=dtype) for shape in ((B, M, D), (B, N, D), (B, M, M if gram else N)))
+    l, s = _hyper(random, B, P, dtype=dtype)
+    l = D**0.5 * l
     right = stationary.right_factor(Z if gram else X, l)
     K = stationary.covariance(Z, right, l, s, matern)
-    found = stationary.pull(W, K, Z, right, l, s, matern, gram)
+    found = K, *stationary.pull(W, K, Z, right, l, s, matern, gram)
     tolerance = 1e-11 if dtype == torch.float64 else 2e-4
-    for one, other in zip((K, *found), (expected, *gradients), strict=True):
-        size = float(other.detach().abs().max())
-        torch.testing.assert_close(one.double(), other.detach(), rtol=0, atol=tolerance * max(size, 1e-3))
+    for mine, other in zip(found, _expected(Z, None if gram else X, l, s, matern, W), strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=0, atol=tolerance * max(float(other.abs().max()), 1e-3))
 
 
 def test_passes_over_the_projection(random):
@@ -105,8 +108,7 @@ def test_products_with_a_triangle_or_a_factor_that_is_shared(M, N, random):
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])
 @pytest.mark.parametrize("P", [1, 3], ids=["one lengthscale", "ard"])
 def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
-    Z, X, l, s = random(2, 5, 3), random(2, 20, 3), 1 + random(2, P).abs(), 0.5 + random(2).abs()
-    V = random(2, 5, 32)
+    Z, X, V, (l, s) = random(2, 5, 3), random(2, 20, 3), random(2, 5, 32), _hyper(random, 2, P)
     usual, wide = stationary.right_factor(X, l), stationary.right_factor(X, l, 32)
     K, wide_K = (stationary.covariance(Z, right, l, s, matern) for right in (usual, wide))
     torch.testing.assert_close(wide_K[..., :20], K, rtol=1e-13, atol=1e-13)
@@ -122,18 +124,16 @@ def test_inputs_that_are_added_are_too_far_away_to_matter(matern, P, random):
 def test_arrays_as_they_lie_in_memory_and_a_gradient_that_is_made_on_the_way(layout, matern, P, random):
     B, M, N, D = 2, 18, 75, 5
     X, Z = LAYOUTS[layout](random, B, N, D), random(B, D, M).mT
-    l, s = (1 + random(P, 1).abs()).expand(P, B).mT, (0.5 + random(1).abs()).expand(B)
+    l, s = (each.expand(B, *each.shape[1:]) for each in _hyper(random, 1, P))
     V, h, w, g = random(1, 1, 1).expand(B, M, N), random(B, 1).expand(B, N), random(B, M), random(B, 1).expand(B, N)
-    leaves = [t.clone().requires_grad_() for t in (Z, l, s)]
-    expected = _plain(leaves[0], X, leaves[1], leaves[2], matern)
     scaled = V if layout == "some rows" else V * h[:, None]
-    gradients = torch.autograd.grad((expected * (scaled + w[..., None] * g[:, None])).sum(), leaves)
     right = stationary.right_factor(X, l)
     K = stationary.covariance(Z, right, l, s, matern)
     outer = stationary.Outer(None if layout == "some rows" else h, w, g)
-    found = stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
-    for one, other in zip((K, *found), (expected, *gradients), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    found = K, *stationary.pull(V, K, Z, right, l, s, matern, outer=outer)
+    expected = _expected(Z, X, l, s, matern, scaled + w[..., None] * g[:, None])
+    for mine, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
 
 
 def test_inputs_that_are_no_numbers_give_a_matrix_of_none(random):
@@ -216,27 +216,17 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
 
 MODULES = ("gp.kernels", "gp.posterior", "gp.products", "gp.cholesky", "gp.special", "training.step")
 STEP = Settings(0.05, 1, None, epsilon=1e-6)
-PROGRAMS = {
-    "binary": ("joint", {}),
-    "unwhitened": ("joint", {"whitened": False}),
-    "counts, sampled": ("joint", {"likelihood": "poisson", "estimator": UPS(2)}),
-    "ard, matern52": ("joint", {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}),
-    "collapsed": ("collapsed", {"likelihood": "gaussian", "objective": "elbo"}),
-    "fixed": ("fixed", {}),
-}
-NARROW = ("binary", "ard, matern52", "fixed")
+ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
+STEPS = [(kind, "tiles") for kind in ("joint", "unwhitened", "ups of counts", "ard, matern52", "elbo", "fixed")]
+STEPS += [("joint", "float64"), *((kind, "float32") for kind in ("joint", "ard, matern52", "fixed"))]
 
 
-@pytest.mark.parametrize(
-    ("kind", "rows"),
-    [*((kind, "tiles") for kind in PROGRAMS), ("binary", "float64"), *((k, "float32") for k in NARROW)],
-)
+@pytest.mark.parametrize(("kind", "rows"), STEPS)
 def test_whole_steps(kind, rows, monkeypatch):
     """With products in tiles; without; and float32 rows beside float64 parameters."""
     if rows == "tiles":
         monkeypatch.setattr("dlmexp.gp.products.LARGE_PRODUCT", 0)
-    form, of_model = PROGRAMS[kind]
-    made = program(form, betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **of_model)
+    made = program(betas=(10.0, 0.1), index=(0, 0), device=DEVICE, **PROGRAMS.get(kind, ARD))
     made = in_float32(made) if rows == "float32" else made
     _compared([_after_a_step(made) for _ in _both_ways(monkeypatch)], rows)
 
@@ -251,12 +241,7 @@ def _both_ways(monkeypatch):
 
 def _after_a_step(made):
     """From another start than the usual one, whose m = 0 and L = I would hide what is multiplied by them."""
-    g = torch.Generator().manual_seed(1)
-    initial = made.initial()
-    noise = {
-        name: torch.randn(value.shape, generator=g, dtype=value.dtype).to(DEVICE) for name, value in initial.items()
-    }
-    state = State.fresh({name: value + 0.2 * noise[name] for name, value in initial.items()}, STEP)
+    state = State.fresh(perturbed(made.initial(), 0.2), STEP)
     step.step(made, state, STEP)
     return state._tensors()
 

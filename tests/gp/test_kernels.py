@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from dlmexp.errors import UserError
-from dlmexp.gp.kernels import KERNELS, Kernel, kernel_named
+from dlmexp.gp.kernels import KERNELS, kernel_named
 from dlmexp.training.program import unsoftplus
+from tests.support.small_programs import perturbed
 
 OURS = {"rbf": "gpytorch.kernels.RBFKernel", "matern52": "gpytorch.kernels.MaternKernel"}
 THEIRS = [f"gpytorch.kernels.{name}Kernel" for name in ("RBF", "Periodic", "RQ", "Linear")]
@@ -45,28 +46,13 @@ class IgnoresBatch(gpytorch.kernels.Kernel):
         self.register_parameter("raw_power", torch.nn.Parameter(torch.ones(1)))
 
 
-def hyperparameters(kernel: Kernel, c: dict, ard: bool = False) -> dict[str, torch.Tensor]:
-    """Z, mean and the kernel's parameters, moved away from their initial values, different in every cell."""
-    B, _, D = c["X"].shape
-    found = {"Z": c["Z"], "mean": c["mean"]}
-    g = torch.Generator().manual_seed(3)
-    for name, parameter in kernel.parameters(D, ard).items():
-        value = parameter.start(c["X"], B)
-        found[name] = value + 0.3 * torch.rand(value.shape, generator=g, dtype=value.dtype)
-    return found
-
-
 @pytest.mark.parametrize("ard", [False, True])
 @pytest.mark.parametrize("name", OURS)
 def test_equals_our_own_in_values_and_gradients(name, ard, cells):
     c = cells(3, 5, 12, 2, ard)
     own, theirs = kernel_named(name), kernel_named(OURS[name])
-    raw = {
-        "kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None],
-        "outputscale": c["outputscale"].clone(),
-        "Z": c["Z"].clone(),
-    }
-    leaves = {k: v.requires_grad_() for k, v in raw.items()}
+    raw = {"kernel.raw_lengthscale": unsoftplus(c["lengthscale"])[:, None]} | {k: c[k] for k in ("outputscale", "Z")}
+    leaves = {k: v.clone().requires_grad_() for k, v in raw.items()}
     lengthscale = torch.nn.functional.softplus(leaves["kernel.raw_lengthscale"]).squeeze(1)
     weight = torch.randn(2, 3, 5, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = []
@@ -99,33 +85,37 @@ def test_zero_distance_is_outputscale_with_a_finite_gradient(name):
 @pytest.mark.parametrize("name", [*THEIRS, f"{__name__}.Warped"])
 def test_a_batch_is_its_cells_one_by_one(name, ard, cells):
     kernel, c = kernel_named(name), cells(3, 4, 9, 2)
-    hyper = hyperparameters(kernel, c, ard)
-    whole = (kernel(c["Z"], c["X"], hyper), kernel.diagonal(c["X"], hyper), kernel.trace(c["X"], hyper))
+    start = {key: parameter.start(c["X"], 3) for key, parameter in kernel.parameters(2, ard).items()}
+    hyper = perturbed(start, 0.1) | {"Z": c["Z"]}
+
+    def parts(X, hyper):
+        return kernel(hyper["Z"], X, hyper), kernel.diagonal(X, hyper), kernel.trace(X, hyper)
+
+    whole = parts(c["X"], hyper)
     for i in range(3):
-        one = {key: value[i : i + 1] for key, value in hyper.items()}
-        X, Z = c["X"][i : i + 1], c["Z"][i : i + 1]
-        parts = kernel(Z, X, one), kernel.diagonal(X, one), kernel.trace(X, one)
-        for together, alone in zip(whole, parts, strict=True):
+        X, one = c["X"][i : i + 1], {key: value[i : i + 1] for key, value in hyper.items()}
+        for together, alone in zip(whole, parts(X, one), strict=True):
             torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-12, atol=1e-12)
         dense = kernel(X, X, one).diagonal(dim1=-2, dim2=-1)
         torch.testing.assert_close(kernel.diagonal(X, one), dense, rtol=1e-10, atol=1e-12)
 
 
-def test_names_that_are_no_such_kernel():
-    wrong = {
-        "gpytorch.kernel.RBFKernel": "there is no module 'gpytorch.kernel'",
-        "nowhere.at.All": "there is no module 'nowhere.at'",
-        "gpytorch.kernels.RBFKernell": "did you mean RBFKernel",
-        "gpytorch.likelihoods.GaussianLikelihood": "not a class that derives from gpytorch.kernels.Kernel",
-        "math.pi": "not a class that derives from gpytorch.kernels.Kernel",
-        f"{__name__}.NeedsPower": "needs arguments .*power.*: derive a class that sets them",
-        f"{__name__}.NoBatch": "must take batch_shape",
-        f"{__name__}.IgnoresBatch": "kernel.raw_power does not begin with the batch_shape",
-        "rbff": "there is no kernel 'rbff': did you mean rbf",
-    }
-    for name, sentence in wrong.items():
-        with pytest.raises(UserError, match=sentence):
-            kernel_named(name, typed=True)
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gpytorch.kernel.RBFKernel", "there is no module 'gpytorch.kernel'"),
+        ("gpytorch.kernels.RBFKernell", "did you mean RBFKernel"),
+        ("gpytorch.likelihoods.GaussianLikelihood", "not a class that derives from gpytorch.kernels.Kernel"),
+        ("math.pi", "not a class that derives from gpytorch.kernels.Kernel"),
+        (f"{__name__}.NeedsPower", "needs arguments .*power"),
+        (f"{__name__}.NoBatch", "must take batch_shape"),
+        (f"{__name__}.IgnoresBatch", "kernel.raw_power does not begin with the batch_shape"),
+        ("rbff", "did you mean rbf"),
+    ],
+)
+def test_names_that_are_no_such_kernel(name, words):
+    with pytest.raises(UserError, match=words):
+        kernel_named(name, typed=True)
 
 
 def test_a_module_is_imported_only_if_the_user_typed_it(monkeypatch):

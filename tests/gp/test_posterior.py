@@ -63,25 +63,28 @@ class Oracle(gpytorch.models.ApproximateGP):
         return found | {"m": q.variational_mean.grad, "L": q.chol_variational_covar.grad.tril()}
 
 
-def our_losses(c, whitened, objective, kernel=rbf):
-    """sum_i loss_i and KL, with a Gaussian likelihood written out."""
-    p = projection(kernel, c, c["X"], c["jitter"])
+def our_losses(c, form, objective):
+    """Objective per row, and which cells factorise, with a Gaussian likelihood written out."""
     L = c["L"].tril()
-    m, L = (c["m"], L) if whitened else to_whitened(c["m"], L, p.Kuu)
-    mu, v = marginals(p, c["mean"], m, L)
+    if form == "rbf":
+        m, (mu, v, ok) = c["m"], rbf_marginals(c, c["X"], c["jitter"], c["m"], L, Workspace())
+    else:
+        p = projection(rbf, c, c["X"], c["jitter"])
+        m, L = (c["m"], L) if form == "whitened" else to_whitened(c["m"], L, p.Kuu)
+        (mu, v), ok = marginals(p, c["mean"], m, L), p.ok
     noise, error = c["noise"][:, None], (c["y"] - mu).square()
     if objective == "elbo":
         loss = 0.5 * (torch.log(2 * torch.pi * noise) + (error + v) / noise)
     else:
         loss = 0.5 * (torch.log(2 * torch.pi * (noise + v)) + error / (noise + v))
-    return loss.mean(-1) + 0.7 * kl(m, L) / c["X"].shape[1]
+    return loss.mean(-1) + 0.7 * kl(m, L) / c["X"].shape[1], ok
 
 
-@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize("form", ["whitened", "unwhitened", "rbf"])
 @pytest.mark.parametrize("objective", ["elbo", "log_dlm"])
-def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells):
+def test_equals_gpytorch_in_value_and_every_gradient(form, objective, cells):
     c = cells(1, 8, 40, 3) | {"jitter": torch.full((1,), TINY, dtype=torch.float64)}
-    oracle = Oracle(c, VariationalStrategy if whitened else UnwhitenedVariationalStrategy)
+    oracle = Oracle(c, UnwhitenedVariationalStrategy if form == "unwhitened" else VariationalStrategy)
     mll = {"elbo": VariationalELBO, "log_dlm": PredictiveLogLikelihood}[objective]
     with (
         gpytorch.settings.variational_cholesky_jitter(double_value=TINY),
@@ -90,7 +93,7 @@ def test_equals_gpytorch_in_value_and_every_gradient(whitened, objective, cells)
         expected = -mll(oracle.likelihood, oracle, 40, beta=0.7)(oracle(c["X"][0]), c["y"][0])
         expected.backward()
     ours = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    value = our_losses(ours, whitened, objective)
+    value, _ = our_losses(ours, form, objective)
     torch.testing.assert_close(value[0], expected, rtol=1e-8, atol=1e-8)
     value.sum().backward()
     for name, gradient in oracle.gradients().items():
@@ -134,10 +137,14 @@ def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
 
 @settings(max_examples=25)
 @given(
-    B=st.integers(1, 5), M=st.integers(1, 9), N=st.integers(1, 12), seed=st.integers(0, 10**6),
-    whitened=st.booleans(), ill=st.sampled_from([None, "nan", "singular"]),
-)  # fmt: skip
-def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells):
+    B=st.integers(1, 5),
+    M=st.integers(1, 9),
+    N=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    form=st.sampled_from(["whitened", "unwhitened", "rbf"]),
+    ill=st.sampled_from([None, "nan", "singular"]),
+)
+def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, form, ill, cells):
     """Value and gradient to 1e-10, with a neighbour that is NaN or cannot be factorised in the batch or not."""
     c = cells(B + 1, M, N, 2, seed=seed)
     if ill == "nan":
@@ -145,12 +152,13 @@ def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells
     if ill == "singular":
         c["outputscale"][B] = -1.0
     together = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
-    values = our_losses(together, whitened, "log_dlm")
+    values, ok = our_losses(together, form, "log_dlm")
+    assert ok.tolist() == [True] * B + [ill is None]
     values.sum().backward()
     for i in range(B):
         alone = {k: t[i : i + 1].clone() for k, t in c.items()}
         alone |= {k: alone[k].requires_grad_() for k in LEARNED}
-        value = our_losses(alone, whitened, "log_dlm")
+        value, _ = our_losses(alone, form, "log_dlm")
         value.backward()
         torch.testing.assert_close(values[i], value[0], rtol=1e-10, atol=1e-12)
         for k in LEARNED:
@@ -160,83 +168,43 @@ def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, whitened, ill, cells
 SHAPES = {"usual": (3, 7, 40, 4, 1), "ard": (2, 9, 30, 3, 3), "strips": (2, 100, 600, 3, 1), "one": (1, 1, 1, 1, 1)}
 
 
-def _problem(shape):
-    B, M, N, D, P = SHAPES[shape]
-    g = torch.Generator().manual_seed(0)
-    random = lambda *size: torch.randn(*size, generator=g, dtype=torch.float64)  # noqa: E731
-    hyper = {"Z": random(B, M, D), "lengthscale": 0.3 + random(B, P).abs(), "outputscale": 0.5 + random(B).abs()}
-    hyper["mean"] = random(B)
-    m, L = random(B, M), (0.1 * random(B, M, M) + torch.eye(M)).tril()
-    for tensor in (*hyper.values(), m, L):
-        tensor.requires_grad_()
-    return hyper, m, L, random(B, N, D), torch.full((B,), 1e-6, dtype=torch.float64), random(2, B, N)
-
-
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_the_general_way_with_an_rbf_kernel(shape):
-    hyper, m, L, X, jitter, weight = _problem(shape)
-    p = projection(rbf, hyper, X, jitter)
-    mu, v, ok = rbf_marginals(hyper, X, jitter, m, L, Workspace())
-    expected = torch.stack(marginals(p, hyper["mean"], m, L))
-    torch.testing.assert_close(torch.stack([mu, v]), expected, rtol=1e-10, atol=1e-12)
-    assert ok.tolist() == p.ok.tolist() == [True] * len(m)
-    leaves = [*hyper.values(), m, L]
-    ours = torch.autograd.grad((torch.stack([mu, v]) * weight).sum(), leaves)
-    theirs = torch.autograd.grad((expected * weight).sum(), leaves)
+def test_the_rbf_form_is_the_general_one(shape, cells):
+    B, M, N, D, P = SHAPES[shape]
+    c, weight = cells(B, M, N, D, P > 1), cells(2 * B, 1, N, 1, seed=1)["y"].reshape(2, B, N)
+    leaves = [c[name].requires_grad_() for name in LEARNED if name != "noise"]
+    L = c["L"].tril()
+    p = projection(rbf, c, c["X"], c["jitter"])
+    mu, v, ok = rbf_marginals(c, c["X"], c["jitter"], c["m"], L, Workspace())
+    found, expected = torch.stack([mu, v]), torch.stack(marginals(p, c["mean"], c["m"], L))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    assert ok.tolist() == p.ok.tolist() == [True] * B
+    ours, theirs = (torch.autograd.grad((each * weight).sum(), leaves) for each in (found, expected))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9 * float(other.abs().max()))
 
 
-def test_a_cell_that_does_not_factorise_is_marked_and_leaves_the_others_alone():
-    hyper, m, L, X, jitter, weight = _problem("usual")
-    alone = rbf_marginals(hyper, X, jitter, m, L, Workspace())
-    spoiled = {**hyper, "Z": hyper["Z"].detach().clone()}
-    spoiled["Z"][1] = torch.nan
-    spoiled["Z"].requires_grad_()
-    mu, v, ok = rbf_marginals(spoiled, X, jitter, m, L, Workspace())
-    assert ok.tolist() == [True, False, True]
-    d_m, d_Z = torch.autograd.grad((torch.stack([mu, v]) * weight)[:, [0, 2]].sum(), [m, spoiled["Z"]])
-    assert d_m[[0, 2]].isfinite().all()
-    assert d_Z[[0, 2]].isfinite().all()
-    for one, other in zip((mu, v), alone, strict=False):
-        torch.testing.assert_close(one[[0, 2]], other[[0, 2]], rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("sizes", [(3, 3), (1, 1), (4, 1), (0, 5)])
-def test_equals_marginals_of_each_cell(sizes, cells):
-    c = cells(2, 4, 15, 2)
-    q = cells(sum(sizes), 4, 1, 1, seed=1)
+@pytest.mark.parametrize("ill", [None, 1])
+def test_shared_inputs_give_the_marginals_of_each_cell(sizes, ill, cells):
+    """Also those of the other cells where one is NaN."""
+    c, q = cells(2, 4, 15, 2), cells(sum(sizes), 4, 1, 1, seed=1)
     index = torch.repeat_interleave(torch.arange(2), torch.tensor(sizes))
-    p = projection(rbf, c, c["X"], c["jitter"])
-    weight = torch.randn(2, sum(sizes), 15, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-
-    m, L = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
-    mu, v = shared_marginals(p.A, p.kff, c["mean"], m, L, sizes)
-    (weight[0] * mu + weight[1] * v.log()).sum().backward()
-
-    m1, L1 = q["m"].clone().requires_grad_(), q["L"].clone().requires_grad_()
     each = {name: value[index] for name, value in c.items()}
-    one = projection(rbf, each, each["X"], each["jitter"])
-    mu1, v1 = marginals(one, c["mean"][index], m1, L1)
-    (weight[0] * mu1 + weight[1] * v1.log()).sum().backward()
-    for ours, expected in ((mu, mu1), (v, v1), (m.grad, m1.grad), (L.grad, L1.grad)):
-        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_a_nan_cell_leaves_the_others_of_its_split_alone(cells):
-    c, q = cells(1, 4, 15, 2), cells(3, 4, 1, 1, seed=1)
-    p = projection(rbf, c, c["X"], c["jitter"])
+    weight = torch.randn(2, sum(sizes), 15, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    well = [i for i in range(sum(sizes)) if i != ill]
     found = []
-    for broken in (False, True):
+    for shared in (True, False):
         m, L = q["m"].clone(), q["L"].clone()
-        if broken:
-            m[1], L[1] = torch.nan, torch.nan
-        m.requires_grad_()
-        L.requires_grad_()
-        mu, v = shared_marginals(p.A, p.kff, c["mean"], m, L, (3,))
-        (mu.square() + v.log()).sum().backward()
-        assert L.grad is not None
-        assert m.grad is not None
-        found.append([t[[0, 2]] for t in (mu, v, m.grad, L.grad)])
-    for with_nan, without in zip(*found, strict=True):
-        torch.testing.assert_close(with_nan, without, rtol=1e-12, atol=1e-12)
+        if ill is not None:
+            m[ill], L[ill] = torch.nan, torch.nan
+        p = projection(rbf, *((c, c["X"], c["jitter"]) if shared else (each, each["X"], each["jitter"])))
+        leaves = m.requires_grad_(), L.requires_grad_()
+        if shared:
+            mu, v = shared_marginals(p.A, p.kff, c["mean"], m, L, sizes)
+        else:
+            mu, v = marginals(p, each["mean"], m, L)
+        gradients = torch.autograd.grad((weight[0] * mu + weight[1] * v.log()).sum(), leaves)
+        found.append([part[well] for part in (mu, v, *gradients)])
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)

@@ -1,22 +1,41 @@
 """Small programs on synthetic data for the tests of training; no configuration, no files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dlmexp.estimators import Estimator, Exact
+from dlmexp.estimators import BMC, UPS, Estimator, Exact
+from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model, Program, Split
+from dlmexp.training.program import Model, Program, Split, Tensors, Value
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint
 
 M, N, D, TESTS = 6, 30, 2, 11
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "joint": {},
+    "regression": {"likelihood": "gaussian"},
+    "counts": {"likelihood": "poisson"},
+    "bmc": {"estimator": BMC(3)},
+    "ups": {"estimator": UPS(3)},
+    "ups of counts": {"estimator": UPS(3), "likelihood": "poisson"},
+    "unwhitened": {"whitened": False},
+    "minibatch": {"minibatch": 7},
+    "afresh": {"likelihood": "gaussian", "minibatch": 7, "afresh": True},
+    "kernel of GPyTorch": {"likelihood": "gaussian", "kernel": "gpytorch.kernels.RQKernel"},
+    "fixed": {"kind": "fixed"},
+    "fixed elbo": {"kind": "fixed", "objective": "elbo"},
+    "fixed minibatch": {"kind": "fixed", "minibatch": 7},
+    "elbo": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
+    "fitc": {"kind": "collapsed", "likelihood": "gaussian", "objective": "fitc"},
+    "sq_dlm": {"kind": "collapsed", "likelihood": "gaussian", "objective": "sq_dlm"},
+}
 
 
 def targets(X: Tensor, likelihood: str, generator: torch.Generator) -> Tensor:
@@ -92,6 +111,22 @@ def in_float32(made: Program) -> Program:
     return replace(made, split=Split(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of))
 
 
-def trained(made: Program, settings: Settings) -> dict[int, Finished]:
+def trained(
+    made: Program | Training, settings: Settings, between: Callable[[Training], None] = lambda training: None
+) -> dict[int, Finished]:
     """Every cell's end, by its index in the batch."""
-    return {one.cell: one for one in stopped_cells(Training.start(made, settings), settings)}
+    training = made if isinstance(made, Training) else Training.start(made, settings)
+    return {finished.cell: finished for finished in stopped_cells(training, settings, between)}
+
+
+def value_of(made: Program, values: Tensors, iteration: int = 0, jitter: float = FIRST_JITTER) -> Value:
+    """Objectives at these values, on the rows of an iteration."""
+    made.load_minibatch(iteration)
+    return made.objective(values, torch.full_like(made.beta, jitter), torch.tensor(iteration))
+
+
+def perturbed(values: Tensors, scale: float, seed: int = 0) -> Tensors:
+    """The values with independent normal errors of this scale."""
+    g = torch.Generator().manual_seed(seed)
+    errors = {name: torch.randn(value.shape, generator=g, dtype=value.dtype) for name, value in values.items()}
+    return {name: value + scale * errors[name].to(value.device) for name, value in values.items()}

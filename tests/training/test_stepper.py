@@ -3,29 +3,16 @@
 import pytest
 import torch
 
-from dlmexp.estimators import BMC, UPS
+from dlmexp.estimators import UPS
 from dlmexp.training import step as module
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step, stepper
-from dlmexp.training.train import Training
-from tests.support.small_programs import program, stopped_cells
+from tests.support.small_programs import PROGRAMS, program, trained
 
 pytestmark = pytest.mark.slow
 
 SETTINGS = Settings(lr=0.05, iterations=40, window=5)
-CASES = {
-    "joint": {"kind": "joint"},
-    "joint bmc": {"kind": "joint", "estimator": BMC(3)},
-    "joint ups": {"kind": "joint", "estimator": UPS(3)},
-    "joint ups poisson": {"kind": "joint", "estimator": UPS(3), "likelihood": "poisson"},
-    "joint unwhitened": {"kind": "joint", "whitened": False},
-    "joint minibatch": {"kind": "joint", "minibatch": 7},
-    "fixed": {"kind": "fixed"},
-    "fixed minibatch": {"kind": "fixed", "minibatch": 7},
-    "elbo": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
-    "fitc": {"kind": "collapsed", "likelihood": "gaussian", "objective": "fitc"},
-    "sq_dlm": {"kind": "collapsed", "likelihood": "gaussian", "objective": "sq_dlm"},
-}
+CASES = {name: how for name, how in PROGRAMS.items() if name not in ("afresh", "kernel of GPyTorch", "fixed elbo")}
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -45,11 +32,8 @@ def _advanced(made, iterations, eager, resume_at=None):
     return state
 
 
-def _same(one, other, rtol=0.0, atol=0.0):
-    for name, array in one.arrays().items():
-        torch.testing.assert_close(
-            torch.as_tensor(array), torch.as_tensor(other.arrays()[name]), rtol=rtol, atol=atol, equal_nan=True
-        )
+def _same(state, other, rtol=0.0, atol=0.0):
+    torch.testing.assert_close(state.arrays(), other.arrays(), rtol=rtol, atol=atol, equal_nan=True)
 
 
 @needs_gpu
@@ -75,12 +59,9 @@ def test_capturing_leaves_the_state_as_it_was():
 @needs_gpu
 def test_training_on_a_gpu_ends_as_on_a_cpu():
     settings = Settings(lr=0.1, iterations=300, window=20, evaluate_every=30, check_every=50)
-    ends = {}
-    for device in ("cpu", "cuda"):
-        made = program(device=device, objective="elbo")
-        ends[device] = {f.cell: f for f in stopped_cells(Training.start(made, settings), settings)}
-    for cell, cpu in ends["cpu"].items():
-        gpu = ends["cuda"][cell]
+    on_cpu, on_gpu = (trained(program(device=device, objective="elbo"), settings) for device in ("cpu", "cuda"))
+    for cell, cpu in on_cpu.items():
+        gpu = on_gpu[cell]
         assert gpu.iterations == cpu.iterations
         assert gpu.curve.iterations == cpu.curve.iterations
         assert gpu.metrics["test"]["nll"] == pytest.approx(cpu.metrics["test"]["nll"], abs=1e-6)
@@ -88,14 +69,13 @@ def test_training_on_a_gpu_ends_as_on_a_cpu():
 
 @pytest.mark.parametrize("case", CASES)
 def test_parts_in_threads_of_their_own_are_the_step_itself(case, monkeypatch):
-    before = torch.get_num_threads()
+    before, made = torch.get_num_threads(), program(**CASES[case])
     monkeypatch.setattr(module, "LEAST_ENTRIES", 1)
     try:
         torch.set_num_threads(3)
-        divided = len(module.divided(program(**CASES[case]), State.fresh(program(**CASES[case]).initial(), SETTINGS)))
-        found = _advanced(program(**CASES[case]), 12, eager=False, resume_at=7)
+        assert len(module.divided(made, State.fresh(made.initial(), SETTINGS))) == 3
+        found = _advanced(made, 12, eager=False, resume_at=7)
     finally:
         torch.set_num_threads(before)
-    assert divided == 3
     # The products of a library depend in the last bit on how many there are; where cells share one, that is the batch.
     _same(found, _advanced(program(**CASES[case]), 12, eager=True), rtol=1e-12, atol=1e-14)

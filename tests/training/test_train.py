@@ -2,168 +2,134 @@
 minibatches; GPyTorch's kernels."""
 
 import contextlib
+from copy import deepcopy
 
 import numpy as np
 import pytest
 import torch
 
-from dlmexp.estimators import BMC, UPS
+from dlmexp.estimators import UPS
 from dlmexp.training import train
 from dlmexp.training.program import Minibatches, shuffled
 from dlmexp.training.state import Settings, State
-from dlmexp.training.train import Curve, Training
-from tests.support.small_programs import program, split, stopped_cells, trained
+from dlmexp.training.train import Training
+from tests.support.small_programs import PROGRAMS, program, split, stopped_cells, trained
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Settings(lr=0.1, iterations=200, window=10, tolerance=1e-3)
-SIX = {"betas": (100.0, 3.0, 0.1, 30.0, 1.0, 0.01), "index": (0, 0, 0, 1, 1, 1)}
-KINDS = {
-    "joint": {"kind": "joint"},
-    "sampled": {"kind": "joint", "estimator": BMC(3)},
-    "fixed": {"kind": "fixed", "objective": "elbo"},
-    "collapsed": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
-    "annealed": {"kind": "joint", "likelihood": "gaussian"},
-    "minibatch": {"kind": "fixed", "minibatch": 7},
-    "afresh": {"kind": "joint", "likelihood": "gaussian", "minibatch": 7, "afresh": True},
-    "kernel of GPyTorch": {"kind": "joint", "likelihood": "gaussian", "kernel": "gpytorch.kernels.RQKernel"},
-}
+SETTINGS = Settings(lr=0.1, iterations=120, window=10, tolerance=3e-3, check_every=10)
+FEW = Settings(lr=0.05, iterations=30, window=10)
+ANNEALED = Settings(0.1, 40, 10, criterion="relative", final_lr=1e-4, decay=15, epsilon=1e-6, resolution=1 / 256)
+SETTINGS_OF = dict.fromkeys(("joint", "fixed elbo", "elbo"), SETTINGS) | {"regression": ANNEALED}
+SETTINGS_OF |= dict.fromkeys(("bmc", "fixed minibatch", "afresh", "kernel of GPyTorch"), FEW)
 
 
-def _alone(how, cell):
-    whole = program(**how, **SIX)
-    return whole.keep([cell])
+def six(kind):
+    """Three cells of each of two repetitions."""
+    return program(**PROGRAMS[kind], betas=(100.0, 3.0, 0.1, 30.0, 1.0, 0.01), index=(0, 0, 0, 1, 1, 1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
-    few = Settings(lr=0.05, iterations=60 if kind != "afresh" else 30, window=10)
-    if kind == "annealed":
-        few = Settings(0.1, 40, 10, criterion="relative", final_lr=1e-4, decay=15, epsilon=1e-6, resolution=1 / 256)
-    settings = SETTINGS if kind in ("joint", "fixed", "collapsed") else few
-    sizes = []
-    stopped = stopped_cells(
-        Training.start(program(**KINDS[kind], **SIX), settings), settings, lambda t: sizes.append(len(t.state.outcome))
-    )
-    together = {finished.cell: finished for finished in stopped}
-    assert sorted(together) == list(range(6))
-    if settings is SETTINGS:
-        assert len({f.iterations for f in together.values()}) > 2, "cells should leave at different times"
-        assert len(set(sizes)) > 2
-    for cell in (0, 2, 4):
-        alone = trained(_alone(KINDS[kind], cell), settings)[0]
-        assert alone.iterations == together[cell].iterations
-        assert alone.stopped == together[cell].stopped
-        np.testing.assert_allclose(together[cell].objective, alone.objective, rtol=1e-7)
-        for part in ("validation", "test"):
-            assert together[cell].metrics[part] == pytest.approx(alone.metrics[part], rel=1e-6)
+def same_end(cell, other, rel):
+    assert (cell.iterations, cell.stopped) == (other.iterations, other.stopped)
+    np.testing.assert_allclose(cell.objective, other.objective, rtol=rel)
+    for part in ("validation", "test"):
+        assert cell.metrics[part] == pytest.approx(other.metrics[part], rel=10 * rel)
 
 
-@pytest.mark.parametrize("stop_at", [None, 60])
-def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at, monkeypatch):
-    """As on a GPU: stopped cells stay in the batch until there are enough, also across an interruption."""
-    one_by_one = trained(program(**SIX), SETTINGS)
-    monkeypatch.setattr(train, "REPORT_AT", {"cpu": 0.5})
-    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.0})
-    training, order, waited = Training.start(program(**SIX), SETTINGS), [], False
+def interrupted(training, settings, iteration):
+    """Cells that stopped before the iteration, and what a run that starts from a checkpoint made there goes on with."""
+    saved = []
 
-    def note(training):
-        nonlocal waited
-        waited |= bool((training.unreported() & ~training.live()).any())
-        if int(training.state.iteration) == stop_at:
+    def leave(training):
+        if int(training.state.iteration) == iteration:
+            saved.extend([training.state.clone().arrays(), list(training.cells), deepcopy(training.curves)])
             raise KeyboardInterrupt
 
+    ended = []
     with contextlib.suppress(KeyboardInterrupt):
-        order += stopped_cells(training, SETTINGS, note)
+        ended += stopped_cells(training, settings, leave)
+    arrays, cells, curves = saved
+    state = State.from_arrays(arrays, torch.device("cpu"))
+    return ended, Training(training.program, state, cells, [0.0] * len(cells), curves)
+
+
+@pytest.mark.parametrize("kind", SETTINGS_OF)
+def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
+    settings, sizes = SETTINGS_OF[kind], set()
+    together = trained(six(kind), settings, lambda training: sizes.add(len(training.state.outcome)))
+    assert sorted(together) == list(range(6))
+    if settings is SETTINGS:
+        assert len({cell.iterations for cell in together.values()}) > 2, "cells should leave at different times"
+        assert len(sizes) > 2
+    for cell in (0, 2, 4):
+        same_end(together[cell], trained(six(kind).keep([cell]), settings)[0], rel=1e-7)
+
+
+@pytest.mark.parametrize("stop_at", [None, 45])
+def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at, monkeypatch):
+    """As on a GPU: stopped cells stay in the batch until there are enough, also across an interruption."""
+    one_by_one = trained(six("joint"), SETTINGS)
+    monkeypatch.setattr(train, "REPORT_AT", {"cpu": 0.5})
+    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.0})
+    training, ended = Training.start(six("joint"), SETTINGS), []
     if stop_at:
-        assert waited
-        state = State.from_arrays(training.state.clone().arrays(), torch.device("cpu"))
-        resumed = Training(training.program, state, training.cells, training.seconds, training.curves)
-        order += stopped_cells(resumed, SETTINGS, lambda training: None)
-    assert sorted(finished.cell for finished in order) == list(range(6))
-    for finished in order:
-        assert finished.iterations == one_by_one[finished.cell].iterations
-        np.testing.assert_allclose(finished.objective, one_by_one[finished.cell].objective, rtol=1e-9)
-        assert finished.metrics["test"] == pytest.approx(one_by_one[finished.cell].metrics["test"], rel=1e-6)
+        ended, training = interrupted(training, SETTINGS, stop_at)
+        assert (training.unreported() & ~training.live()).any(), "a stopped cell should wait"
+    ended += stopped_cells(training, SETTINGS)
+    assert sorted(finished.cell for finished in ended) == list(range(6))
+    for finished in ended:
+        same_end(finished, one_by_one[finished.cell], rel=1e-9)
 
 
 def test_a_failed_cell_says_why_when_and_where_it_was():
-    clean = trained(program(**SIX), SETTINGS)
-    training = Training.start(program(**SIX), SETTINGS)
-
     def spoil(training):
         if int(training.state.iteration) == 12:
             training.state.values["m"][training.cells.index(2)] = torch.nan
 
-    found = {f.cell: f for f in stopped_cells(training, SETTINGS, spoil)}
+    clean, found = trained(six("joint"), SETTINGS), trained(six("joint"), SETTINGS, spoil)
     failed = found.pop(2)
     assert failed.failed
     assert failed.stopped == "the objective or its gradient is not finite"
-    assert failed.iterations == 13
-    assert len(failed.objective) == 13
+    assert failed.iterations == len(failed.objective) == 13
     assert np.isfinite(failed.objective[:12]).all()
     assert set(failed.state) == {"lengthscale", "outputscale", "mean", "Z", "m", "L"}
     assert np.isfinite(failed.state["Z"]).all()
     for cell, finished in found.items():
         assert not finished.failed
         assert not finished.state
-        assert finished.iterations == clean[cell].iterations
-        np.testing.assert_allclose(finished.objective, clean[cell].objective, rtol=1e-10)
-        assert finished.metrics["test"] == pytest.approx(clean[cell].metrics["test"], rel=1e-9)
+        same_end(finished, clean[cell], rel=1e-10)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "GPyTorch" not in kind])
-@pytest.mark.parametrize("stop_at", [1, 33])
-def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind, stop_at):
-    settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=15)
-    straight = trained(program(**KINDS[kind], **SIX), settings)
-
-    saved = {}
-
-    def leave(training):
-        if int(training.state.iteration) == stop_at:
-            curves = [Curve(list(c.iterations), list(c.metrics)) for c in training.curves]
-            saved.update(arrays=training.state.clone().arrays(), cells=list(training.cells), curves=curves)
-            raise KeyboardInterrupt
-
-    found = {}
-    with contextlib.suppress(KeyboardInterrupt):
-        for finished in stopped_cells(Training.start(program(**KINDS[kind], **SIX), settings), settings, leave):
-            found[finished.cell] = finished
-    assert saved
-    again = program(**KINDS[kind], **SIX)
-    if len(saved["cells"]) < 6:
-        again = again.keep(saved["cells"])
-    state = State.from_arrays(saved["arrays"], torch.device("cpu"))
-    resumed = Training(again, state, saved["cells"], [0.0] * len(saved["cells"]), saved["curves"])
-    found |= {f.cell: f for f in stopped_cells(resumed, settings)}
-    assert sorted(found) == list(range(6))
-    for cell, finished in found.items():
-        assert finished.objective.tobytes() == straight[cell].objective.tobytes()
-        assert finished.metrics == straight[cell].metrics
-        assert finished.iterations == straight[cell].iterations
-        assert finished.curve == straight[cell].curve
+@pytest.mark.parametrize("kind", [kind for kind in SETTINGS_OF if "GPyTorch" not in kind])
+def test_interrupted_anywhere_and_resumed_gives_the_same_bits(kind):
+    settings = Settings(lr=0.1, iterations=60, window=10, tolerance=3e-3, evaluate_every=15)
+    straight = trained(six(kind), settings)
+    for stop_at in (1, 33):
+        ended, resumed = interrupted(Training.start(six(kind), settings), settings, stop_at)
+        found = {cell.cell: cell for cell in ended} | trained(resumed, settings)
+        assert sorted(found) == list(range(6))
+        for cell, finished in found.items():
+            assert finished.objective.tobytes() == straight[cell].objective.tobytes()
+            for fact in ("metrics", "iterations", "curve"):
+                assert getattr(finished, fact) == getattr(straight[cell], fact)
 
 
 @pytest.mark.parametrize("every", [5, 13, 50])
 def test_learning_curves_do_not_depend_on_who_shares_the_batch(every):
     settings = Settings(lr=0.1, iterations=60, window=10, tolerance=1e-3, evaluate_every=every, check_every=20)
-    together = trained(program("fixed", objective="elbo", **SIX), settings)
-    for cell, finished in together.items():
+    for cell, finished in trained(six("fixed elbo"), settings).items():
         regular = range(0, finished.iterations + 1, every)
         assert finished.curve.iterations == sorted({*regular, finished.iterations})
         last, end = finished.curve.metrics[-1], finished.metrics["test"]
         assert last == pytest.approx({name: end[name] for name in ("nll", "error")}, rel=1e-12)
-        if cell not in (0, 5):
-            continue
-        alone = trained(_alone({"kind": "fixed", "objective": "elbo"}, cell), settings)[0]
-        arrays, others = finished.curve.arrays(), alone.curve.arrays()
-        assert set(arrays) == {"evaluated_at", "test_nll", "test_error"}
-        for name in arrays:
-            np.testing.assert_allclose(arrays[name], others[name], rtol=1e-7)
+        if cell in (0, 5):
+            arrays = finished.curve.arrays()
+            assert set(arrays) == {"evaluated_at", "test_nll", "test_error"}
+            for name, values in trained(six("fixed elbo").keep([cell]), settings)[0].curve.arrays().items():
+                np.testing.assert_allclose(arrays[name], values, rtol=1e-7)
 
 
-def test_the_order_is_the_same_everywhere():
+def test_the_order_of_rows_is_the_same_everywhere():
     assert shuffled([0, 7], 0, 10)[0].tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
     assert shuffled([3], 2, 10)[0].tolist() == [4, 0, 8, 5, 3, 9, 7, 6, 1, 2]
 
@@ -171,8 +137,7 @@ def test_the_order_is_the_same_everywhere():
 def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
     batches = Minibatches(split((0, 1)), 10)
     assert batches.per_epoch == 3
-    first = torch.cat([batches.rows(i) for i in range(3)], 1)
-    second = torch.cat([batches.rows(i) for i in range(3, 6)], 1)
+    first, second = (torch.cat([batches.rows(3 * epoch + i) for i in range(3)], 1) for epoch in range(2))
     for rows in (first, second):
         assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
     assert not torch.equal(first, second)
@@ -187,12 +152,14 @@ def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
     assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(both.keep([2]), 7).rows(5))
 
 
-def test_acceptance_is_kept_by_blocks_of_a_hundred_iterations():
+def test_acceptance_is_kept_by_blocks_of_iterations(monkeypatch):
+    for module in ("state", "step", "train"):
+        monkeypatch.setattr(f"dlmexp.training.{module}.BLOCK", 20)
     made = program(betas=(1.0,), index=(0,), likelihood="poisson", estimator=UPS(2, "rejection"))
-    for finished in trained(made, Settings(lr=0.05, iterations=130, window=None)).values():
-        blocks = finished.block_acceptance
-        assert blocks.shape == (2,)
-        assert ((blocks > 0) & (blocks < 1)).all()
-        assert finished.acceptance == pytest.approx(np.average(blocks, weights=[100, 30]), rel=1e-12)
+    (finished,) = trained(made, Settings(lr=0.05, iterations=26, window=None)).values()
+    blocks = finished.block_acceptance
+    assert blocks.shape == (2,)
+    assert ((blocks > 0) & (blocks < 1)).all()
+    assert finished.acceptance == pytest.approx(np.average(blocks, weights=[20, 6]), rel=1e-12)
     for finished in trained(program(), Settings(lr=0.05, iterations=3, window=None)).values():
         assert finished.acceptance is None

@@ -14,16 +14,13 @@ pytestmark = pytest.mark.slow
 NAMES = {f"{name}{suffix}" for name in ("condition_i", "condition_ii", "error") for suffix in ("", "_quadrature")}
 
 
-def _statistics(made):
+def _statistics(estimator, betas=(0.1,), index=(0,)):
+    made = program("fixed", betas, index, estimator=estimator, likelihood="poisson")
     return [statistics for statistics in gradient_statistics(made) if statistics is not None]
 
 
-def _of(estimator):
-    return _statistics(program("fixed", (0.1,), (0,), estimator=estimator, likelihood="poisson"))[0]
-
-
 def test_the_exact_gradient_has_no_error():
-    result, arrays = _of(Exact())
+    ((result, arrays),) = _statistics(Exact())
     assert set(arrays) == NAMES
     assert all(array.shape == (gradients.DRAWS,) for array in arrays.values())
     assert result["bias_quadrature"] < 1e-28 * result["norm2_G_quadrature"]  # the rounding of a mean of 100
@@ -34,21 +31,20 @@ def test_the_exact_gradient_has_no_error():
 
 
 def test_one_sample_of_bmc_is_biased_and_product_sampling_is_not():
-    bmc, _ = _of(BMC(1))
-    ups, ups_arrays = _of(UPS(1))
+    ((bmc, _),), ((ups, arrays),) = _statistics(BMC(1)), _statistics(UPS(1))
     # The mean of 100 unbiased draws is off by a 100th of one draw's squared error; 3 of them leave room for chance.
-    assert ups["bias_quadrature"] < 3 * ups_arrays["error_quadrature"].mean() / gradients.DRAWS
+    assert ups["bias_quadrature"] < 3 * arrays["error_quadrature"].mean() / gradients.DRAWS
     assert bmc["bias_quadrature"] > 10 * ups["bias_quadrature"]
 
 
 def test_cells_do_not_depend_on_each_other(monkeypatch):
     monkeypatch.setattr(gradients, "DRAWS", 5)
     monkeypatch.setattr(gradients, "TRUTH_SAMPLES", 50)
-    together = _statistics(program("fixed", (1.0, 0.1), (0, 1), estimator=BMC(2)))
-    (alone,) = _statistics(program("fixed", (1.0,), (0,), estimator=BMC(2)))
-    for name, array in alone[1].items():
-        np.testing.assert_allclose(together[0][1][name], array, rtol=1e-9)
-    assert not np.allclose(together[0][1]["error"], together[1][1]["error"])
+    (_, first), (_, second) = _statistics(BMC(2), (1.0, 0.1), (0, 1))
+    ((_, alone),) = _statistics(BMC(2), (1.0,), (0,))
+    for name, array in alone.items():
+        np.testing.assert_allclose(first[name], array, rtol=1e-9)
+    assert not np.allclose(first["error"], second["error"])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
