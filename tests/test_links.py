@@ -16,7 +16,7 @@ from dlmexp.running.sweep import prepare_sweep
 
 DATASET = "records/ringnorm_drawn"
 FOLDERS = ("records", DATASET, "one", "one/cells", "running", "checkpoints", "data", "quarantine")
-COMMANDS = ("collect", "status", "clean one --yes")
+COMMANDS = ("collect", "status")
 PICTURES = ("figures/predictions-ringnorm_drawn.csv", "figures/predictions-ringnorm_drawn.png")
 
 

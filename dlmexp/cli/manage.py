@@ -1,4 +1,4 @@
-"""`dlmexp status`, `logs`, `cancel` and `clean`: what is in a results folder and what works on it."""
+"""`dlmexp status`, `logs` and `cancel`: what is in a results folder and what works on it."""
 
 import argparse
 
@@ -21,9 +21,6 @@ def add_parser(commands: Commands) -> None:
     add("--lines", type=int, metavar="N", help="only the last N lines of each log")
     add = add_command(commands, cancel, "stop jobs on a cluster and processes of this machine").add_argument
     add("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
-    add("--yes", action="store_true", help="do not ask")
-    add = add_command(commands, clean, "remove an experiment").add_argument
-    add("experiment", metavar="EXPERIMENT", help="as 'dlmexp status' names it")
     add("--yes", action="store_true", help="do not ask")
 
 
@@ -104,36 +101,4 @@ def cancel(args: argparse.Namespace) -> int:
     except SchedulerUnavailable as error:
         raise UserError(f"SLURM does not cancel them: {error}") from None
     print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")
-    return 0
-
-
-def clean(args: argparse.Namespace) -> int:
-    """Removes what only that experiment asked for (records, models, checkpoints), after asking. Cells that another
-    experiment of the folder asked for too stay, and so do packs and figures. What killed processes left behind, a run
-    removes by itself."""
-    from dlmexp.cluster.jobs import unfinished_jobs
-    from dlmexp.running.cleaning import removal
-    from dlmexp.running.leases import active_processes
-
-    root = results_folder(args)
-    unwanted = removal(root, args.experiment)
-    processes = active_processes(root)
-    users = [process.description for process in processes if process.keys & unwanted.keys]
-    for job in unfinished_jobs(root, None, processes):
-        if job.state.active and job.keys & unwanted.keys:
-            users.append(f"job {job.id}")
-    if users:
-        stop = in_folder("dlmexp cancel", root)
-        raise UserError(f"some of its cells are in training or in a queue ({users[0]}): `{stop}` stops that first")
-    print(f"{args.experiment}: {counted(len(unwanted.keys), 'cell')} that no other experiment asked for")
-    if unwanted.shared:
-        print(f"{counted(unwanted.shared, 'cell')} that other experiments asked for too: they stay")
-    if unwanted.packed:
-        print(f"{counted(unwanted.packed, 'record')} in packs: they stay")
-    files = counted(len(unwanted.files), "file")
-    if not confirmed(f"delete {files} in {root}?", args.yes):
-        print("nothing was deleted")
-        return 0
-    unwanted.remove()
-    print(f"{files} deleted")
     return 0

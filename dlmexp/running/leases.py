@@ -20,7 +20,7 @@ from typing import Annotated
 
 import msgspec
 
-from dlmexp.atomic import alive, is_dead, machine, owner, within, write_atomically
+from dlmexp.atomic import alive, is_dead, machine, owner, within, write_atomically, writer_of
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
@@ -28,6 +28,7 @@ from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0  # without a heartbeat for this long a process counts as dead; network disks delay some
+QUIET_SECONDS = 600.0  # a file that another machine has not changed for so long is not being written any more
 RETRY_SECONDS = 0.1  # at most, until a process that gave way to another tries again
 
 
@@ -169,14 +170,24 @@ def active_processes(root: Path) -> list[ActiveProcess]:
     ]
 
 
-def remove_stale(root: Path) -> list[Path]:
-    """Delete the files and leases of processes that have ended. Returns what is gone."""
+def remove_leftovers(root: Path) -> list[Path]:
+    """Delete what dead processes left in a results folder: their files and leases, and unfinished files under temporary
+    names. What other machines wrote goes when it has been quiet for a while. Checkpoints stay: the next run goes on
+    from them. Returns what is gone."""
     files = _read(root / "running", "*.json") | _read(root / "running", "*.lease")
-    now = disk_time(root / "running") if files else 0.0
-    gone = [within(root, path) for path, process in files.items() if is_stale(path, process, now)]
-    for path in gone:
-        path.unlink(missing_ok=True)
-    return gone
+    now = disk_time(root)
+    unwanted, removed = [path for path, process in files.items() if is_stale(path, process, now)], list[Path]()
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder, name) for name in names if name.startswith(".")):
+            writer = writer_of(path)
+            dead = False if writer is None else is_dead(writer)
+            if dead or (dead is None and not is_fresh(path, now, QUIET_SECONDS)):
+                unwanted.append(path)
+    for path in unwanted:
+        with contextlib.suppress(OSError):  # another user's, or removed just now
+            within(root, path).unlink()
+            removed.append(path)
+    return sorted(removed)
 
 
 def read_leases(folder: Path) -> dict[Path, ActiveProcess]:

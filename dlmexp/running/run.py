@@ -19,9 +19,9 @@ from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.cleaning import remove_leftovers
 from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
 from dlmexp.running.device import Target, device_and_free_memory, select_target
+from dlmexp.running.leases import remove_leftovers
 from dlmexp.running.processes import ExtraProcesses, cores_each, gpus_for, is_extra, processes_that_pay, threads_given
 from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits

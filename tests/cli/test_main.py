@@ -38,7 +38,6 @@ COMMANDS = [
     "claims",
     "report",
     "data",
-    "clean",
 ]
 
 

@@ -1,4 +1,4 @@
-"""`dlmexp status`, `logs`, `cancel` and `clean`: what they show, what they stop and remove, and what they leave."""
+"""`dlmexp status`, `logs` and `cancel`: what they show and what they stop."""
 
 import json
 import os
@@ -8,25 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dlmexp.atomic import machine
 from dlmexp.cli import folder, main, manage
 from dlmexp.cluster import jobs as jobs_module
 from dlmexp.cluster.jobs import SUBMITTED, write_submission
 from dlmexp.cluster.slurm import SlurmState
-from dlmexp.records.manifest import check_same_data
-from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
-from dlmexp.running import checkpoint
-from dlmexp.running.cleaning import removal
-from dlmexp.running.leases import Leases
 from tests.support import made_up
 from tests.support.cells import ask
 
 BANANA = [made_up.cell("banana", seed=seed) for seed in range(4)]
-THYROID = [made_up.cell("thyroid", seed=seed) for seed in range(2)]
 
 
 @pytest.fixture
@@ -51,8 +43,6 @@ REFUSED = {  # what is typed: what the sentence names
     "status --watch nan": "--watch nan", "status --watch soon": "'soon'", "status --watch --json": "not allowed with",
     "logs 99": "'99'", "logs bananna": "did you mean banana?", "logs 12 --lines 0": "--lines 0",
     "logs --results nowhere": "nowhere", "cancel 12": "'12'", "cancel --results nowhere --yes": "nowhere",
-    "clean tow --yes": "'tow'", "clean ../mine --yes": "'../mine'", "clean mine": "add --yes",
-    "clean min --yes": "did you mean mine",
 }  # fmt: skip
 
 
@@ -189,73 +179,12 @@ def test_nothing_to_cancel(tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().out
 
 
-@pytest.fixture
-def root(tmp_path):
-    """`one` asked for all of banana and thyroid, `two` for the first two seeds of banana."""
-    store = Store(tmp_path)
-    ask(tmp_path, "one", [*BANANA, *THYROID])
-    ask(tmp_path, "two", BANANA[:2])
-    for cell in (*BANANA[:3], *THYROID):
-        store.write(*made_up.plausible(cell))
-    store.write(made_up.failed(BANANA[3], "no reason"))
-    for dataset in ("banana", "thyroid"):
-        check_same_data(tmp_path, dataset, "abc")
-    for cells in (BANANA[1:3], BANANA[2:3]):  # one batch with a shared cell, one without
-        checkpoint.save(checkpoint.path_of(store, tuple(cells)), checkpoint.Checkpoint(tuple(cells), [0]), {})
-    return tmp_path
-
-
 def _files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_what_others_share_stays(root, capsys):
-    collect_packed(str(root), str(root / "records.parquet"))
-    before = _files(root)
-    assert main(["clean", "one", "--results", str(root), "--yes"]) == 0
-    said = capsys.readouterr().out
-    assert "one: 4 cells" in said
-    assert "\n2 cells that other experiments asked for too" in said
-    assert "4 records in packs" in said
-    after = _files(root)
-    assert after.items() <= before.items()
-    gone = before.keys() - after.keys()
-    keys = {cell.key for cell in (*BANANA[2:], *THYROID)}
-    assert {name.split("/")[0] for name in gone} == {"records", "one", "data", "checkpoints"}
-    assert {Path(name).name[:20] for name in gone if name.startswith("records/")} == keys
-    assert not any(Path(name).name[:20] in keys for name in after if name.startswith("records/"))
-    assert "data/thyroid.json" in gone, "another table may have that name now"
-    assert "data/banana.json" in after
-    assert [name for name in after if name.startswith("checkpoints")] == [
-        str(checkpoint.path_of(Store(root), tuple(BANANA[1:3])).relative_to(root))
-    ]
-    assert not (root / "one").exists()
-    assert not (root / "records" / "thyroid").exists()
-    assert main(["clean", "two", "--results", str(root), "--yes"]) == 0
-    assert {name.split("/")[0] for name in _files(root)} <= {"checkpoints", "records.parquet"}
-
-
-@given(first=st.sets(st.integers(0, 3)), second=st.sets(st.integers(0, 3)))
-def test_exactly_the_cells_of_no_other_experiment_go(tmp_path_factory, first, second):
-    root = tmp_path_factory.mktemp("results")
-    ask(root, "first", [BANANA[i] for i in first])
-    ask(root, "second", [BANANA[i] for i in second])
-    assert removal(root, "first").keys == {BANANA[i].key for i in first - second}
-    assert removal(root, "first").shared == len(first & second)
-
-
-def test_an_experiment_in_training_is_refused(root, capsys):
-    before = _files(root)
-    with Leases(root, print) as mine:
-        mine.take([BANANA[3].key])
-        assert main(["clean", "one", "--results", str(root), "--yes"]) == 2
-        assert "dlmexp cancel --results " in capsys.readouterr().err
-        assert main(["clean", "two", "--results", str(root), "--yes"]) == 0, "none of its cells is in training"
-    assert before.keys() - _files(root).keys() == {name for name in before if name.startswith("two/")}
-
-
-@pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
-def test_the_question(root, monkeypatch, answer, deleted):
+@pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("n\n", False), ("", False)])
+def test_the_question(cancelled, monkeypatch, answer, agreed):
     class Terminal:
         def isatty(self):
             return True
@@ -263,12 +192,9 @@ def test_the_question(root, monkeypatch, answer, deleted):
         def readline(self):
             return answer
 
-    (root / "checkpoints" / "damaged.npz").write_bytes(b"not a checkpoint")
-    before = _files(root)
     monkeypatch.setattr(folder.sys, "stdin", Terminal())
-    assert main(["clean", "one", "--results", str(root)]) == 0
-    assert (root / "one").exists() != deleted
-    assert deleted or _files(root) == before
+    assert main(["cancel", "12"]) == 0
+    assert cancelled == (["12_0", "12_1"] if agreed else [])
 
 
 def test_errors_of_the_file_system_and_interrupts_are_one_line(mine, monkeypatch, capsys):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from dlmexp.atomic import write_atomically
-from dlmexp.running.cleaning import remove_leftovers
+from dlmexp.running.leases import remove_leftovers
 from tests.support.fault_suite import KINDS, SWEEP, Suite, files, quick_folder
 from tests.support.launcher import Launcher
 from tests.support.processes import comparable

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlmexp.running import leases as module
-from dlmexp.running.leases import LeaseLost, Leases, active_processes, disk_time, read_leases, remove_stale
+from dlmexp.running.leases import LeaseLost, Leases, active_processes, disk_time, read_leases, remove_leftovers
 
 HOUR = 3600.0
 
@@ -124,7 +124,7 @@ os.kill(os.getpid(), 9)
     began = time.monotonic()
     assert one.take(["a"]) is None
     assert time.monotonic() - began < module.STALE_SECONDS / 2
-    assert len(remove_stale(tmp_path)) == 2, "the file of the process, and a lease that it had not finished"
+    assert len(remove_leftovers(tmp_path)) == 2, "the file of the process, and a lease that it had not finished"
     assert len(active_processes(tmp_path)) == 1
 
 
