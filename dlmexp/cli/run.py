@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
       dlmexp run experiment=class-log plan=true         only show what would run
       dlmexp run experiment=paper budget=25min          what 25 minutes allow
       dlmexp run -m dataset=pol,cadata experiment=reg-log     several jobs; with
-        hydra/launcher=local_parallel|slurm|slurm_gpu    at once, or on a cluster
+        hydra/launcher=slurm|slurm_gpu                   on a cluster
 
     settings (all of them: --cfg job):
       experiment=NAME  preset=quick|debug  protocol=paper|released|annealed|own

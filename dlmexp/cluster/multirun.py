@@ -1,11 +1,8 @@
-"""`dlmexp run -m`: jobs on this machine, one after another or at once, or on a cluster. Hydra composes, we launch."""
+"""`dlmexp run -m`: jobs on this machine, one after another, or on a cluster. Hydra composes, we launch."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,20 +13,18 @@ from dlmexp.cluster.jobs import unfinished_jobs
 from dlmexp.cluster.submission import Block, run_block, submit, wait
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
-from dlmexp.cores import cores
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import device_and_free_memory
-from dlmexp.running.processes import cores_each, run_command
 from dlmexp.running.run import environment, results_folder, say_once, write_what_is_asked
 from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 from dlmexp.running.tables import show_plan, summary, what_was_read
 
-BASIC, PARALLEL, SLURM = "BasicLauncher", "local_parallel", "SlurmLauncher"  # how launchers' classes end
+BASIC, SLURM = "BasicLauncher", "SlurmLauncher"  # how launchers' classes end
 DEVICE = re.compile(r"\+*device=")
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
 
@@ -41,8 +36,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     The exit code depends on the records at the end.
     """
     kind = launcher["_target_"].rpartition(".")[2]
-    if kind not in (BASIC, PARALLEL, SLURM):
-        raise UserError(f"hydra/launcher={kind} can't be used here: choose local_parallel, slurm or slurm_gpu")
+    if kind not in (BASIC, SLURM):
+        raise UserError(f"hydra/launcher={kind} can't be used here: choose slurm or slurm_gpu")
     if not configs[0].wait and kind != SLURM:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     if len({cfg.results for cfg in configs}) > 1:
@@ -64,7 +59,7 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
             show_plan(plan_sweep(sweep, store, *device_and_free_memory(sweep.cfg))[0], sweep)
         return 0
     if kind == SLURM and which("sbatch") is None:
-        raise UserError("there is no SLURM here (no sbatch): submit from a login node, or use local_parallel")
+        raise UserError("there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out")
     say_once(f"left out: {message}" for sweep in checked for message in sweep.missing)
     # Processes of jobs know what was typed, and import nothing from the current folder that was not asked for.
     variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
@@ -72,20 +67,17 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         write_what_is_asked(root, checked, checksums)
         if kind == SLURM:
             return _run_on_cluster(root, checked, jobs, launcher)
-        at_once = launcher["n_jobs"] if kind == PARALLEL else 1
-        return _run_here(root, checked, jobs, min(len(jobs), cores() if at_once < 1 else at_once))
+        return _run_here(root, checked, jobs)
 
 
-def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs, at_once: int) -> int:
-    """Run the jobs on this machine, so many at once. A job that is stopped is the last one."""
+def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs) -> int:
+    """Run the jobs on this machine, one after another. A job that is stopped is the last one."""
+    code = 0
     with StopRequest() as stop:
-        code = 0
-        for overrides in jobs if at_once == 1 else ():
+        for overrides in jobs:
             code = max(code, run_block(overrides)[0])
             if stop.stop is not None or code >= STOPPED:
                 break
-        if at_once > 1:
-            code = _side_by_side(jobs, at_once, stop)
     if stop.stop is not None or code >= STOPPED:
         print(f"\neverything is saved, continue with: {_typed()}")
         return stop.stop.code if stop.stop is not None else code
@@ -94,24 +86,6 @@ def _run_here(root: Path, checked: Sequence[Sweep], jobs: Jobs, at_once: int) ->
 
 def _typed() -> str:
     return shlex.join(["dlmexp", *sys.argv[1:]])
-
-
-def _side_by_side(jobs: Jobs, at_once: int, stop: StopRequest) -> int:
-    """The largest exit code of the jobs, each in a process. A request to stop is passed on: they save and leave."""
-    waiting, running, code = list(jobs), list[subprocess.Popen[bytes]](), 0
-    environment = {"OMP_NUM_THREADS": str(cores_each(at_once)), **os.environ, "TERM": "dumb"}  # they share a terminal
-    try:
-        while (waiting or running) and stop.stop is None and code < STOPPED:
-            while waiting and len(running) < at_once:
-                running.append(subprocess.Popen(run_command(waiting.pop(0)), env=environment))
-            time.sleep(0.1)
-            code = max([code, *(process.returncode for process in running if process.poll())], key=abs)
-            running = [process for process in running if process.returncode is None]
-    finally:
-        for process in running:
-            process.terminate()
-        codes = [process.wait() for process in running]
-    return 1 if min([code, *codes]) < 0 else max([code, *codes])  # a process that was killed has a negative code
 
 
 def _run_on_cluster(root: Path, checked: Sequence[Sweep], jobs: Jobs, launcher: Mapping[str, Any]) -> int:

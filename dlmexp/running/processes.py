@@ -57,11 +57,6 @@ def gpus_for(workers: int, device: str) -> list[str]:
     return named.split(",")[:count] if named else [str(i) for i in range(count)]
 
 
-def run_command(arguments: Sequence[str]) -> list[str]:
-    """The command line of `dlmexp run` with these arguments in another process."""
-    return [sys.executable, "-P", "-c", COMMAND, str(Path(dlmexp.__file__).parents[1]), "run", *arguments]
-
-
 class ExtraProcesses:
     """`number` processes of `dlmexp run` with the given arguments, which run while the context is entered. Their output
     goes to `running/process-2.log` and so on; this process is the first. The i-th trains on the i-th of `gpus`."""
@@ -74,7 +69,8 @@ class ExtraProcesses:
 
     def __enter__(self) -> "ExtraProcesses":
         environment = {"OMP_NUM_THREADS": str(cores_each(len(self.logs) + 1)), **os.environ, EXTRA_PROCESS: "1"}
-        command = run_command([*self.arguments, "workers=1"])
+        package = str(Path(dlmexp.__file__).parents[1])
+        command = [sys.executable, "-P", "-c", COMMAND, package, "run", *self.arguments, "workers=1"]
         try:
             for i, log in enumerate(self.logs, start=1):
                 own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}

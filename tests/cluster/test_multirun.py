@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,9 +16,7 @@ from dlmexp.cli import main
 from dlmexp.cluster import multirun as module
 from dlmexp.cluster import submission
 from dlmexp.cluster.submission import BlockOnNode
-from dlmexp.cores import cores
 from dlmexp.running.run import execute
-from dlmexp.running.signals import StopRequest
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -33,6 +30,7 @@ TINY = [
     [
         (["hydra/launcher=slurm"], "add -m"),
         (["-m", "hydra/launcher=slrm", *TINY], "slurm or slurm_gpu"),
+        (["-m", "hydra/launcher=local_parallel", *TINY], "local_parallel"),
         (["-m", "hydra/launcher=slurm", "hydra.launcher.partion=x", *TINY], "hydra.launcher.partition"),
         (["-m", "wait=false", *TINY], "hydra/launcher=slurm"),
         (["-m", "hydra/launcher=submitit_local", *TINY], "LocalLauncher"),
@@ -120,8 +118,8 @@ def test_a_block_that_is_stopped_is_the_last_one(here, monkeypatch, by):
 
 
 @pytest.mark.processes
-def test_jobs_side_by_side(launcher, here):
-    words = ["-m", "hydra/launcher=local_parallel", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
+def test_jobs_one_after_another(launcher, here):
+    words = ["-m", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY]
     code, said = launcher.run(here, "run", *words)
     assert code == 0, said
     assert "2 of 2 cells done" in said
@@ -131,31 +129,6 @@ def test_jobs_side_by_side(launcher, here):
     assert {record["made"]["command"] for record in records} == {
         shlex.join(["dlmexp", "run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY[:-1]])
     }
-
-
-@pytest.mark.processes
-def test_a_request_to_stop_reaches_all_processes(here, monkeypatch):
-    """Each notes its share of the cores, and leaves when it is asked to; the third one never starts."""
-    code = """
-import os, pathlib, signal, sys, time
-path = pathlib.Path(sys.argv[1])
-signal.signal(15, lambda *_: (path.write_text(os.environ["OMP_NUM_THREADS"]), os._exit(143)))
-path.with_suffix(".ready").touch()
-time.sleep(60)
-"""
-    monkeypatch.setattr(module, "run_command", lambda words: [sys.executable, "-c", code, words[0]])
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    request, plain = StopRequest(), time.sleep
-
-    def sleep(seconds):
-        plain(seconds)
-        if len(list(here.glob("*.ready"))) == 2:
-            request.request(signal.SIGTERM)
-
-    monkeypatch.setattr(module.time, "sleep", sleep)
-    assert module._side_by_side([["first"], ["second"], ["third"]], 2, request) == 143
-    assert [(here / name).read_text() for name in ("first", "second")] == [str(max(1, cores() // 2))] * 2
-    assert not (here / "third.ready").exists()
 
 
 def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch):
