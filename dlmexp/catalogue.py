@@ -64,19 +64,9 @@ def _check_size(content: Any, path: Path) -> None:
             )
 
 
-def datasets() -> dict[str, dict[str, Any]]:
-    """Every dataset: name -> its file."""
-    return entries("dataset")
-
-
-def methods() -> dict[str, dict[str, Any]]:
-    """Every method: name -> objective, variant, select."""
-    return entries("method")
-
-
 def selects(method: str) -> bool:
     """Whether a method has a beta to choose; the ELBO, at beta = 1, and FITC have none."""
-    return methods().get(method, {}).get("select", True)
+    return entries("method").get(method, {}).get("select", True)
 
 
 def of_preset(protocol: str) -> tuple[str, str]:
@@ -95,7 +85,7 @@ def is_own(dataset: str) -> bool:
 
 def stands_for(dataset: str) -> str | None:
     """The paper's dataset that `dataset` stands in for, or None if it is one of the paper's or a user's own."""
-    name = datasets().get(dataset, {}).get("stands_for")
+    name = entries("dataset").get(dataset, {}).get("stands_for")
     if name is not None and name not in PAPER:
         raise UserError(f"dataset '{dataset}': stands_for: {name} is none of the paper's datasets ({', '.join(PAPER)})")
     return name
@@ -108,7 +98,7 @@ def family(dataset: str) -> str:
 
 def stand_ins(dataset: str) -> list[str]:
     """The datasets that stand in for the paper's `dataset`, under their own names."""
-    return [name for name in datasets() if (of := stands_for(name)) and family(of) == family(dataset)]
+    return [name for name in entries("dataset") if (of := stands_for(name)) and family(of) == family(dataset)]
 
 
 def labelled(dataset: str, stands_for: object) -> str:

@@ -12,7 +12,7 @@ LAUGHS = "a0: &a0 [1]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] 
 
 
 def test_methods() -> None:
-    methods = conf.methods()
+    methods = conf.entries("method")
     assert methods["ppgpr"] == {**methods["joint_log_dlm"], "select": False}
     assert methods["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
     assert {name for name, method in methods.items() if not method["select"]} == {"elbo", "fitc", "ppgpr", "exact"}
@@ -22,7 +22,7 @@ def test_methods() -> None:
 
 
 def test_papers_datasets_are_configured_and_stand_for_nothing() -> None:
-    assert set(conf.PAPER) <= set(conf.datasets())
+    assert set(conf.PAPER) <= set(conf.entries("dataset"))
     assert all(conf.stands_for(name) is None for name in conf.PAPER)
 
 
@@ -39,9 +39,9 @@ def test_users_folders_follow_ours(tmp_path, monkeypatch) -> None:
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: joint\nselect: true\n")
     monkeypatch.setenv("DLMEXP_CONFIG_DIRS", str(tmp_path))
-    assert list(conf.methods())[-1] == "mine"
+    assert list(conf.entries("method"))[-1] == "mine"
     monkeypatch.delenv("DLMEXP_CONFIG_DIRS")
-    assert "mine" not in conf.methods()
+    assert "mine" not in conf.entries("method")
 
 
 @pytest.mark.parametrize("text", ["a: [1", "- a\n- b\n", LAUGHS], ids=["broken", "list", "anchors"])

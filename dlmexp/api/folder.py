@@ -11,7 +11,7 @@ import pandas as pd
 
 from dlmexp.console import counted
 from dlmexp.errors import UserError
-from dlmexp.records.results import Results as Records
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, rows_for
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Results:
         ```
     """
 
-    def __init__(self, records: Records):
+    def __init__(self, records: ResultsFolder):
         self._records = records
 
     @property

@@ -14,7 +14,7 @@ from dlmexp.claims.rules import Margin, Rule, State, Verdict, by_size, states
 from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import DENSITY, EXPLAINED_SHARE, METRIC_SHARE, MIN_REPETITIONS, overlap
 from dlmexp.labels import estimator_label, method_label
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import rows_for
 
 LINE = ["dataset", "parameterisation", "method", "estimator", "samples"]
@@ -46,7 +46,7 @@ class Evidence:
     """
 
     def __init__(
-        self, results: Results, table: pd.DataFrame, candidates: pd.DataFrame,
+        self, results: ResultsFolder, table: pd.DataFrame, candidates: pd.DataFrame,
         alone: Callable[[], set[str]] = set, capped: bool = False,
     ):  # fmt: skip
         self.results, self.candidates, self.alone, self.capped = results, candidates, alone, capped

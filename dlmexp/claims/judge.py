@@ -15,7 +15,7 @@ from dlmexp.claims.rules import Verdict
 from dlmexp.claims.sampling import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.errors import UserError
-from dlmexp.records.results import Results, load
+from dlmexp.records.results import ResultsFolder, load
 from dlmexp.records.table import changes_of, matching, parse_where
 
 PROTOCOLS = ("paper", "released", "annealed")  # in this order, before others
@@ -50,7 +50,7 @@ class Judged:
 
 
 def judge(
-    results: Results, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
+    results: ResultsFolder, numbers: Sequence[int] = (), protocol: str | None = None, where: Sequence[str] = ()
 ) -> Judged:
     """Every claim (or those with these numbers) under each protocol that was run, or in the settings asked for."""
     table, candidates = results.table, results.candidates

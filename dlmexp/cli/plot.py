@@ -12,7 +12,7 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn
-    from dlmexp.records.results import Results
+    from dlmexp.records.results import ResultsFolder
 
 
 def add_parser(commands: Commands) -> None:
@@ -109,14 +109,14 @@ def _folder(args: argparse.Namespace) -> Path:
     return out
 
 
-def _not_drawn(results: "Results") -> list[str]:
+def _not_drawn(results: "ResultsFolder") -> list[str]:
     """Stand-ins with results that no figure shows unless it is asked to: those drawn from a definition."""
     from dlmexp import catalogue
     from dlmexp.figures.panels import find
 
     shown = {panel.dataset for figure in find([]) for panel in figure.panels}
     rows = results.candidates[["dataset", "stands_for"]].drop_duplicates()
-    drawn = [name for name in rows["dataset"] if not catalogue.datasets().get(name, {}).get("files", True)]
+    drawn = [name for name in rows["dataset"] if not catalogue.entries("dataset").get(name, {}).get("files", True)]
     return [name for name in drawn if name not in shown]
 
 

@@ -68,7 +68,7 @@ def as_spec(node: Any) -> DatasetSpec:
 
 def dataset_names() -> list[str]:
     """Every dataset with a YAML file, except `csv` (a user's own table)."""
-    return sorted(name for name in catalogue.datasets() if name != USER_TABLE)
+    return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
 
 
 def read_spec(name: str) -> DatasetSpec:
@@ -82,4 +82,4 @@ def read_spec(name: str) -> DatasetSpec:
 def _read_spec(name: str, folders: tuple[Path, ...]) -> DatasetSpec:
     from omegaconf import OmegaConf
 
-    return as_spec(OmegaConf.to_container(OmegaConf.create(catalogue.datasets()[name]), resolve=True))
+    return as_spec(OmegaConf.to_container(OmegaConf.create(catalogue.entries("dataset")[name]), resolve=True))

@@ -10,7 +10,7 @@ from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
 from dlmexp.figures.panels import FIGURES, LOSSES, Figure, Kind, Line, Panel, find
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
 BY = ("dataset", "method", "n", "size", "seed", "beta", "estimator", "samples")  # what tells results apart
@@ -32,16 +32,16 @@ def parse_by(terms: Iterable[str]) -> dict[str, list[str]]:
     return wanted
 
 
-def check_by(by: Mapping[str, list[str]], results: Results) -> None:
+def check_by(by: Mapping[str, list[str]], results: ResultsFolder) -> None:
     """UserError for a value that no result has; a dataset need only exist."""
     for name, values in by.items():
         have = {*results.candidates[name].dropna().unique()}
-        have |= {*catalogue.datasets()} if name == "dataset" else set()
+        have |= {*catalogue.entries("dataset")} if name == "dataset" else set()
         fitting_values("--by", Term(name, ",".join(values)), have)
 
 
 def figures(
-    results: Results, ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
+    results: ResultsFolder, ids: list[str], by: Mapping[str, list[str]], rows: pd.DataFrame, paged: bool
 ) -> Iterator[tuple[Figure, str, str]]:
     """The figures to draw with the names of their files, and the number of the page where a figure needs more than one
     (`paged`); `rows`: the datasets with results, what they stand for, their tasks."""
@@ -96,7 +96,7 @@ def _on_stand_ins(figure: Figure, rows: pd.DataFrame) -> tuple[Panel, ...]:
     definition does not pose as the paper's data. Panels that become equal are drawn once."""
     families: dict[str, str] = {}
     for name, of in zip(rows["dataset"], rows["stands_for"], strict=True):
-        if isinstance(of, str) and catalogue.datasets().get(name, {}).get("files", True):
+        if isinstance(of, str) and catalogue.entries("dataset").get(name, {}).get("files", True):
             families.setdefault(catalogue.family(of), name)
     run = {*rows["dataset"]}
     panels = (
@@ -115,7 +115,7 @@ def _on_datasets(figure: Figure, named: list[str], present: Mapping[str, str]) -
     panels: list[Panel] = []
     changed = False
     for panel in figure.panels:
-        task = catalogue.datasets().get(panel.dataset, {}).get("task")
+        task = catalogue.entries("dataset").get(panel.dataset, {}).get("task")
         if panel.dataset in named:
             fitting = [panel]
         elif (stand_in := stand_ins.get(catalogue.family(panel.dataset))) is not None:
@@ -143,7 +143,7 @@ def check_ids(ids: Iterable[str], datasets: Iterable[str]) -> None:
             raise UserError(f"there are no results on data of your own named '{name.removeprefix(OWN)}'{near}")
 
 
-def own_figure(dataset: str, results: Results) -> Figure | None:
+def own_figure(dataset: str, results: ResultsFolder) -> Figure | None:
     """A panel per loss of the task, then betas, learning curves and calibration, each where there is something."""
     rows = results.table[results.table["dataset"] == dataset]
     if rows.empty:

@@ -13,7 +13,7 @@ from dlmexp.figures import style
 from dlmexp.figures.numbers import WHITENED, Measured
 from dlmexp.figures.panels import Figure
 from dlmexp.figures.stats import ERRORS
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term
 
 
@@ -38,7 +38,7 @@ class Drawn:
     figure: Figure
     name: str  # of its files
     measured: list[list[Measured]]
-    results: Results
+    results: ResultsFolder
     render: "Callable[[Drawn, float | None], Canvas]"  # draws it, so many inches wide
     request: Request = field(default_factory=Request)
     protocols: tuple[str, ...] = ()  # side by side

@@ -16,7 +16,7 @@ from dlmexp.figures import effects
 from dlmexp.figures.panels import SHORTEST, Line, Panel
 from dlmexp.figures.stats import bayes_nll, half_width, statistics
 from dlmexp.labels import metric_label
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, SELECTION, SETTING, Term, rows_for, same, select, select_setting
 
 ROLES = {"curve": "curve", "histogram": "gradient", "effects": "anatomy"}  # of the rows; other panels: fits
@@ -73,14 +73,14 @@ class Measured:
 
 
 @lru_cache(maxsize=64)
-def dataset_rows(results: Results, dataset: str, every_beta: bool) -> pd.DataFrame:
+def dataset_rows(results: ResultsFolder, dataset: str, every_beta: bool) -> pd.DataFrame:
     """The rows of a dataset in the tidy table, or all its candidates."""
     frame = results.candidates if every_beta else results.table
     return frame[frame["dataset"] == dataset]
 
 
 def panel_rows(
-    panel: Panel, results: Results, by: Mapping[str, list[str]], where: tuple[Term, ...] = ()
+    panel: Panel, results: ResultsFolder, by: Mapping[str, list[str]], where: tuple[Term, ...] = ()
 ) -> pd.DataFrame:
     """All rows that could be part of a panel, of every setting, size and parameterisation; `line` numbers its lines.
     `by`: column -> values that the rows have; datasets, methods and betas are chosen by panels and lines. `where` names
@@ -92,7 +92,9 @@ def panel_rows(
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 
-def _line_rows(panel: Panel, i: int, results: Results, by: Mapping[str, list[str]], more: set[str]) -> pd.DataFrame:
+def _line_rows(
+    panel: Panel, i: int, results: ResultsFolder, by: Mapping[str, list[str]], more: set[str]
+) -> pd.DataFrame:
     """The rows of line `i`, with the columns that every panel needs, those of `by`, and `more`."""
     line, metric = panel.lines[i], panel.metric.removeprefix("excess_")
     every_beta, effects_ = _every_beta(panel, line), panel.kind == "effects"
@@ -131,7 +133,7 @@ def _every_beta(panel: Panel, line: Line) -> bool:
 
 
 def measure(
-    panel: Panel, results: Results, rows: pd.DataFrame, protocol: str | None = None, where: tuple[Term, ...] = (),
+    panel: Panel, results: ResultsFolder, rows: pd.DataFrame, protocol: str | None = None, where: tuple[Term, ...] = (),
     parameterisation: str | None = None,
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None: the usual)."""
@@ -189,7 +191,7 @@ def _metric(rows: pd.DataFrame, panel: Panel, of: str = "test") -> np.ndarray:
     return values.where(rows["status"] == "done").to_numpy() - truth
 
 
-def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
+def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Test metric against n or M, beta selected on validation for every repetition."""
     values = _metric(rows, panel)
     if not np.isfinite(values).any() and (rows["status"] == "done").any():
@@ -231,7 +233,7 @@ def _plain_elbo(line: Line) -> bool:
     return line.method == "elbo" and not line.version
 
 
-def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
+def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Test metric against beta at one size; the mean validation metric beside it. A method without beta has x = NaN."""
     parts = []
     for beta, own in rows.groupby("beta", dropna=False):
@@ -242,7 +244,7 @@ def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     return [f"{counted(lost, 'result')} failed, not averaged"] * (lost > 0)
 
 
-def _curve(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
+def _curve(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Test metric against epochs or iterations; a repetition that has stopped keeps its last value."""
     curves = []
     for arrays in map(results.arrays, rows["key"].dropna()):
@@ -257,7 +259,7 @@ def _curve(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -
     return [f"{counted(lost, 'repetition')} without a learning curve"] * (lost > 0)
 
 
-def _histogram(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
+def _histogram(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """The draws of the first repetition that has any, in units of |G|^2; x is the number of samples. Repetitions have
     gradients of different size, so draws of more than one would show their differences."""
     every = [np.asarray(results.arrays(key).get(panel.metric, []), dtype=float) for key in rows["key"]]
@@ -275,7 +277,7 @@ def _histogram(panel: Panel, series: Series, rows: pd.DataFrame, results: Result
     return []
 
 
-def _error_of_truth(row: pd.Series, results: Results) -> float:
+def _error_of_truth(row: pd.Series, results: ResultsFolder) -> float:
     """|G - exact gradient|^2: how far G, from 10 000 bMC samples, is off itself.
 
     The mean of many uPS draws is the exact gradient but for 1 % of that distance. What it is off from G more than from
@@ -288,7 +290,7 @@ def _error_of_truth(row: pd.Series, results: Results) -> float:
     return float((best["bias"] - best["bias_quadrature"]).iloc[0]) if len(best) else np.nan
 
 
-def _reliability(panel: Panel, series: Series, rows: pd.DataFrame, results: Results) -> list[str]:
+def _reliability(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Observed shares of class 1 against predicted ones at the selected beta, in bins of equal numbers of rows."""
     bins = [results.arrays(key) for key in rows["key"][rows["status"] == "done"]]
     pairs = [(one["reliability_p"], one["reliability_y"]) for one in bins if "reliability_p" in one]

@@ -19,7 +19,7 @@ from dlmexp.figures.drawn import Drawn, Request
 from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import measure, panel_rows
 from dlmexp.figures.panels import Figure, check_word, find
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, select_setting
 
 # Formats; without these values, matplotlib writes the time and its version.
@@ -32,7 +32,7 @@ PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they stan
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 
-def drawings(results: Results, ids: list[str], request: Request) -> Iterator[Drawn]:
+def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterator[Drawn]:
     """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
     rows = _run(results)
@@ -41,7 +41,7 @@ def drawings(results: Results, ids: list[str], request: Request) -> Iterator[Dra
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(results, ids, request.by, rows, request.compare_protocols):
         for line in (line for panel in figure.panels for line in panel.lines):
-            check_word(figure.id, "method", line.method, {*catalogue.methods(), *rows["method"]})
+            check_word(figure.id, "method", line.method, {*catalogue.entries("method"), *rows["method"]})
         found = [panel_rows(panel, results, request.by, request.where) for panel in figure.panels]
         drawn = _measured(figure, (name, number), results, found, request)
         yield drawn
@@ -54,14 +54,14 @@ def drawings(results: Results, ids: list[str], request: Request) -> Iterator[Dra
 
 
 @lru_cache(maxsize=8)
-def _run(results: Results) -> pd.DataFrame:
+def _run(results: ResultsFolder) -> pd.DataFrame:
     """What was run on which dataset, under which protocol."""
     names = ["dataset", "task", "stands_for", "method", "protocol"]
     both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
     return pd.concat(both).drop_duplicates()
 
 
-def draw(results: Results, figure_id: str, request: Request | None = None) -> Drawn:
+def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
     """A figure of one folder with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
     UserError where there is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it was run."""
     if not figure_id.startswith(OWN):
@@ -88,7 +88,7 @@ def _check_protocol(request: Request, have: list[str]) -> None:
 
 
 def _measured(
-    figure: Figure, name: tuple[str, str], results: Results, rows: list[pd.DataFrame], request: Request
+    figure: Figure, name: tuple[str, str], results: ResultsFolder, rows: list[pd.DataFrame], request: Request
 ) -> Drawn:
     """A figure with its numbers: by panel and protocol."""
     how = request.parameterisation

@@ -10,7 +10,7 @@ from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedModel, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
 # What can be asked for: the fields of a cell, and what else is known of its record.
@@ -21,7 +21,7 @@ TRAIN = "give the command of that run with results= a new folder (keep=all for m
 
 
 def choose_models(
-    results: Results, where: Sequence[str], every_seed: bool = False, option: str = "--where"
+    results: ResultsFolder, where: Sequence[str], every_seed: bool = False, option: str = "--where"
 ) -> pd.DataFrame:
     """The row of `results.candidates` with the best validation NLL among those with a model that match all terms; with
     `every_seed`, the best one of every seed that was trained in the same way. `option` is how the user has given the
@@ -48,13 +48,13 @@ def choose_models(
     return pd.concat([_best(rows, option) for _, rows in alike.groupby("seed")])
 
 
-def _with_model(results: Results, rows: pd.DataFrame) -> pd.Series:
+def _with_model(results: ResultsFolder, rows: pd.DataFrame) -> pd.Series:
     """Which cells have a model file, going by its name."""
     files = results.store.keys_with_models()
     return rows["key"].isin(files) & (rows["status"] == "done") & ("model" in rows)
 
 
-def load_model(results: Results, row: Any) -> TrainedModel:
+def load_model(results: ResultsFolder, row: Any) -> TrainedModel:
     """The model of a row; a file that is not sound is refused in a sentence."""
     try:
         content = results.store.model(row.dataset, row.key, row.model)
@@ -69,7 +69,7 @@ def load_model(results: Results, row: Any) -> TrainedModel:
     return model
 
 
-def describe_choice(results: Results, row: Any, model: TrainedModel) -> str:
+def describe_choice(results: ResultsFolder, row: Any, model: TrainedModel) -> str:
     """A model in words: its key, what was trained on what, and why it was chosen."""
     rows = results.candidates
     methods = "|".join(sorted(rows.loc[rows["key"] == row.key, "method"].unique()))

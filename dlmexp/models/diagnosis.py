@@ -18,7 +18,7 @@ from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 
 LEVELS = np.linspace(0.05, 0.95, 19)  # of central intervals
 BINS = 10  # of probabilities
@@ -45,7 +45,7 @@ class Diagnosis:
     line: dict[str, np.ndarray] | None  # of one feature: x, predictions, rows of training, inducing inputs
 
 
-def diagnose(results: Results, row: Any, root: str | os.PathLike[str] | None = None) -> Diagnosis:
+def diagnose(results: ResultsFolder, row: Any, root: str | os.PathLike[str] | None = None) -> Diagnosis:
     """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
     spec, data = reload_dataset(row, root)
     model = load_model(results, row)
@@ -119,7 +119,7 @@ def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> dict[str
     return {"promised": LEVELS, "observed": np.array(inside), "rows": np.full(len(LEVELS), len(y))}
 
 
-def _betas(results: Results, key: str, metric: str) -> dict[str, np.ndarray]:
+def _betas(results: ResultsFolder, key: str, metric: str) -> dict[str, np.ndarray]:
     """Metrics by beta, in the largest selection that the cell was a candidate of."""
     rows = results.candidates
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]

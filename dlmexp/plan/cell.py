@@ -83,11 +83,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         """What cells of one batch must share: all but seed, beta and base."""
         return self.values(SHARED)
 
-    @cached_property
-    def identity(self) -> tuple[Any, ...]:
-        """What the candidates of one selection share: all but beta."""
-        return self.values(IDENTITY)
-
     def values(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Some of the fields, as something that can be compared and hashed."""
         values = attrgetter(*names)(self)
@@ -150,5 +145,4 @@ LATER_FIELDS = {
     field.name: {} if field.default is msgspec.NODEFAULT else field.default
     for field in msgspec.structs.fields(Cell)[FIELDS.index("base") + 1 :]
 }  # with their defaults
-IDENTITY = tuple(name for name in FIELDS if name != "beta")
-SHARED = tuple(name for name in IDENTITY if name not in ("seed", "base"))
+SHARED = tuple(name for name in FIELDS if name not in ("beta", "seed", "base"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from dlmexp.catalogue import methods
+from dlmexp.catalogue import entries
 from dlmexp.config import MethodConfig, RunConfig, TrainingConfig
 from dlmexp.console import budget_seconds
 from dlmexp.data.spec import as_spec, dataset_names, read_spec
@@ -103,7 +103,7 @@ def check_together(cfg: RunConfig) -> None:
             limits = "at most 100 letters, digits, '-', '_', '.'"
             raise UserError(f"dataset name '{dataset.name[:80]}': it names a folder; choose {limits}")
     for name, method in cfg.method.items():
-        ours = methods().get(name)
+        ours = entries("method").get(name)
         if ours and method != MethodConfig(**ours):
             given = f"{method.objective}, {method.variant}, select={str(method.select).lower()}"
             raise UserError(f"method.{name} ({given}): the name '{name}' belongs to a method of ours: choose another")

@@ -17,7 +17,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from dlmexp.catalogue import datasets, read_settings
+from dlmexp.catalogue import entries, read_settings
 from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
 from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
@@ -127,7 +127,7 @@ def protocol_config(protocol: str, preset: str | None) -> RunConfig:
 
 def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     """The config of one dataset as its file has it; that of a user's table depends on what is said of the table."""
-    values: Any = datasets()[name]
+    values: Any = entries("dataset")[name]
     if name == USER_TABLE:
         known = OmegaConf.create({"csv": asdict(csv or CsvConfig()), "dataset": {name: values}})
         values = OmegaConf.to_container(known.dataset[name], resolve=True)

@@ -21,7 +21,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import combinations
 from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.overrides import INITIAL
-from dlmexp.plan.setting import Candidates, Setting, setting
+from dlmexp.plan.setting import Candidates, Setting, cell_setting
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
@@ -93,7 +93,7 @@ class Grid:
             for method, cells in self._methods(self._template(n, seed)):
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
-                    known[which] = setting(cfg, usual, dataset, file, cells[0])
+                    known[which] = cell_setting(cfg, usual, dataset, file, cells[0])
                 of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
                 role = "fit" if gradients and cells[0].kind == "fit" else of_run
                 yield Candidates(method, cells, known[which], cfg.name, role, size, dataset.stands_for)

@@ -58,7 +58,7 @@ class Candidates:
     stands_for: str | None = None  # the paper's dataset that this one stands in for
 
 
-def setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
+def cell_setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:
     """The setting that a cell is asked for under. `usual` is the config of the protocol (and preset) alone, `file` the
     dataset as its own file has it. What `cfg.factors` names is a column of results, not a change."""
     training, protocol = cfg.training[dataset.kind], usual.training[dataset.kind]

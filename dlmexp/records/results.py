@@ -22,7 +22,7 @@ from dlmexp.records.table import as_text, candidate_cells, selected_or_undecided
 log = logging.getLogger(__name__)
 
 
-class Results:
+class ResultsFolder:
     """The results of one folder."""
 
     def __init__(self, folder: str | Path):
@@ -74,12 +74,12 @@ class Results:
         return in_folder(command, self.root)
 
 
-def load(folder: str | Path) -> Results:
+def load(folder: str | Path) -> ResultsFolder:
     """The results under `folder`; `UserError` for a folder without records."""
     computes = in_folder("dlmexp run", folder)
     if not Path(folder).is_dir():
         raise UserError(f"there is no folder '{folder}': `{computes}` makes it, --results names another")
-    results = Results(folder)
+    results = ResultsFolder(folder)
     if results.candidates.empty:
         raise UserError(f"'{folder}' holds no records yet: `{computes}` computes some, --results names another folder")
     return results
@@ -120,8 +120,8 @@ def collect_table(results: str, csv: bool = False) -> tuple[Path, int]:
 
 def collect_packed(results: str, path: str, protocol: str | None = None) -> int:
     """All records of a folder, packed ones included, as one Parquet file; returns their number. `protocol`: only what
-    was asked for under it, without changes of its values. Of reliability diagrams, those that a selection may show are
-    kept."""
+    was asked for under it, without changes of its values. Reliability diagrams are kept for the cells that a selection
+    may show."""
     if not path.endswith(".parquet") or Path(path).name == TABLE or Path(path).is_dir():
         raise UserError(f"--pack '{path}': name a file that ends in .parquet, other than {TABLE}")
     read = load(results)

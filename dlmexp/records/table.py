@@ -241,7 +241,8 @@ def _changes(text: str) -> dict[str, str]:
 
 
 def matching(rows: pd.DataFrame, where: Iterable[Term]) -> pd.Series:
-    """Which rows belong to settings that have all these values: among their changes, or else in some row of theirs."""
+    """Which rows belong to a setting with all these values. A setting has a value if one of its changes says so or,
+    where no change names it, if one of its rows has it."""
     keep = pd.Series(True, index=rows.index)
     for name, text in where:
         said = rows["changes"].map({each: _changes(each).get(name) for each in rows["changes"].unique()})

@@ -11,7 +11,7 @@ from dlmexp.claims.judge import Column, rows_of
 from dlmexp.claims.statistics import compare
 from dlmexp.claims.thresholds import ALPHA
 from dlmexp.labels import METRICS, estimator_label, method_label
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import IDENTITY, as_text
 
 MADE = ["command", "commit", "version", "device", "host", "python", "torch", "gpytorch"]
@@ -19,7 +19,7 @@ LINE = [*(name for name in IDENTITY if name not in ("task", "size", "seed")), "M
 MOST_ROWS = 4000  # beyond that a browser on a phone gives up; `dlmexp collect` has the whole table
 
 
-def made(results: Results) -> pd.DataFrame:
+def made(results: ResultsFolder) -> pd.DataFrame:
     """Each way in which records were made (a command, commit, machine and versions) with their number, the most
     frequent first; the index is the number by which the page refers to it."""
     cells = results.candidates.drop_duplicates("key")
@@ -32,7 +32,7 @@ def made(results: Results) -> pd.DataFrame:
     )
 
 
-def overview(results: Results) -> dict[str, Any]:
+def overview(results: ResultsFolder) -> dict[str, Any]:
     """Counts, datasets with what they stand in for, experiments and times."""
     cells = results.candidates.drop_duplicates("key")
     named = cells[["dataset", "stands_for"]].drop_duplicates().sort_values("dataset").itertuples(index=False)
@@ -46,7 +46,7 @@ def overview(results: Results) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def failures(results: Results, examples: int = 5) -> list[tuple[str, int, list[str]]]:
+def failures(results: ResultsFolder, examples: int = 5) -> list[tuple[str, int, list[str]]]:
     """Reason, number of cells and some of them, the most frequent first."""
     cells = results.candidates.drop_duplicates("key")
     cells = cells[cells["status"] != "done"]
@@ -59,7 +59,7 @@ def failures(results: Results, examples: int = 5) -> list[tuple[str, int, list[s
     return sorted(found, key=lambda item: -item[1])
 
 
-def findings(results: Results, column: Column, most: int = 5) -> list[dict[str, Any]]:
+def findings(results: ResultsFolder, column: Column, most: int = 5) -> list[dict[str, Any]]:
     """How the best method stands to ELBO in test NLL at the largest size of each dataset, with the 95 % interval of the
     paired difference; the largest differences, measured in margins, first."""
     table = rows_of(results.table, column)
@@ -92,7 +92,7 @@ def findings(results: Results, column: Column, most: int = 5) -> list[dict[str, 
     return list({one["dataset"]: one for one in reversed(found)}.values())[::-1][:most]
 
 
-def rows(results: Results) -> pd.DataFrame:
+def rows(results: ResultsFolder) -> pd.DataFrame:
     """Mean and deviation of test metrics over repetitions: fits at the beta that validation selected by NLL (square
     loss: MSE), learning curves at each beta. `made` refers to the most frequent way in which they were made."""
     table, candidates = results.table, results.candidates

@@ -24,7 +24,7 @@ from dlmexp.figures.choose import own_datasets
 from dlmexp.figures.panels import FIGURES
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.labels import METRICS
-from dlmexp.records.results import Results
+from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import changes_of, parse_where
 from dlmexp.report.facts import MOST_ROWS, failures, findings, made, overview, rows
 
@@ -49,7 +49,7 @@ class Picture:
     commands: list[str]  # what computes it, and what draws it
 
 
-def pictures(results: Results, column: Column) -> list[Picture]:
+def pictures(results: ResultsFolder, column: Column) -> list[Picture]:
     """Figures with any records under a column of verdicts: those of FIRST, and of own data; drawn by as many processes
     as there are cores."""
     own = [f"own-{name}" for name in own_datasets(results.table["dataset"].unique())]
@@ -63,7 +63,7 @@ def pictures(results: Results, column: Column) -> list[Picture]:
     return [picture for picture in found if picture]
 
 
-_forked_with: dict[str, Results] = {}
+_forked_with: dict[str, ResultsFolder] = {}
 
 
 def _picture(wanted: tuple[Column, str]) -> Picture | None:
@@ -93,7 +93,7 @@ def source(canvas: Canvas) -> str:
     return "data:image/png;base64," + base64.b64encode(small.getvalue()).decode()
 
 
-def page(results: Results) -> str:
+def page(results: ResultsFolder) -> str:
     """The whole report as HTML. Everything that comes from records is escaped by the template engine."""
     environment = Environment(
         loader=PackageLoader("dlmexp.report", "."), autoescape=select_autoescape(default=True, default_for_string=True),

@@ -27,7 +27,7 @@ from dlmexp.running.checkpoint import Batch
 from dlmexp.running.clock import STEP_WORK, TRIAL_SECONDS, step_work
 from dlmexp.running.device import Target, free_memory
 from dlmexp.training.metrics import evaluate
-from dlmexp.training.program import Model, Posterior, Program, Split
+from dlmexp.training.program import BatchData, Model, Posterior, Program
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import stepper
 from dlmexp.training.train import Finished, Training, train
@@ -88,7 +88,7 @@ def program(
     firsts = {cell.seed: cell for cell in reversed(cells)}
     seeds = sorted(firsts)
     data = _stack((_arrays(prepared(firsts[seed])) for seed in seeds), len(seeds), target.device, target.dtype)
-    split = Split(
+    split = BatchData(
         X=data["X"],
         y=data["y"],
         parts={name: (data[f"X {name}"], data[f"y {name}"]) for name in PARTS if data[f"y {name}"].shape[1]},

@@ -42,13 +42,13 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         device, free = device_and_free_memory(cfg)
         gpus_for(cfg.workers or 1, device)
         _try_plugins(sweep)
-        make_job = partial(Job, sweep, device, free, arguments, choose_workers)
+        plan_run = partial(PlannedRun, sweep, device, free, arguments, choose_workers)
         if not cfg.plan:
             with results_folder(Path(cfg.results)):
-                return _run(sweep, make_job)
-        job = make_job()
-        show_plan(job.plan, sweep)
-        print(job.announcement())
+                return _run(sweep, plan_run)
+        planned = plan_run()
+        show_plan(planned.plan, sweep)
+        print(planned.announcement())
         return 0
     except BrokenPipeError:
         from dlmexp.running.progress import nobody_reads
@@ -70,25 +70,25 @@ def _try_plugins(sweep: Sweep) -> None:
             step_seconds((cell,), prepared_splits(sweep), select_target(sweep.cfg.device, cell.dtype), seconds=0.0)
 
 
-def _run(sweep: Sweep, make_job: "Callable[[], Job]") -> int:
+def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
     """Train a sweep, and print what was selected. The folder is there; the job looks into it."""
     say_once(f"left out: {message}" for message in sweep.missing)
     root, written_to = Path(sweep.cfg.results), sweep.cfg.results
     try:
         remove_leftovers(root)
         write_what_is_asked(root, [sweep], {data.name: data.checksum for _, data in sweep.datasets.values()})
-        job = make_job()
-        if (stopped := job.train()) is not None:
+        planned = plan_run()
+        if (stopped := planned.train()) is not None:
             return stopped
         written_to = "standard output"
-        code = summary(sweep.candidates, job.store)
+        code = summary(sweep.candidates, planned.store)
     except BrokenPipeError:
         raise
     except OSError as error:
         where = error.filename or written_to
         print(f"dlmexp: can't read or write '{where}': {error.strerror}; {SAFE}", file=sys.stderr)
         return FAILURE
-    others = job.extra.ended_otherwise(code) if job.extra else {}
+    others = planned.extra.ended_otherwise(code) if planned.extra else {}
     for log, other in others.items():
         print(f"another process of this run ended with exit code {other}: see '{log}'", file=sys.stderr)
     return max(code, FAILURE if others else 0)
@@ -144,7 +144,7 @@ def results_folder(root: Path) -> Iterator[None]:
         os.umask(before)
 
 
-class Job:
+class PlannedRun:
     """The batches of a sweep that are to be trained, by so many processes, of which this is one."""
 
     def __init__(self, sweep: Sweep, device: str, free: float | None, arguments: Sequence[str], choose_workers: bool):

@@ -26,7 +26,7 @@ Q = ("m", "L")  # the names of q's own parameters; all others are hyperparameter
 
 
 @dataclass
-class Split:
+class BatchData:
     """Training, validation and test rows of the S repetitions in a batch, and which repetition each cell belongs to."""
 
     X: Float[Tensor, "S N D"]
@@ -53,14 +53,14 @@ class Split:
         """The repetitions that these cells belong to."""
         return sorted({self.repetition_of[cell] for cell in cells})
 
-    def keep(self, cells: Sequence[int]) -> "Split":
+    def keep(self, cells: Sequence[int]) -> "BatchData":
         """The same for some of the cells; repetitions that no cell needs any more are dropped."""
         used = self.used_by(cells)
         of_cells = [used.index(self.repetition_of[cell]) for cell in cells]
         if len(used) == len(self.seed_of):
-            return Split(self.X, self.y, self.parts, self.seed_of, of_cells)
+            return BatchData(self.X, self.y, self.parts, self.seed_of, of_cells)
         parts = {name: (X[used], y[used]) for name, (X, y) in self.parts.items()}
-        return Split(self.X[used], self.y[used], parts, [self.seed_of[i] for i in used], of_cells)
+        return BatchData(self.X[used], self.y[used], parts, [self.seed_of[i] for i in used], of_cells)
 
 
 def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | str = "cpu") -> Int[Tensor, "S n"]:
@@ -77,7 +77,7 @@ class Minibatches:
 
     With `afresh` every step has an order of its own and takes its first `size` rows: a draw without replacement."""
 
-    split: Split
+    split: BatchData
     size: int
     afresh: bool = False
     _epoch: int = field(default=-1, init=False)
@@ -186,7 +186,7 @@ class Program(ABC):
     """B cells: their data, their betas, and how their objective is computed."""
 
     model: Model
-    split: Split
+    split: BatchData
     beta: Float[Tensor, "B"]
 
     def __post_init__(self) -> None:

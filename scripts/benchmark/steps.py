@@ -12,7 +12,7 @@ from dlmexp.estimators import Estimator, Exact
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model, Split
+from dlmexp.training.program import BatchData, Model
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step, stepper
 from dlmexp.training.variants import Joint
@@ -33,7 +33,7 @@ def joint_step(
     kind, how = LIKELIHOODS[likelihood], (OBJECTIVES[objective], estimator or Exact())
     model = Model(rbf, kind, kind.task == "binary", False, True, M, *how, minibatch=None)
     betas = torch.logspace(-2, 2, B, dtype=X.dtype, device=device)
-    program = Joint(model, Split(X, y, {}, [0], [0] * B), betas)
+    program = Joint(model, BatchData(X, y, {}, [0], [0] * B), betas)
     state = State.fresh(program.initial(), STEPS)
     return stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
 

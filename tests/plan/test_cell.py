@@ -30,7 +30,7 @@ def test_every_field_and_every_option_changes_the_key():
         assert replace(PLAIN, **{field: _another(getattr(PLAIN, field))}).key != PLAIN.key, field
     one, two = {"samples": 10, "a": 1, "b": 2}, {"b": 2, "a": 1, "samples": 10}  # in any order
     assert replace(PLAIN, options=one).key == replace(PLAIN, options=two).key
-    assert replace(PLAIN, options=one).identity == replace(PLAIN, options=two).identity
+    assert replace(PLAIN, options=one).group == replace(PLAIN, options=two).group
     for option in (*FIRST_OPTIONS, "antithetic"):
         keys = {replace(PLAIN, options={**PLAIN.options, option: value}).key for value in (1, 2, 2.5, "a", True)}
         assert len(keys - {PLAIN.key}) == 5, option
@@ -72,4 +72,4 @@ def test_a_group_differs_in_seed_beta_and_base_alone_and_candidates_in_beta():
     for field in FIELDS:
         other = replace(PLAIN, **{field: _another(getattr(PLAIN, field))})
         assert (other.group == PLAIN.group) == (field in ("seed", "beta", "base"))
-        assert (other.identity == PLAIN.identity) == (field == "beta")
+        assert (other.group == PLAIN.group) == (field in ("beta", "seed", "base"))

@@ -20,7 +20,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.setting import Setting
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import FORMAT
-from dlmexp.records.results import Results, collect_packed, collect_table, load
+from dlmexp.records.results import ResultsFolder, collect_packed, collect_table, load
 from dlmexp.records.store import Store
 from tests.support.cells import PLAIN, candidates, scored
 
@@ -147,7 +147,7 @@ def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
     assert not caplog.messages, "they are the same"
     cell = replace(PLAIN, seed=0, beta=1.0)
     source.write(scored(cell, nll=-1.0))
-    results = Results(source.root)
+    results = ResultsFolder(source.root)
     with caplog.at_level(logging.WARNING):
         chosen = results.table
     assert chosen.loc[(chosen["seed"] == 0) & (chosen["role"] == "fit"), "validation_nll"].tolist() == [-1.0]

@@ -66,13 +66,15 @@ def asked(records: Iterable[Record], setting: Setting = PAPER, experiment: str =
     """What a run would have asked for to get these records, as if all betas of a method were one grid."""
     groups: dict[tuple[str, Any], dict[float, Cell]] = {}
     for record in records:
-        for name, spec in catalogue.methods().items():
+        for name, spec in catalogue.entries("method").items():
             if (spec["objective"], spec["variant"]) != (record.cell.objective, record.cell.variant):
                 continue
             if name == "ppgpr":
                 continue  # joint DLM at beta = 1: tests that mean PPGPR ask for it themselves
             if spec["select"] or record.cell.beta in (None, 1.0):
-                groups.setdefault((name, record.cell.identity), {})[record.cell.beta or 0.0] = record.cell
+                groups.setdefault((name, replace(record.cell, beta=None).key), {})[record.cell.beta or 0.0] = (
+                    record.cell
+                )
     candidates = []
     for (name, _), cells in groups.items():
         if name == "beta_elbo" and set(cells) == {1.0}:
@@ -86,7 +88,7 @@ def asked(records: Iterable[Record], setting: Setting = PAPER, experiment: str =
 
 def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Cell:
     """A fit of the ELBO at beta = 1, n = 100, seed 0, with `changes`; all else as the paper's protocol has it."""
-    file = catalogue.datasets().get(dataset, {})
+    file = catalogue.entries("dataset").get(dataset, {})
     task = task or str(file.get("task", "binary"))
     split = str(file.get("split") or {"regression": "regression"}.get(task, "counts"))
     n, training = (
@@ -116,7 +118,7 @@ def cell(dataset: str = "banana", task: str | None = None, **changes: Any) -> Ce
 
 def method_cell(method: str, dataset: str, **changes: Any) -> Cell:
     """A cell of a method of `conf/method`; `elbo` at beta = 1, FITC without beta."""
-    spec = catalogue.methods()[method]
+    spec = catalogue.entries("method")[method]
     beta = None if method == "fitc" else 1.0
     form = {} if spec["objective"] != "log_dlm" else {"form": "explicit"}
     return cell(
@@ -204,7 +206,7 @@ def sweep(
     for method in methods:
         sampled = {} if method.endswith("log_dlm") else {"estimator": "exact", "samples": None}
         for n in sizes:
-            grid = [n / 3**k for k in range(betas)] if catalogue.methods()[method]["select"] else [None]
+            grid = [n / 3**k for k in range(betas)] if catalogue.entries("method")[method]["select"] else [None]
             for seed in seeds:
                 for beta in grid:
                     at = {} if beta is None else {"beta": beta}

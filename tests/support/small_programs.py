@@ -12,7 +12,7 @@ from dlmexp.gp.cholesky import FIRST_JITTER
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.objectives import OBJECTIVES
-from dlmexp.training.program import Model, Program, Split, Tensors, Value
+from dlmexp.training.program import BatchData, Model, Program, Tensors, Value
 from dlmexp.training.state import Settings
 from dlmexp.training.train import Finished, Training, train
 from dlmexp.training.variants import Collapsed, Fixed, Joint
@@ -46,7 +46,7 @@ def targets(X: Tensor, likelihood: str, generator: torch.Generator) -> Tensor:
     return f if task == "regression" else torch.poisson(f.exp(), generator=generator)
 
 
-def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu") -> Split:
+def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: str = "cpu") -> BatchData:
     """Repetitions 0 .. max(index), with seeds 10, 11, ...; `index` says which one each cell belongs to."""
     S = max(index) + 1
     found = {}
@@ -56,7 +56,7 @@ def split(index: Sequence[int], likelihood: str = "probit", n: int = N, device: 
         y = [targets(x, likelihood, g) for x, g in zip(X, generators, strict=True)]
         found[name] = (torch.stack(X).to(device), torch.stack(y).to(device))
     X, y = found.pop("train")
-    return Split(X, y, found, list(range(10, 10 + S)), list(index))
+    return BatchData(X, y, found, list(range(10, 10 + S)), list(index))
 
 
 def model(
@@ -108,7 +108,7 @@ def in_float32(made: Program) -> Program:
     """The same program on the same rows, rounded to float32."""
     s = made.split
     parts = {name: (X.float(), y.float()) for name, (X, y) in s.parts.items()}
-    return replace(made, split=Split(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of))
+    return replace(made, split=BatchData(s.X.float(), s.y.float(), parts, s.seed_of, s.repetition_of))
 
 
 def trained(

@@ -33,7 +33,7 @@ BETAS = (10.0, 1.0, 0.1)
 
 
 class Made:
-    """Stands in for `dlmexp.records.results.Results`; of each group the lowest validation metric is selected."""
+    """Stands in for `dlmexp.records.results.ResultsFolder`; of each group the lowest validation metric is selected."""
 
     root = Path("results")
 
