@@ -1,6 +1,7 @@
 """`dlmexp collect`, `claims` and `report`: results as a table, as verdicts on the paper, and as a page."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def claims(args: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        Console(width=None if sys.stdout.isatty() else 500).print(render.as_table(judged))
+        wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 500
+        Console(width=wide).print(render.as_table(judged))
         print("\n".join(render.below_table(judged, bool(args.form))))
         if not args.form:
             print("\nThe numbers behind each verdict, and commands for what was not run: --details.")

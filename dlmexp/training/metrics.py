@@ -173,20 +173,29 @@ def rescale(
     by_row = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
         made = likelihood.from_hyper(hyper_as_rows(mu, hyper))
-        ones = torch.ones_like(y)
-        odds = made.log_loss(mu, v, 1 - ones) - made.log_loss(mu, v, ones)
-        return Rescaled(made, v, softplus((1 - 2 * y) * odds / by_row))
+        return Rescaled(made, v, softplus(_against_label(made, mu, v, y) / by_row))
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
     made = likelihood.from_hyper(hyper_as_rows(mu, hyper))
     return Rescaled(made, v * by_row, made.log_loss(mu, v * by_row, y))
 
 
+def _against_label(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Float[Tensor, "B N"]:
+    """The log-odds of the class that a row does not have."""
+    ones = torch.ones_like(y)
+    odds = likelihood.log_loss(mu, v, 1 - ones) - likelihood.log_loss(mu, v, ones)
+    return (1 - 2 * y) * odds
+
+
 def best_factor(likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor) -> Float[Tensor, "B"]:
     """The factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
+    binary = likelihood.task == "binary"
+    odds = _against_label(likelihood.from_hyper(hyper_as_rows(mu, hyper)), mu, v, y) if binary else mu
 
     def losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
-        """Mean NLLs with the factors `exp(logs)`: P copies of every cell at once."""
+        """Mean NLLs with the factors `exp(logs)`: P copies of every cell at once. Temperatures share the log-odds."""
+        if binary:
+            return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
         copied = {name: value.repeat(len(logs), *[1] * (value.dim() - 1)) for name, value in hyper.items()}
         rows = (each.repeat(len(logs), 1) for each in (mu, v, y))
         return row_mean(rescale(likelihood, copied, logs.exp().flatten(), *rows).nll).reshape(logs.shape)

@@ -162,7 +162,7 @@ def test_targets_that_are_all_equal(task, value, nll):
 
 
 @pytest.mark.parametrize("name", ["gaussian", "probit", "poisson"])
-def test_the_recalibrating_factor_against_brute_force(name):
+def test_the_recalibrating_factor_against_brute_force(name, monkeypatch):
     likelihood, g = LIKELIHOODS[name], torch.Generator().manual_seed(3)
     mu, v = torch.randn(2, 80, generator=g).double(), 0.1 + torch.rand(2, 80, generator=g).double()
     f = 1.5 * mu + torch.randn(2, 80, generator=g)
@@ -182,6 +182,8 @@ def test_the_recalibrating_factor_against_brute_force(name):
         return -float(torch.where(y[i] == 1, p, 1 - p).log().mean())
 
     factor = best_factor(likelihood, hyper, mu, v, y)
+    monkeypatch.setattr(metrics, "FACTORED_AT_ONCE", 1)
+    assert torch.equal(best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
     found = rescale(likelihood, hyper, factor, mu, v, y).nll.mean(-1)
     for i in range(2):
         best: Any = minimize_scalar(nll, args=(i,), bounds=(-7, 7), method="bounded", options={"xatol": 1e-8})
