@@ -5,15 +5,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
 
-from dlmexp.config import KINDS, RunConfig
+from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 from dlmexp.plan.checks import check, check_values
 from dlmexp.plan.compose import compose
 from dlmexp.plugins import extended
+from tests.conftest import REPOSITORY
+from tests.support.cells import planned
 
 
 @cache
@@ -71,6 +74,12 @@ def test_every_limit_of_the_schema_holds(name):
         assert "\n" not in str(refused.value)
 
 
+def write_method(folder: Path, text: str) -> None:
+    (folder / "method").mkdir()
+    (folder / "method" / "mine.yaml").write_text(f"# @package method.mine\n{text}")
+
+
+POL, FLOOR = "dataset=pol sizes=[60]", "training.regression.noise_floor"
 REFUSED = {
     "M=many": "M=many", "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
     "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
@@ -90,15 +99,20 @@ REFUSED = {
     "estimator=[ups] estimator.ups.sampler=atuo": "auto", "estimator=[smooth_bmc] estimator.smooth_bmc.nu=a": "nu=a",
     "estimator=[bmc] estimator.bmc.samples=[9999999]": "9999999",
     "protocol=annealed training.binary.max_iterations=300": "6500",
+    "sizes=[-5]": "size '-5'", "sizes=[many]": "size 'many'", "sizes=['150%']": "150%", "evaluate=epoch": "evaluate=",
+    "training.binary.noise_floor=0.01": "banana", f"{POL} {FLOOR}=0.1": "noise_floor=0.1",
+    f"{POL} training.regression.initial.noise=0.005 {FLOOR}=0.01": "0.005",
+    f"{POL} method=[mine]": "base=fitc",  # which gives no hyperparameters
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_does_not_go_together_is_refused(words, monkeypatch):
-    monkeypatch.chdir(pytest.importorskip("tests.conftest").REPOSITORY)
-    with pytest.raises(UserError) as refused:
-        check(compose(["dataset=banana", *words.split()]))
+def test_what_does_not_go_together_is_refused(words, monkeypatch, tmp_path):
+    monkeypatch.chdir(REPOSITORY)
+    write_method(tmp_path, "objective: log_dlm\nvariant: fixed\nbase: fitc\n")
+    with extended(str(tmp_path)), pytest.raises(UserError) as refused:
+        planned("dataset=banana", *words.split())
     assert REFUSED[words] in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -108,10 +122,8 @@ def test_a_name_of_ours_is_not_for_other_data_or_methods(tmp_path):
     check(compose([*words, "csv.name=mine"]))
     with pytest.raises(UserError, match="'sarcos'"):
         check(compose([*words, "csv.name=sarcos"]))
-    (tmp_path / "method").mkdir()
-    (tmp_path / "method" / "mine.yaml").write_text("# @package method.mine\nobjective: log_dlm\nselect: false\n")
+    write_method(tmp_path, "objective: log_dlm\nselect: false\n")
     with extended(str(tmp_path)):
         cfg = compose(["dataset=banana", "method=mine"])
         check(cfg)
     assert list(cfg.method) == ["mine"]
-    assert set(cfg.training) == set(KINDS)

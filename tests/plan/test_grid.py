@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
@@ -10,34 +11,35 @@ from msgspec.structs import replace
 
 from dlmexp.config import BetaConfig
 from dlmexp.errors import UserError
-from dlmexp.plan.compose import compose
 from dlmexp.plan.grid import betas
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.plugins import extended
 from tests.support.cells import planned
 
 
-def _cells(*words, rows=600):
+def _cells(words, rows=600):
     """The cells, each once, in the order they are asked for."""
-    return list(dict.fromkeys(cell for some in planned(*words, rows=rows) for cell in some.cells))
+    made = planned(*spelled_out(words.split()), rows=rows)
+    return list(dict.fromkeys(cell for some in made for cell in some.cells))
 
 
 @given(
-    st.integers(1, 10**6), st.floats(0.5, 4), st.floats(1.05, 50), st.floats(1e-3, 10), st.booleans(),
-    st.none() | st.tuples(st.floats(0.1, 100), st.floats(1.05, 50)),
-)  # fmt: skip
+    n=st.integers(1, 10**6),
+    first=st.floats(0.5, 4),
+    ratio=st.floats(1.05, 50),
+    smallest=st.floats(1e-3, 10),
+    zero=st.booleans(),
+    coarse=st.just((None, None)) | st.tuples(st.floats(0.1, 100), st.floats(1.05, 50)),
+)
 def test_a_grid_falls_by_its_ratios_from_its_first_beta_to_its_smallest(n, first, ratio, smallest, zero, coarse):
-    above, coarse_ratio = coarse or (None, None)
+    above, coarse_ratio = coarse
     values = betas(BetaConfig(first, ratio, smallest, above, coarse_ratio, zero), n)
     assert (values[-1] == 0.0) == zero
     grid = values[:-1] if zero else values
     assert grid[0] == n / first
-    for a, b in itertools.pairwise(grid):
-        assert a / b == pytest.approx(coarse_ratio if above is not None and a > above else ratio)
+    ratios = [ratio if above is None or beta <= above else coarse_ratio for beta in grid]
+    assert [a / b for a, b in itertools.pairwise(grid)] == pytest.approx(ratios[:-1])
     assert len(grid) == 1 or grid[-1] >= smallest
-    last_ratio = coarse_ratio if above is not None and grid[-1] > above else ratio
-    assert last_ratio is not None
-    assert grid[-1] / last_ratio < smallest
+    assert grid[-1] / ratios[-1] < smallest
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
@@ -61,73 +63,108 @@ def test_grids_that_have_no_end_or_no_beginning(beta):
 
 
 def test_methods_sizes_seeds_and_the_fits_that_fixed_variants_need():
-    cells = _cells(
-        "dataset=banana", "method=[elbo,beta_elbo,fixed_log_dlm]", "beta=list", "beta.values=[3,1]", "seeds=[0,4]",
-        "sizes=[10,80]", "parameterisation=[whitened,unwhitened]",
-    )  # fmt: skip
+    words = "dataset=banana method=[elbo,beta_elbo,fixed_log_dlm] beta=list beta.values=[3,1] seeds=[0,4] sizes=[10,80]"
+    cells = _cells(f"{words} parameterisation=[whitened,unwhitened]")
     fixed = [cell for cell in cells if cell.variant == "fixed"]
-    joint = [cell for cell in cells if cell.variant == "joint"]
-    assert (len(fixed), len(joint)) == (16, 16), "the ELBO is beta-ELBO at 1, and the base of what is fixed"
+    bases = {cell.key: cell for cell in cells if cell.variant == "joint" and cell.beta == 1.0}
+    assert (len(fixed), len(cells)) == (16, 32), "the ELBO is beta-ELBO at 1, and the base of what is fixed"
     assert {(cell.M, cell.data, cell.split) for cell in cells if cell.n == 10} == {(10, "sum", "counts-v1")}
-    by_key = {cell.key: cell for cell in joint if cell.beta == 1.0}
-    for cell in fixed:
-        base = by_key[cell.base or ""]
-        assert (base.seed, base.n, base.parameterisation) == (cell.seed, cell.n, cell.parameterisation)
+    shared = attrgetter("seed", "n", "parameterisation")
+    assert all(shared(bases[cell.base]) == shared(cell) for cell in fixed)
 
 
-@pytest.mark.parametrize("words", ["beta=grid", "beta=short", "beta=list beta.values=[50,100]"])
-def test_the_betas_of_one_config_are_candidates_of_one_another(words):
-    made = planned(
-        "dataset=abalone", "method=[elbo,joint_log_dlm,fixed_log_dlm]", "estimator=[bmc]",
-        "estimator.bmc.samples=[1,10]", "seeds=[0,1]", "sizes=[50]", *words.split(),
-    )  # fmt: skip
-    grid = betas(compose(["dataset=abalone", *words.split()]).beta, 50)
+def test_the_betas_of_one_config_are_candidates_of_one_another():
+    words = "dataset=abalone method=[elbo,joint_log_dlm,fixed_log_dlm] beta=list beta.values=[50,100] seeds=[0,1]"
+    made = planned(*words.split(), "estimator=[bmc]", "estimator.bmc.samples=[1,10]", "sizes=[50]")
     for some in made:
         assert len({replace(cell, beta=None).key for cell in some.cells}) == 1
-        assert [cell.beta for cell in some.cells] == (grid if some.method != "elbo" else [1.0])
+        assert [cell.beta for cell in some.cells] == ([100.0, 50.0] if some.method != "elbo" else [1.0])
     count = Counter(some.method for some in made)
     assert count == {"elbo": 4, "joint_log_dlm": 4, "fixed_log_dlm": 4}, "elbo: asked for, and as the base of the fixed"
 
 
-def test_estimators_are_for_log_loss_alone_and_lists_are_swept():
-    cells = _cells(
-        "dataset=abalone", "method=[elbo,joint_log_dlm]", "estimator=[exact,bmc,ups]", "estimator.bmc.samples=[1,10]",
-        "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]",
-    )  # fmt: skip
-    made = {(c.objective, c.estimator, c.samples): c.lr for c in cells}
-    assert made == {
-        ("elbo", "exact", None): 0.1, ("log_dlm", "exact", None): 0.1, ("log_dlm", "bmc", 1): 0.1,
-        ("log_dlm", "bmc", 10): 0.1, ("log_dlm", "ups", 10): 0.01,
-    }  # fmt: skip
+RELEASED = "dataset=cadata protocol=released method=beta_elbo,joint_log_dlm sizes=50"
+NOISE = "training.regression.initial.noise=0.3"
+UPS = "dataset=abalone method=joint_log_dlm estimator=ups sizes=50 training.count.lr=0.05"
+DRAWN = "dataset=ringnorm_drawn method=elbo"
 
 
-def test_regression_uses_closed_forms_unless_told_not_to():
-    words = ["dataset=cadata", "beta=list", "beta.values=[1]", "seeds=[0]", "sizes=[50]"]
-    words.append("method=[elbo,fitc,joint_sq_dlm,fixed_sq_dlm,joint_log_dlm,fixed_log_dlm]")
-    forms = {(c.variant, c.objective): c.form for c in _cells(*words)}
-    assert forms == {
-        ("joint", "elbo"): "collapsed", ("joint", "fitc"): "collapsed", ("joint", "sq_dlm"): "collapsed",
-        ("fixed", "sq_dlm"): "collapsed", ("joint", "log_dlm"): "explicit", ("fixed", "log_dlm"): "explicit",
-    }  # fmt: skip
-    explicit = {(c.variant, c.objective): c.form for c in _cells(*words, "collapsed=false")}
-    assert explicit["joint", "elbo"] == "explicit"
+@pytest.mark.parametrize(
+    ("words", "fields", "expected"),
+    [
+        # Estimators are for log loss alone, and lists are swept.
+        (
+            "dataset=abalone method=elbo,joint_log_dlm estimator=exact,bmc estimator.bmc.samples=[1,10] sizes=50",
+            "objective estimator samples",
+            {("elbo", "exact", None), ("log_dlm", "exact", None), ("log_dlm", "bmc", 1), ("log_dlm", "bmc", 10)},
+        ),
+        # Closed forms unless told not to.
+        (
+            "dataset=cadata method=elbo,fitc,joint_sq_dlm,fixed_log_dlm sizes=50 collapsed=false",
+            "objective form",
+            {("elbo", "explicit"), ("fitc", "collapsed"), ("sq_dlm", "collapsed"), ("log_dlm", "explicit")},
+        ),
+        # Minibatches where there are more rows than that; closed forms see all rows.
+        (
+            "dataset=cadata method=fitc,joint_log_dlm sizes=6000,6001 training.regression.minibatch_lr=0.001",
+            "objective minibatch lr",
+            {("log_dlm", None, 0.1), ("log_dlm", 6000, 1e-3), ("fitc", None, 0.1)},
+        ),
+        # What is typed for all methods or estimators holds for those that a protocol treats apart.
+        (f"{RELEASED} {NOISE}", "form initial", {("explicit", (("noise", 0.3),))}),
+        (f"{RELEASED} training.regression.initial={{noise:0.3}}", "form initial", {("explicit", (("noise", 0.3),))}),
+        (
+            f"{RELEASED} {NOISE} training.regression.by_method.beta_elbo.initial.noise=2",
+            "objective initial",
+            {("elbo", (("noise", 2.0),)), ("log_dlm", (("noise", 0.3),))},
+        ),
+        (
+            f"{RELEASED} ~training.regression.by_method.beta_elbo",
+            "objective form initial",
+            {("elbo", "collapsed", ()), ("log_dlm", "explicit", (("noise", 1.0),))},
+        ),
+        (UPS, "n lr", {(50, 0.05)}),
+        (f"{UPS} training.count.estimator_lr.ups=0.02", "n lr", {(50, 0.02)}),
+        # The limit of the default job gives way to a decay: it has converged where it stops.
+        ("experiment=default", "final_lr max_iterations", {(None, 1000)}),
+        ("experiment=default protocol=annealed", "final_lr max_iterations", {(1e-4, 20000)}),
+        (
+            "experiment=default protocol=annealed training.binary.max_iterations=7000",
+            "final_lr max_iterations",
+            {(1e-4, 7000)},
+        ),
+        ("experiment=default protocol=annealed preset=quick", "final_lr max_iterations", {(None, 200)}),
+        # Inducing inputs: every row is one of the exact GP, and there are no more of them than rows.
+        ("dataset=cadata method=elbo,exact sizes=50 M=7", "objective M", {("elbo", 7), ("exact", 50)}),
+        (f"{DRAWN} sizes=20,40 M=30", "n M", {(20, 20), (40, 30)}),
+        # Sizes beyond the data, and those beyond `largest`.
+        (f"{DRAWN} sizes=20,1000000", "n seed", {(20, 0), (8000, 0)}),
+        (f"{DRAWN} sizes=20,40,80 largest=50", "n seed", {(20, 0), (40, 0)}),
+        (f"{DRAWN} sizes=40,80 largest=30", "n seed", {(30, 0)}),
+        (f"{DRAWN} sizes=20 lengthscale=2", "n initial", {(20, (("lengthscale", 2.0),))}),
+        (f"{DRAWN} sizes=20 lengthscale=1", "n initial", {(20, ())}),  # the model's own value is no change
+        # The experiments that compare parameterisations, and the one that measures gradients.
+        ("experiment=class-log sizes=50 method=elbo", "n parameterisation", {(50, "whitened"), (50, "unwhitened")}),
+        ("experiment=count-log sizes=50 method=elbo", "n parameterisation", {(50, "whitened"), (50, "unwhitened")}),
+        (
+            "experiment=bias",
+            "variant kind parameterisation",
+            {
+                (variant, kind, parameterisation)
+                for variant, kind in (("joint", "fit"), ("fixed", "gradient"))
+                for parameterisation in ("whitened", "unwhitened")
+            },
+        ),
+    ],
+)
+def test_what_is_asked_for(words, fields, expected):
+    cells = _cells(f"{words} beta=8 seeds=1", rows=10_000)
+    assert {cell.values(tuple(fields.split())) for cell in cells} == expected
 
 
-def test_minibatches_where_there_are_more_rows_than_that():
-    words = ["dataset=cadata", "method=[elbo,joint_log_dlm]", "beta=1", "seeds=[0]", "sizes=[6000,6001]"]
-    words.append("training.regression.minibatch_lr=0.001")
-    cells = _cells(*spelled_out(words), rows=10_000)
-    assert {(cell.objective, cell.n): (cell.minibatch, cell.lr) for cell in cells} == {
-        ("log_dlm", 6000): (None, 0.1), ("log_dlm", 6001): (6000, 1e-3),
-        ("elbo", 6000): (None, 0.1), ("elbo", 6001): (None, 0.1),  # closed forms see all rows
-    }  # fmt: skip
-
-
-def test_gradient_cells():
-    cells = _cells("experiment=bias", "seeds=[0]", rows=4000)
-    gradients = [c for c in cells if c.kind == "gradient"]
-    assert Counter(c.parameterisation for c in gradients) == {"whitened": 9, "unwhitened": 9}
-    assert {c.kind for c in cells if c.variant == "joint"} == {"fit"}
+def test_what_two_protocols_share_is_computed_once():
+    words = "dataset=airline_like method=joint_log_dlm beta=1 seeds=1 parameterisation=whitened"
+    assert _cells(words) == _cells(f"{words} protocol=released lengthscale=1 outputscale=1")
 
 
 FLOOR = "training.regression.noise_floor=0.01"
@@ -135,54 +172,21 @@ FLOOR = "training.regression.noise_floor=0.01"
 
 @pytest.mark.slow
 def test_a_floor_of_the_noise_is_a_setting_of_every_cell_and_in_no_key_without_it():
-    words = ["dataset=pol", "sizes=[60]", "seeds=[0]", "method=[elbo,fitc,joint_log_dlm,fixed_log_dlm]"]
-    free, floored = _cells(*words), _cells(*words, FLOOR)
+    words = "dataset=pol sizes=[60] seeds=[0] method=[elbo,fitc,joint_log_dlm,fixed_log_dlm]"
+    free, floored = _cells(words), _cells(f"{words} {FLOOR}")
     assert {cell.noise_floor for cell in floored} == {0.01}
-    assert not {cell.key for cell in free} & {cell.key for cell in floored}
-    bases = {cell.key: cell for cell in floored if cell.objective == "elbo"}
-    assert {bases[cell.base].noise_floor for cell in floored if cell.base} == {0.01}
+    bases = {cell.key for cell in floored if cell.objective == "elbo"}
+    assert {cell.base for cell in floored if cell.variant == "fixed"} == bases
     assert [replace(cell, noise_floor=None) for cell in floored if not cell.base] == [c for c in free if not c.base]
-    assert _cells(*words, "training.regression.noise_floor=null") == free
+    assert _cells(f"{words} training.regression.noise_floor=null") == free
     assert "noise>0.01" in floored[0].describe()
-
-
-REFUSED = {  # what is typed: what the sentence names
-    "dataset=banana sizes=[-5]": "size '-5'", "dataset=banana sizes=[0]": "size '0'",
-    "dataset=banana sizes=[many]": "size 'many'", "dataset=banana sizes=['150%']": "150%",
-    "dataset=banana evaluate=epoch": "evaluate=epoch", "dataset=banana training.binary.noise_floor=0.01": "banana",
-    "dataset=pol sizes=[60] training.regression.noise_floor=0.1": "noise_floor=0.1",
-    f"dataset=pol sizes=[60] training.regression.initial.noise=0.005 {FLOOR}": "0.005",
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("typed", REFUSED)
-def test_refused_by_name(typed):
-    with pytest.raises(UserError, match=REFUSED[typed]):
-        planned(*typed.split())
-
-
-def test_a_base_that_gives_no_hyperparameters(tmp_path):
-    (tmp_path / "method").mkdir()
-    text = "# @package method.mine\nobjective: log_dlm\nvariant: fixed\nbase: fitc\n"
-    (tmp_path / "method" / "mine.yaml").write_text(text)
-    with extended(str(tmp_path)), pytest.raises(UserError, match="base=fitc"):
-        planned("dataset=cadata", "method=[mine]", "sizes=[50]")
 
 
 def test_a_fixed_variant_takes_its_hyperparameters_from_the_method_it_names():
     words = ["dataset=cadata", "method=[dlm_elbo_q,fixed_log_dlm]", "sizes=[50]", "seeds=[0]", "beta.values=[1,0.1]"]
     by_method = {some.method: some.cells for some in planned(*words)}
-    assert set(by_method) == {"ppgpr", "elbo", "dlm_elbo_q", "fixed_log_dlm"}
-    (dlm,), (elbo,) = by_method["ppgpr"], by_method["elbo"]
+    (dlm,), (elbo,) = by_method.pop("ppgpr"), by_method.pop("elbo")
     assert (dlm.objective, dlm.variant, dlm.form, dlm.beta) == ("log_dlm", "joint", "explicit", 1.0)
-    assert {cell.base for cell in by_method["dlm_elbo_q"]} == {dlm.key}
-    assert {cell.base for cell in by_method["fixed_log_dlm"]} == {elbo.key}
+    bases = {method: {cell.base for cell in cells} for method, cells in by_method.items()}
+    assert bases == {"dlm_elbo_q": {dlm.key}, "fixed_log_dlm": {elbo.key}}
     assert all(cell.solved and cell.objective == "elbo" for cell in by_method["dlm_elbo_q"])  # q in closed form
-
-
-def test_every_row_is_an_inducing_input_of_the_exact_gp():
-    cells = _cells("dataset=cadata", "method=[elbo,exact]", "sizes=[50,80]", "seeds=[0]", "M=7")
-    assert [(cell.objective, cell.n, cell.M) for cell in cells] == [
-        ("elbo", 50, 7), ("exact", 50, 50), ("elbo", 80, 7), ("exact", 80, 80),
-    ]  # fmt: skip

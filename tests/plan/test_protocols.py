@@ -8,15 +8,9 @@ import pytest
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, TrainingConfig
 from dlmexp.plan.compose import compose
-from dlmexp.plan.grid import betas
+from dlmexp.plan.grid import UNTRAINED
 from tests.support.cells import planned
-from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, TABLE
-from tests.support.protocol_table import betas as expected_betas
-
-
-def cells(*words: str, rows: int = 600):
-    """The largest beta's cell of every method."""
-    return {some.method: some.cells[0] for some in planned(*words, "seeds=[0]", rows=rows)}
+from tests.support.protocol_table import BETAS, PLAIN, SELECTIONS, TABLE, betas
 
 
 def plain(value: Any) -> Any:
@@ -26,97 +20,63 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", TABLE)
-def test_every_value_of_the_table(protocol):
-    cfg = compose(["dataset=banana", f"protocol={protocol}"])
-    assert cfg.protocol == protocol
-    assert cfg.selection == SELECTIONS[protocol]
+def test_every_value_of_the_table_is_in_the_files_and_none_left_to_defaults(protocol):
+    cfg, file = compose(["dataset=banana", f"protocol={protocol}"]), catalogue.entries("protocol")[protocol]
+    assert (cfg.protocol, cfg.selection) == (protocol, SELECTIONS[protocol])
     assert cfg.beta == BetaConfig(**BETAS[protocol])
-    for n in (37, 500, 10_000):
-        assert betas(cfg.beta, n) == pytest.approx(expected_betas(protocol, n))
-    assert set(cfg.training) == set(TABLE[protocol])
-    for kind, expected in TABLE[protocol].items():
-        made = {name: plain(getattr(cfg.training[kind], name)) for name in expected}
-        assert made == expected, kind
-
-
-@pytest.mark.parametrize("protocol", TABLE)
-def test_nothing_of_the_table_is_left_to_defaults_in_the_code(protocol):
-    file = catalogue.entries("protocol")[protocol]
     assert file["defaults"] == [{"override /beta": "grid" if protocol == "paper" else protocol}]
+    assert set(cfg.training) == set(TABLE[protocol])
+    every = {field.name for field in fields(TrainingConfig)} - {"noise_floor"}  # of the anatomy experiment alone
     for kind, expected in TABLE[protocol].items():
-        every = {field.name for field in fields(TrainingConfig)} - {"noise_floor"}  # of the anatomy experiment alone
+        assert {name: plain(getattr(cfg.training[kind], name)) for name in expected} == expected, kind
         assert set(file["training"][kind]) == set(expected) == every, kind
 
 
-def test_released_fitc_takes_its_hyperparameters_from_the_elbo_fit():
-    made = cells("dataset=cadata", "protocol=released", "method=[elbo,fitc,fixed_log_dlm]", "sizes=[50]")
-    assert made["fitc"].base == made["fixed_log_dlm"].base == made["elbo"].key
+DATA = {  # kind of data -> dataset, and sizes on both sides of where minibatches begin
+    "regression": ("cadata", [60, 6001]),
+    "binary": ("banana", [40]),
+    "count": ("abalone", [40]),
+    "large": ("airline_like", [60, 1001]),
+}
+CLOSED = ("elbo", "beta_elbo", "fitc", "joint_sq_dlm", "fixed_sq_dlm")  # over q, in regression
+METHODS = ["elbo", "beta_elbo", "ppgpr", "joint_log_dlm", "fixed_log_dlm"]
+USUAL = {**PLAIN, "noise": 0.1}  # where a model starts by itself
 
 
-@pytest.mark.parametrize(("protocol", "q"), [("paper", 2), ("released", 1), ("annealed", 1)])
-@pytest.mark.parametrize(("experiment", "dataset"), [("class-log", "banana"), ("count-log", "abalone")])
-def test_parameterisations_of_the_experiments_that_compare_them(experiment, dataset, protocol, q):
-    words = [f"experiment={experiment}", f"dataset={dataset}", f"protocol={protocol}", "seeds=[0]", "sizes=[50]"]
-    names = {cell.parameterisation for some in planned(*words) for cell in some.cells}
-    assert len(names) == q
-    assert ("whitened" in names) == (protocol != "released")
-
-
-NOISE = "training.regression.initial.noise=0.3"
-
-
-@pytest.mark.parametrize(
-    ("words", "noise", "form"),
-    [
-        ([NOISE], (0.3, 0.3, 0.3), "explicit"),
-        (["training.regression.initial={noise:0.3}"], (0.3, 0.3, 0.3), "explicit"),
-        ([NOISE, "training.regression.by_method.beta_elbo.initial.noise=2"], (0.3, 2.0, 0.3), "explicit"),
-        (["collapsed=true"], (0.1, 1.0, 1.0), "collapsed"),
-        (["~training.regression.by_method.beta_elbo", "collapsed=true"], (0.1, 0.1, 1.0), "collapsed"),
-    ],
-)
-def test_what_is_typed_for_all_methods_holds_for_those_the_protocol_treats_apart(words, noise, form):
-    methods = ("elbo", "beta_elbo", "joint_log_dlm")
-    made = cells("dataset=cadata", "protocol=released", f"method=[{','.join(methods)}]", "sizes=[50]", *words)
-    assert tuple(made[name].initial.get("noise", 0.1) for name in methods) == noise
-    assert made["beta_elbo"].form == form
-
-
-@pytest.mark.parametrize(("own", "lr"), [((), 0.05), (("training.count.estimator_lr.ups=0.02",), 0.02)])
-def test_a_learning_rate_typed_for_counts_is_that_of_ups(own, lr):
-    words = ["dataset=abalone", "method=[joint_log_dlm]", "estimator=[ups]", "sizes=[50]"]
-    assert cells(*words, "training.count.lr=0.05", *own)["joint_log_dlm"].lr == lr
-
-
-@pytest.mark.parametrize(("protocol", "n"), [("paper", 500), ("annealed", 2000)])  # all rows, and minibatches
-def test_airline_type_data_has_one_learning_rate_and_estimators_their_own(protocol, n):
-    words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", f"sizes=[{n}]", f"protocol={protocol}"]
-    own = ["estimator=[exact,ups]", "+training.large.estimator_lr.ups=0.03"]
-    made = planned(*words, *own, "seeds=[0]", rows=5000)
-    assert {some.cells[0].estimator: some.cells[0].lr for some in made} == {"exact": 1e-3, "ups": 0.03}
-
-
-def test_the_protocol_is_told_of_candidates_and_is_in_no_key():
-    words = ["dataset=airline_like", "method=[joint_log_dlm]", "beta=list", "beta.values=[1]", "seeds=[0]"]
-    one, other = (
-        planned(*words, f"protocol={name}", "parameterisation=[whitened]", *more, rows=5000)[0]
-        for name, more in (("paper", []), ("released", [f"training.large.initial.{n}=1" for n in PLAIN]))
-    )
-    assert one.cells[0].key == other.cells[0].key, "what two protocols share is computed once"
-    assert (one.setting.protocol, other.setting.protocol) == ("paper", "released")
-    assert (one.setting.selection, other.setting.selection) == ("reported", "nll")
-
-
-@pytest.mark.parametrize(
-    ("words", "limit"),
-    [
-        ((), 1000),
-        (("protocol=released",), 1000),
-        (("protocol=annealed",), 20000),
-        (("protocol=annealed", "training.binary.max_iterations=7000"), 7000),
-        (("protocol=annealed", "preset=quick"), 200),
-    ],
-)
-def test_the_limit_of_the_default_job_gives_way_to_a_decay(words: tuple[str, ...], limit: int):
-    """Under every protocol it can be run as it stands, and under `annealed` it has converged where it stops."""
-    assert {cell.max_iterations for some in planned("experiment=default", *words) for cell in some.cells} == {limit}
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", TABLE)
+@pytest.mark.parametrize("kind", DATA)
+def test_every_value_of_the_table_is_in_cells(kind, protocol):
+    (dataset, sizes), row = DATA[kind], TABLE[protocol][kind]
+    methods = [*METHODS, *CLOSED[2:]] if kind == "regression" else METHODS
+    words = [f"dataset={dataset}", f"protocol={protocol}", f"method=[{','.join(methods)}]", f"sizes={sizes}"]
+    words += ["seeds=[0]", "parameterisation=[all]", "estimator=[exact,ups]" if kind == "count" else "estimator=exact"]
+    made = planned(*words, rows=10_000)
+    bases = {some.cells[0].key for some in made if some.method == "elbo"}
+    for some in made:
+        cell, method = some.cells[0], some.method
+        own = row["by_method"].get(method, {"variant": None, "collapsed": None, "initial": {}})
+        closed = kind == "regression" and method in CLOSED and own["collapsed"] is not False
+        fixed = (own["variant"] or method[:5]) == "fixed"
+        assert (cell.variant, cell.base in bases) == (("fixed", True) if fixed else ("joint", False))
+        assert cell.form == ("collapsed" if closed else "explicit")
+        minibatch = row["minibatch"] if row["minibatch"] and cell.n > row["minibatch"] and not closed else None
+        start = {} if fixed else {**row["initial"], **own["initial"]}
+        expected = {
+            **{name: row[name] for name in UNTRAINED if name != "lr"},
+            "lr": row["estimator_lr"].get(cell.estimator, row["minibatch_lr" if minibatch else "lr"]),
+            "minibatch": minibatch,
+            "minibatch_rows": row["minibatch_rows"] if minibatch else "epochs",
+            "epochs": row["epochs"],
+            "inducing": "first" if fixed else row["inducing"],
+            "initial": {name: value for name, value in start.items() if value != USUAL[name]},
+            **({} if row["window"] else {"tolerance": None, "criterion": "mean"}),
+            **(UNTRAINED if closed and fixed else {}),
+        }
+        assert {name: getattr(cell, name) for name in expected} == expected
+        selects = method not in ("elbo", "ppgpr", "fitc")
+        grid = betas(protocol, cell.n) if selects else [None if method == "fitc" else 1.0]
+        assert [cell.beta for cell in some.cells] == pytest.approx(grid)
+        assert (some.setting.protocol, some.setting.selection) == (protocol, SELECTIONS[protocol])
+    explicit = {some.cells[0].parameterisation for some in made if some.cells[0].form == "explicit"}
+    assert explicit == {*row["parameterisation"]}

@@ -16,14 +16,14 @@ from dlmexp.records.store import Store
 pytestmark = pytest.mark.slow
 
 M, WINDOW, TOLERANCE, LIMIT = 8, 15, 5e-3, 60  # rounding grows with every step at lr 0.1: not too many of them
-JOBS = {
-    "banana": ["training.binary", "method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", "sizes=[50]"],
-    "abalone": ["training.count", "method=[elbo,joint_log_dlm,fixed_log_dlm]", "sizes=[50]"],
-    "cadata": [
-        "training.regression",
-        "method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]",
-        "sizes=[60]",
-    ],
+JOBS = {  # dataset: kind of data, cells of a seed, and words
+    "banana": ("binary", 7, ["method=[elbo,beta_elbo,joint_log_dlm,fixed_log_dlm]", "sizes=[50]"]),
+    "abalone": ("count", 5, ["method=[elbo,joint_log_dlm,fixed_log_dlm]", "sizes=[50]"]),
+    "cadata": (
+        "regression",
+        12,
+        ["method=[elbo,beta_elbo,fitc,joint_log_dlm,fixed_log_dlm,joint_sq_dlm,fixed_sq_dlm]", "sizes=[60]"],
+    ),
 }
 
 
@@ -104,26 +104,23 @@ def loop(cell, data, base):
 
 @pytest.mark.parametrize("dataset", JOBS)
 def test_batched_equals_one_by_one(dataset, data_root, here):
-    training, *words = JOBS[dataset]
-    words += [
-        f"{training}.{k}={v}" for k, v in (("window", WINDOW), ("tolerance", TOLERANCE), ("max_iterations", LIMIT))
-    ]
+    kind, cells, words = JOBS[dataset]
+    limits = {"window": WINDOW, "tolerance": TOLERANCE, "max_iterations": LIMIT}
+    words += [f"training.{kind}.{name}={value}" for name, value in limits.items()]
     words += [f"dataset={dataset}", f"dataset.{dataset}.M={M}", "seeds=[0,1]", "beta=list", "beta.values=[8,0.3]"]
     assert main(["run", *words, f"data_root={data_root}", "device=cpu"]) == 0
-    spec, records = (
-        read_spec(dataset),
-        sorted(Store(here / "results").own(), key=lambda r: r.cell.base is not None),
-    )
+    records = sorted(Store(here / "results").own(), key=lambda record: record.cell.base is not None)
+    assert len(records) == 2 * cells
+    spec = read_spec(dataset)
     data, bases, stops = load(spec, data_root), {}, set()
-    assert len(records) == 2 * {"banana": 7, "abalone": 5, "cadata": 12}[dataset]
     for record in records:
         cell = record.cell
         base = bases.get(cell.base)
         assert (base is None) == (cell.variant == "joint")
         metrics, iterations, bases[record.key] = loop(cell, prepare(data, spec, cell.seed, cell.n), base)
         assert record.result.iterations == iterations
-        found = {name: record.result.test[name] for name in metrics}  # it has calibration scores as well
-        assert found == pytest.approx(metrics, rel=1e-6, abs=1e-6), cell
+        same = {name: record.result.test[name] for name in metrics}  # it has calibration scores as well
+        assert same == pytest.approx(metrics, rel=1e-6, abs=1e-6), cell
         stops.add(record.result.stopped)
     assert "limit" in stops
     assert ("converged" in stops) == (dataset != "abalone")

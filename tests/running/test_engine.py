@@ -14,22 +14,20 @@ from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.engine import Engine
-from dlmexp.running.leases import Leases
 from dlmexp.running.recording import Writer
 from dlmexp.running.run import execute
-from dlmexp.running.signals import Stop, StopRequest
+from dlmexp.running.signals import Stop
 from dlmexp.running.sweep import plan_sweep, prepare_sweep
 from tests.support.engines import Sweep
 from tests.support.processes import arrays_of
 
 pytestmark = pytest.mark.slow
-OUT_OF_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
 
 
-def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
+def test_a_record_says_what_was_done_with_what_result_in_a_batch_as_alone(tmp_path, tiny):
     sweep = Sweep(tmp_path, tiny)
-    records = sweep.run()
-    assert records.keys() == {cell.key for cell in sweep.cells}
+    records, alone = sweep.run(), Sweep(tmp_path / "alone", [*tiny, "method=[elbo,fixed_log_dlm]"], size=1).run()
+    assert records.keys() == {cell.key for cell in sweep.cells} > alone.keys()
     for cell in sweep.cells:
         record = records[cell.key]
         result, arrays = record.result, arrays_of(sweep.store, record)
@@ -37,29 +35,19 @@ def test_a_record_says_what_was_done_with_what_result(tmp_path, tiny):
         assert set(result.validation) & set(result.test) >= {"nll", "error", "brier", "ece"}
         assert set(result.trivial) == {"validation", "test"}
         p, y, count = (arrays[f"reliability_{name}"].astype(float) for name in ("p", "y", "rows"))
-        some = count > 0
-        gap = (np.abs(p - y)[some] * count[some]).sum() / count.sum()
-        assert gap == pytest.approx(result.test["ece"], abs=1e-6)
+        assert np.nansum(np.abs(p - y) * count) / count.sum() == pytest.approx(result.test["ece"], abs=1e-6)
         assert result.converged == (result.stopped == "converged")
         assert len(arrays["objective"]) == result.iterations
         assert arrays["objective"][-1] == pytest.approx(result.objective_value, rel=1e-6)
         assert ("Z" in arrays) == (cell.variant == "joint" and cell.beta == 1.0)
         if cell.base:
             assert result.hyperparameters == records[cell.base].result.hyperparameters
+        other = alone.get(cell.key, record).result
+        assert result.iterations == other.iterations
+        assert result.test == pytest.approx(other.test, rel=1e-8)
     assert not list((tmp_path / "checkpoints").iterdir())
     assert sweep.prepared.count(0) == sweep.prepared.count(1) == 3, "a split is prepared once for a batch"
     assert Sweep(tmp_path, tiny).plan().pending == 0
-    wider = Sweep(tmp_path, [*tiny, "seeds=[0,1,2]", "beta.values=[10,1,0.1,5]"])
-    # A third seed has 4 ELBO fits and 2 x 4 DLM fits; a fourth beta adds 3 cells to each of the two old seeds.
-    assert wider.plan().pending == 12 + 2 * 3
-
-
-def test_batches_give_what_cells_alone_give(tmp_path, tiny):
-    words = [*tiny, "method=[elbo,fixed_log_dlm]"]
-    together, alone = (Sweep(tmp_path / str(size), words, size).run() for size in (100, 1))
-    for key, record in together.items():
-        assert record.result.iterations == alone[key].result.iterations
-        assert record.result.test == pytest.approx(alone[key].result.test, rel=1e-8)
 
 
 def _spoil(sweep, key, at):
@@ -73,33 +61,24 @@ def _spoil(sweep, key, at):
     sweep.progress.tick = tick
 
 
-def test_a_cell_that_fails_is_recorded_as_failed_and_its_neighbours_go_on(tmp_path, tiny):
-    words = [*tiny, "method=[elbo,beta_elbo]"]
+def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tmp_path, tiny):
+    words = [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]", "beta.values=[1,0.1]"]
     clean = Sweep(tmp_path / "clean", words).run()
     sweep = Sweep(tmp_path / "spoilt", words)
-    victim = next(cell for cell in sweep.cells if cell.beta == 10.0)
+    victim = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
     _spoil(sweep, victim.key, at=9)
     records = sweep.run()
-    failed = records.pop(victim.key)
-    assert failed.status == "failed"
-    assert failed.result == Result(reason="the objective or its gradient is not finite", iterations=10)
-    assert np.isfinite(arrays_of(sweep.store, failed)["Z"]).all()
-    assert any("failed:" in line and "beta=10" in line for line in sweep.progress.lines)
-    for key, record in records.items():
-        assert record.result.iterations == clean[key].result.iterations
-        assert record.result.test == pytest.approx(clean[key].result.test, rel=1e-9)
+    failed = {record.cell.base: record for record in records.values() if not record.done}
+    assert failed[None].result == Result(reason="the objective or its gradient is not finite", iterations=10)
+    assert np.isfinite(arrays_of(sweep.store, failed[None])["Z"]).all()
+    assert any("failed:" in line and "seed=1" in line for line in sweep.progress.lines)
+    assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, module.NO_BASE)
+    assert {cell.seed for cell in sweep.cells if not records[cell.key].done} == {1}
     assert sweep.plan().pending == 0, "failed cells wait until they are asked for"
     again = Sweep(tmp_path / "spoilt", words).run(retry_failed=True)
-    assert again[victim.key].result.test == pytest.approx(clean[victim.key].result.test, rel=1e-9)
-
-
-def test_fixed_variants_of_a_failed_fit_fail_and_other_seeds_go_on(tmp_path, tiny):
-    sweep = Sweep(tmp_path, [*tiny, "method=[elbo,fixed_log_dlm]", "seeds=[0,1,2]"])
-    base = next(cell for cell in sweep.cells if cell.objective == "elbo" and cell.seed == 1)
-    _spoil(sweep, base.key, at=3)
-    records = [record for record in sweep.run().values() if record.cell.base]
-    assert {(r.cell.seed, r.status) for r in records} == {(0, "done"), (1, "failed"), (2, "done")}
-    assert {r.result.reason for r in records if not r.done} == {module.NO_BASE}
+    for key, record in clean.items():
+        assert again[key].result.iterations == record.result.iterations
+        assert again[key].result.test == pytest.approx(record.result.test, rel=1e-9)
 
 
 def test_a_fit_that_nobody_will_make_is_not_waited_for(tmp_path, tiny):
@@ -145,24 +124,6 @@ def test_a_result_that_is_no_number_is_a_failure_unless_it_is_of_calibration(tmp
     assert record.status == status
 
 
-def test_a_batch_that_another_process_has_comes_last(tmp_path, tiny, monkeypatch, order):
-    sweep = Sweep(tmp_path, [*tiny, "method=[elbo,beta_elbo]"], size=3)
-    first, waited = sweep.plan().batches[0], []
-
-    def leaves(seconds):
-        waited.append(seconds)
-        other.__exit__()
-
-    other = Leases(tmp_path, print)
-    with other:
-        assert other.take(cell.key for cell in first) is None
-        monkeypatch.setattr(module.time, "sleep", leaves)
-        assert len(sweep.run()) == len(sweep.cells)
-    assert order[0].batch != first
-    assert order[-1].batch == first
-    assert waited == [module.POLL_SECONDS]
-
-
 @pytest.mark.parametrize("torn", ["records", "checkpoint"])
 def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
     """After the first record, in the middle of its batch; what is torn is set aside and trained again."""
@@ -192,24 +153,6 @@ def test_a_stopped_batch_goes_on_where_it_was(tmp_path, tiny, torn):
     assert len(list((tmp_path / "part" / "quarantine").glob("*.why"))) == (1 if torn == "checkpoint" else len(recorded))
 
 
-def test_a_request_that_comes_just_after_the_look_is_acted_on_at_the_next_one(tmp_path, tiny):
-    """Leaving at once would leave without having saved."""
-
-    class Late(StopRequest):
-        looks = 0
-
-        @property
-        def stop(self):
-            self.looks += 1
-            return Stop("SIGTERM", 143) if self.looks >= 5 else None
-
-    sweep = Sweep(tmp_path, tiny, stop=Late())
-    with pytest.raises(Stop):
-        sweep.run()
-    (saved,) = checkpoint.find(sweep.store).values()
-    assert saved.iteration == 4
-
-
 def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr("dlmexp.running.leases.HEARTBEAT_SECONDS", 0.01)
     sweep = Sweep(tmp_path, [*tiny, "training.binary.tolerance=0", "training.binary.max_iterations=100000"])
@@ -221,20 +164,12 @@ def test_a_heartbeat_that_fails_stops_the_run_with_its_state_saved(tmp_path, tin
     assert saved.iteration
 
 
-def test_gradient_statistics_and_square_loss(tmp_path, data_root, monkeypatch):
-    import dlmexp.training.gradients as gradients
-
-    monkeypatch.setattr(gradients, "DRAWS", 3)
-    monkeypatch.setattr(gradients, "TRUTH_SAMPLES", 20)
-    short = ["device=cpu", f"data_root={data_root}", "seeds=[0,1]"]
-    words = ["experiment=bias", "sizes=[40]", "dataset.abalone.M=5", "training.count.max_iterations=10", *short]
-    kinds = [record.cell.kind for record in Sweep(tmp_path / "bias", words).run().values()]
-    assert sorted(kinds) == ["fit"] * 4 + ["gradient"] * 36
-    words = ["dataset=cadata", "sizes=[40]", "dataset.cadata.M=5", "method=[fixed_sq_dlm,fitc]", *short]
-    records = Sweep(tmp_path / "square", [*words, "beta=short", "training.regression.max_iterations=10"]).run()
-    assert ("sq_dlm", "closed form") in {(r.cell.objective, r.result.stopped) for r in records.values()}
-    assert {tuple(r.result.test) for r in records.values() if r.cell.objective == "sq_dlm"} == {("mse",)}
-    assert all((r.result.y_std or 0) > 1000 for r in records.values()), "of house prices, before normalisation"
+def test_gradient_statistics(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr("dlmexp.training.gradients.DRAWS", 3)
+    monkeypatch.setattr("dlmexp.training.gradients.TRUTH_SAMPLES", 20)
+    words = [*tiny, "measure=gradient", "method=[fixed_log_dlm]", "estimator=[bmc]", "estimator.bmc.samples=[1,10]"]
+    kinds = [record.cell.kind for record in Sweep(tmp_path, words).run().values() if record.done]
+    assert sorted(kinds) == ["fit"] * 2 + ["gradient"] * 12
 
 
 def test_learning_curves_and_epochs(tmp_path):
@@ -259,13 +194,11 @@ def test_out_of_memory_halves_the_batch(tmp_path, tiny, monkeypatch):
         if len(flight.pending) > 2:
             path, saved = checkpoint.path_of(sweep.store, flight.batch), checkpoint.Checkpoint(flight.batch, [0])
             self.writer.do(lambda: (time.sleep(0.01), checkpoint.save(path, saved, {})))
-            raise OUT_OF_MEMORY
+            raise torch.OutOfMemoryError("CUDA out of memory")
         yield from plain(self, flight)
 
     monkeypatch.setattr(Engine, "work", small)
-    records = sweep.run()
-    assert {record.status for record in records.values()} == {"done"}
-    assert len(records) == len(sweep.cells)
+    assert [record.status for record in sweep.run().values()] == ["done"] * len(sweep.cells)
     assert tried == [6, 3, 1, 2, 3, 1, 2]
     assert not list((tmp_path / "checkpoints").glob("*"))
 
@@ -278,19 +211,17 @@ def test_the_writer_keeps_the_order_and_does_nothing_after_a_failure(beside):
         assert all_given.wait(10 if beside else 0) == beside
         raise OSError("full")
 
-    with Writer(beside) as writer:
-        for i in range(20):
-            writer.do(lambda i=i: done.append(i))
-        writer.do(lambda: None, wait=True)
-        assert done == list(range(20))
-
-    def run(jobs, error):
+    def run(jobs, error=None):
         with Writer(beside) as writer:
             for job in jobs:
                 writer.do(job)
             all_given.set()
-            raise error
+            if error:
+                raise error
 
+    run(lambda i=i: done.append(i) for i in range(20))
+    assert done == list(range(20))
+    all_given.clear()
     with pytest.raises(OSError, match="full"):  # "everything is saved" would be a lie
         run([fails, lambda: done.append(99)], Stop("SIGTERM", 143))
     with pytest.raises(KeyError):  # another error goes first

@@ -1,20 +1,14 @@
-"""Every operation on the results folder goes wrong once: the same command then finishes, with the same records and
-files.
+"""Operations on the results folder go wrong: the same command then finishes, with the same records and files.
 
-`python -m tests.support.fault_suite` counts what is injected here, for docs/RELIABILITY.md.
+`python -m tests.support.fault_suite` goes through all of them, in some minutes, for docs/RELIABILITY.md.
 """
 
-import json
-import os
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from dlmexp.atomic import write_atomically
-from dlmexp.running.leases import remove_leftovers
-from tests.support.fault_suite import KINDS, SWEEP, Suite, files, quick_folder
+from tests.support.fault_suite import KINDS, SWEEP, Suite, quick_folder
 from tests.support.launcher import Launcher
 from tests.support.processes import comparable
 
@@ -29,7 +23,6 @@ def suite(launcher: Launcher) -> Iterator[Suite]:
 
 @pytest.mark.parametrize("what", KINDS[:2])
 def test_a_fault_at_every_kind_of_operation(suite, what):
-    """`python -m tests.support.fault_suite` goes through all of them: some minutes."""
     counts, wrong = suite.everywhere(what, most=1)
     assert not wrong, "\n".join(wrong)
     assert len(suite.operations) > 100
@@ -55,35 +48,6 @@ def test_two_processes_train_no_batch_twice_and_lose_none(suite):
     batches = [line.partition("  ")[2] for one in outcomes for line in one.said.splitlines() if line[:6] == "batch "]
     assert len(batches) == len(set(batches)) == 2
     assert suite.recovers(root, "two processes") is None
-
-
-@pytest.mark.parametrize("seconds", [3600.0, -86400.0])
-def test_what_a_host_held_that_is_gone_is_no_obstacle(suite, seconds):
-    """Also not if the clock of that host was a day ahead."""
-    root = suite.folder / f"gone{seconds}"
-    about = {"host": "gone", "pid": 1, "machine": "m", "name": "gone-1"}
-    process, lease = root / "running" / "gone-1.json", root / "running" / f"{'0' * 20}.lease"
-    write_atomically(process, json.dumps(about).encode())
-    write_atomically(lease, json.dumps({**about, "keys": list(suite.records)}).encode())
-    for path in (process, lease):
-        os.utime(path, (time.time() - seconds,) * 2)
-    outcome = suite.run(root)
-    assert outcome.code == 0, outcome.said
-    assert not process.exists()
-    assert not lease.exists()
-    assert suite.recovers(root, "a host that is gone") is None
-
-
-def test_what_a_dead_host_left_is_removed_when_it_is_old(suite):
-    root = suite.folder / "left"
-    assert suite.run(root).code == 0
-    temporary = root / "records" / "ringnorm_drawn" / ".abc.json.0123456789ab-77.0123456789ab.tmp"
-    temporary.write_bytes(b"half")
-    assert remove_leftovers(root) == [], "it might be in writing just now"
-    hour_ago = time.time() - 3600
-    os.utime(temporary, (hour_ago, hour_ago))
-    assert remove_leftovers(root) == [temporary]
-    assert files(root) == suite.files
 
 
 def test_memory_that_runs_out_on_a_cpu_halves_the_batch(suite):

@@ -1,31 +1,103 @@
-"""The progress display: counts that add up, numbers of batches, and what other processes are told."""
+"""How long a run takes and how far it is: a bound, the time left, counts that add up, and what others are told."""
 
 from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from dlmexp.running import progress as module
+from dlmexp.records.record import Result
+from dlmexp.running import clock, progress
+from dlmexp.running.clock import Clock, batch_work, bound, is_short, step_work
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.progress import Progress, described
 from dlmexp.running.signals import StopRequest
 from tests.support.cells import PLAIN, scored
 
-CELLS = tuple(replace(PLAIN, seed=seed) for seed in range(9))
+
+def batch(cells: int, **values):
+    return tuple(replace(PLAIN, seed=seed, **values) for seed in range(cells))
+
+
+CELLS = batch(9)
+BATCHES = (batch(4, n=50), batch(8, n=400), batch(8, n=900), batch(2, n=900))
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, in its only element."""
+    moment = [0.0]
+    for module in (clock, progress):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    monkeypatch.setattr(clock, "perf_counter", lambda: moment[0])
+    return moment
+
+
+@given(pace=st.floats(1e-12, 1e-9), workers=st.integers(1, 4))
+def test_a_bound_is_the_time_of_all_steps(pace, workers):
+    """Where steps take as long as their work, whichever kinds were timed."""
+    seconds = bound(BATCHES, lambda cells: pace * step_work(cells[0], len(cells)), workers)
+    alone = pace * sum(map(batch_work, BATCHES))
+    assert alone / workers * (1 - 1e-9) <= seconds <= alone * (1 + 1e-9)
+    if workers == 1:
+        assert seconds == pytest.approx(alone)
+
+
+@pytest.mark.parametrize(("step", "kinds"), [(1e-4, [900]), (1e-2, [900, 400, 50])])
+def test_timing_takes_a_small_share_of_the_run(now, step, kinds):
+    """The kinds with the most work come first, and no more of them than that allows."""
+    timed = []
+
+    def step_seconds(cells):
+        timed.append(cells[0].n)
+        now[0] += 0.1
+        return step
+
+    assert bound(BATCHES, step_seconds) > 0
+    assert timed == kinds
+
+
+def test_short_runs_are_told_from_long_ones():
+    assert is_short([batch(2, n=20, M=5, max_iterations=40)])
+    assert not is_short(BATCHES * 9)
+
+
+@pytest.mark.parametrize("pace", [0.1, 3.0])
+@pytest.mark.parametrize(("iterations", "done"), [(100, 1), (400, 7), (3000, 3)])
+def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pace, iterations, done):
+    """Of 9 cells with equal needs, one after the other: what `done` of them took tells what the others will."""
+    followed = Clock([CELLS])
+    assert followed.seconds_left() is None
+    for cell in CELLS[:done]:
+        now[0] += pace * iterations
+        followed.finished(replace(scored(cell), result=Result(iterations=iterations, seconds=pace * iterations)))
+    left = followed.seconds_left()
+    assert left == pytest.approx(pace * iterations * (9 - done))
+    followed.seen(CELLS[done : done + 1], iterations // 2)
+    assert 0 < followed.seconds_left() < left, "a cell in training counts as far as it is"
+    followed.skipped(CELLS[done:])
+    assert followed.seconds_left() == 0.0
+
+
+def test_other_kinds_follow_by_their_work(now):
+    """A kind that nothing is known of takes the share of its limit that others took, and time by its work."""
+    small, large = batch(4, n=100), batch(4, n=900)
+    left = {}
+    for known, other in ((small, large), (large, small)):
+        followed = Clock([known, other])
+        now[0] += 12.0
+        for cell in known:
+            followed.finished(replace(scored(cell), result=Result(iterations=300, seconds=3.0)))
+        left[known[0].n] = followed.seconds_left()
+    assert left[100] > left[900] > 0
 
 
 def _progress(console=None):
     return Progress([CELLS[:2], CELLS[2:]], StopRequest(), console)
-
-
-def _training(cells=2):
-    history = torch.full((cells, 10), 1.25)
-    return SimpleNamespace(
-        state=SimpleNamespace(history=history), iteration=0, cells=range(cells), live=lambda: torch.ones(cells)
-    )
 
 
 def test_counts_and_messages(capsys):
@@ -38,38 +110,36 @@ def test_counts_and_messages(capsys):
     assert "batch 1/2  banana n=100 fixed log_dlm bmc-10: 2 cells (2 seeds, 1 beta)" in said
     assert "failed: banana n=100 seed=1 fixed log_dlm bmc-10 beta=0.1: no reason (iteration 3)" in said
     assert (shown.done, shown.failed, shown.settled, shown.total) == (1, 1, 4, 9)
-    for event in ("start", "fewer", "start", "halved", "start", "start"):
-        if event == "start":
-            shown.started(CELLS[2:])
-        else:
-            shown.out_of_memory(**({"batches": 2} if event == "fewer" else {"cells": 4, "parts": 2}))
+    shown.started(CELLS[2:])
+    for memory in ({"batches": 2}, {"cells": 4, "parts": 2}):
+        shown.out_of_memory(**memory)
+        shown.started(CELLS[2:])
+    shown.started(CELLS[2:])
     numbers = [line.split()[1] for line in capsys.readouterr().out.splitlines() if line.startswith("batch")]
     assert numbers == ["2/2", "2/2", "2/3", "3/3"], "a batch that starts again is not counted twice"
 
 
-def test_batches_at_once_and_what_others_are_told(monkeypatch):
+def test_batches_at_once_and_what_others_are_told(now):
     """The objective of batches at once is looked at every few seconds: it is a wait for the device."""
-    now = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    shown, first, second = _progress(), _training(2), _training(5)
+    shown = _progress()
     assert shown.so_far() == RunProgress(settled=0, total=9, failed=0, seconds_left=None, batches=())
 
-    def look(training, iteration):
+    def look(cells, training, iteration, objective):
         training.iteration = iteration
-        shown.tick(CELLS[: len(training.cells)], training)
+        training.state = SimpleNamespace(history=torch.full((cells, 10), objective))
+        shown.tick(CELLS[:cells], training)
 
+    first, second = (SimpleNamespace(cells=range(n), live=lambda n=n: torch.ones(n)) for n in (2, 5))
     for now[0], iteration, objective in ((0, 1, 1.0), (4, 9, 2.0)):
-        for training in (first, second):
-            training.state.history[:] = objective
-            look(training, iteration)
+        look(2, first, iteration, objective)
+        look(5, second, iteration, objective)
     assert shown.numbers == "2 batches at once, 7 live, 14 model-steps/s"
-    assert shown.so_far().batches[0] == BatchProgress(
-        what=described(CELLS[:2]), cells=2, live=2, iteration=9, limit=3000, rate=2.0, objective=1.0,
-        most_seconds_left=(3000 - 9) / 2,
-    )  # fmt: skip
+    numbers = {"cells": 2, "live": 2, "iteration": 9, "limit": 3000, "rate": 2.0, "objective": 1.0}
+    expected = BatchProgress(what=described(CELLS[:2]), most_seconds_left=(3000 - 9) / 2, **numbers)
+    assert shown.so_far().batches[0] == expected
     shown.ended(second)
     now[0] = 8
-    look(first, 10)
+    look(2, first, 10, 2.0)
     assert shown.numbers == "it 10, 2 live, 1.1 it/s, objective 2.0000"
 
 
@@ -77,12 +147,10 @@ def test_batches_at_once_and_what_others_are_told(monkeypatch):
 def test_a_bar_on_a_terminal(monkeypatch, terminal):
     out = StringIO()
     with _progress(Console(file=out, force_terminal=True, width=120)) as shown:
-        shown.started(CELLS[:1])
         shown.finished(scored(PLAIN, "failed"))
         shown.waiting("another process")
     for words in ("no reason", "waiting for cells that another process trains", "1/9"):
         assert words in out.getvalue()
     monkeypatch.setenv("TERM", "xterm")
-    stdout = SimpleNamespace(isatty=lambda: terminal, write=lambda _: 0, flush=lambda: None)
-    monkeypatch.setattr(module.sys, "stdout", stdout)
-    assert (module.progress_display([], StopRequest())._bar is not None) == terminal
+    monkeypatch.setattr(progress.sys, "stdout", SimpleNamespace(isatty=lambda: terminal, write=len, flush=int))
+    assert (progress.progress_display([], StopRequest())._bar is not None) == terminal
