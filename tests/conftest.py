@@ -16,7 +16,7 @@ if not os.environ.get("NOHINTS"):
 settings.register_profile("dlmexp", deadline=None)  # a busy machine is no error
 settings.load_profile("dlmexp")
 
-pytest_plugins = ["tests.support.processes", "tests.support.results"]
+pytest_plugins = ["tests.support.processes"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

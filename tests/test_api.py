@@ -11,13 +11,14 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import dlmexp
 from dlmexp.api import as_overrides, literal
 from dlmexp.cli import main
 from dlmexp.errors import UserError
 from tests.models.test_predictor import table
-from tests.support import made_up
+from tests.support.cells import ELBO, candidates, fill
 
 SMALL: dict[str, Any] = {
     "sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False,
@@ -121,7 +122,7 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(here, mistake):
 
 
 def test_keys_that_are_not_there(tmp_path):
-    made_up.fill(tmp_path, list(made_up.sweep("cadata", ("elbo",), [100], range(2), 1)))
+    fill(tmp_path, *(candidates("elbo", [replace(ELBO, seed=seed)]) for seed in range(2)))
     found = dlmexp.results(tmp_path)
     assert repr(found).endswith("2 cells done, 0 failed)")
     with pytest.raises(UserError, match="0 cells"):
@@ -136,8 +137,9 @@ def test_keys_that_are_not_there(tmp_path):
 
 @pytest.mark.slow
 def test_plot_and_claims(tmp_path):
-    things = list(made_up.sweep("ringnorm", ("elbo", "joint_log_dlm"), [100, 200], range(3), 3))
-    made_up.fill(tmp_path, things)
+    fits = [replace(ELBO, dataset="ringnorm", n=n, seed=seed, beta=1.0) for n in (100, 200) for seed in range(3)]
+    betas = [[replace(fit, objective="log_dlm", beta=beta) for beta in (1.0, 0.3)] for fit in fits]
+    fill(tmp_path, *(candidates("elbo", [fit]) for fit in fits), *(candidates("joint_log_dlm", one) for one in betas))
     figure = dlmexp.plot("class-log", tmp_path, dataset="ringnorm")
     assert len(figure.axes) >= 1
     verdicts = dlmexp.claims(str(tmp_path))

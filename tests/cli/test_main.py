@@ -1,6 +1,7 @@
-"""The command `dlmexp`: help that loads nothing slow, version, errors and exit codes; and `dlmexp collect`."""
+"""The command `dlmexp`: help, version, mistakes and exit codes, what is loaded; and `dlmexp collect`."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,69 +10,109 @@ import pytest
 from msgspec.structs import replace
 
 from dlmexp import __version__
-from dlmexp.cli import main
+from dlmexp.cli import main, manage
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
-from tests.support.cells import candidates
-from tests.support.made_up import cell, fit
+from tests.support.cells import ELBO, candidates, scored
 
 LOADED = """
 import sys
 from dlmexp.cli import main
-for command in sys.argv[1:]:
+for line in sys.stdin:
     try:
-        assert not main(command.split())
+        code = main(line.split())
     except SystemExit as stop:
-        assert not stop.code
-heavy = {"torch", "pandas", "matplotlib", "scipy", "gpytorch", "hydra"} & set(sys.modules)
-print(f"\\nloaded {sorted(heavy)}")
+        code = stop.code or 0
+    heavy = {"torch", "pandas", "matplotlib", "scipy", "gpytorch", "hydra"} & set(sys.modules)
+    print("\\nended", code, *sorted(heavy))
 """
-COMMANDS = [
-    "run",
-    "predict",
-    "export",
-    "status",
-    "logs",
-    "cancel",
-    "collect",
-    "plot",
-    "claims",
-    "report",
-    "data",
-]
+COMMANDS = ["run", "predict", "export", "status", "logs", "cancel"]
+COMMANDS += ["collect", "plot", "claims", "report", "data"]
+HELP = ["--version", "--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS)]
+REFUSED = ["run dataset=bananna", "run device=gpu", "run training.lr=1e10"]
+CELLS = [replace(ELBO, seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 
 
-def _run(*commands, cwd):
-    narrow = {**os.environ, "COLUMNS": "80"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, *commands], capture_output=True, text=True, cwd=cwd, env=narrow
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+@pytest.fixture
+def collected(here):
+    store = Store("results")
+    several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
+    several += [candidates("elbo", [each]) for each in CELLS[::2]]
+    write_manifest(store.root, manifest("mine", several))
+    for each in CELLS:
+        store.write(scored(each, nll=each.beta or 0.0, error=0.1))
+    return here
 
 
 @pytest.mark.processes
-def test_help_of_every_command_fits_80_columns_and_loads_nothing_heavy(tmp_path):
-    """All in one process: whatever one of them loads would show."""
-    out = _run("--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS), cwd=tmp_path)
-    assert "loaded []" in out
+def test_help_fits_80_columns_and_no_command_loads_more_than_it_needs(collected):
+    """All in one process, so that whatever one of them loads shows from there on."""
+    foreign = collected / "results" / "records" / "banana" / "mine.json"
+    foreign.write_text("{}")
+    lines = [*HELP, "status", *REFUSED, "collect"]
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED], input="\n".join(lines), capture_output=True, text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    out = done.stdout
+    ends = [line.split()[1:] for line in out.splitlines() if line.startswith("ended")]
+    assert ends[: len(HELP)] == [["0"]] * len(HELP)
+    (status, *loaded), *refused, collect = ends[len(HELP) :]
+    assert status == collect[0] == "0"
+    assert not {"torch", "pandas"} & set(loaded)
+    assert [code for code, *_ in refused] == ["2"] * len(REFUSED)
+    assert "torch" not in collect
+    assert out.startswith(f"dlmexp {__version__}\n")
     assert out.count("usage: dlmexp") == len(COMMANDS) + 2
-    assert [line for line in out.splitlines() if len(line) > 80] == []
     assert {*COMMANDS} <= {*out.partition("usage: dlmexp run")[0].split()}
-    assert list(tmp_path.iterdir()) == []
-    assert f"dlmexp {__version__}\n\nloaded []" in _run("--version", cwd=tmp_path)
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    assert len(done.stderr.splitlines()) == len(REFUSED) + 1
+    assert "mine.json" in done.stderr
+    assert foreign.read_text() == "{}"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"), [([], "COMMAND"), (["runn"], "'runn'"), (["status", "--unknown"], "--unknown")]
-)
-def test_unknown_arguments_are_refused(arguments, hint, capsys):
-    assert main(arguments) == 2
+NAMED = {  # what is typed: what the sentence names
+    "": "COMMAND", "runn": "'runn'", "status --unknown": "--unknown", "stats": "did you mean status",
+    "status --wach": "did you mean --watch", "data fech": "did you mean fetch",
+    "collect --protocol paper": "--pack", "collect --pack records.tar.xz": "records.tar.xz",
+    "collect --results empty": "dlmexp run", "collect --pack afile/records.parquet": "afile/records.parquet",
+    "collect --pack records.parquet --results nowhere": "nowhere", "collect --pack r.parquet --protocol mine": "mine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", NAMED)
+def test_a_mistake_is_one_line_and_nothing_is_written(collected, typed, capsys):
+    (collected / "afile").write_text("")
+    (collected / "empty").mkdir()
+    before = sorted(collected.rglob("*"))
+    assert main(typed.split()) == 2
     err = capsys.readouterr().err
     assert err.startswith("dlmexp: ")
     assert err.count("\n") == 1
-    assert hint in err
-    assert "--help'" in err
+    assert NAMED[typed] in err
+    if typed in ("status --wach", "data fech"):
+        assert f"dlmexp {typed.split()[0]} --help" in err
+    assert sorted(collected.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (PermissionError(13, "Permission denied", "there/it"), 2, "there/it: Permission denied"),
+        (OSError(28, "No space left on device"), 2, "No space left on device"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_errors_of_the_file_system_and_interrupts_are_one_line(monkeypatch, capsys, error, code, said):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(manage, "results_folder", fail)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # it would ignore Ctrl-C from now on
+    assert main(["status"]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"dlmexp: {said}")
+    assert err.count("\n") == 1
 
 
 @pytest.mark.processes
@@ -85,20 +126,6 @@ def test_a_closed_pipe_is_not_an_error(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-CELLS = [replace(cell("banana"), seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
-
-
-@pytest.fixture
-def collected(here):
-    store = Store("results")
-    several = [candidates("beta_elbo", CELLS[:2]), candidates("beta_elbo", CELLS[2:])]
-    several += [candidates("elbo", [each]) for each in CELLS[::2]]
-    write_manifest(store.root, manifest("mine", several))
-    for each in CELLS:
-        store.write(fit(each, nll=each.beta or 0.0, error=0.1))
-    return here
-
-
 @pytest.mark.parametrize(("option", "read"), [([], pd.read_parquet), (["--csv"], pd.read_csv)])
 def test_the_tidy_table(collected, capsys, option, read):
     assert main(["collect", *option]) == 0
@@ -108,34 +135,3 @@ def test_the_tidy_table(collected, capsys, option, read):
     assert main(["collect", "--pack", "other/records.parquet"]) == 0
     assert "4 records" in capsys.readouterr().out
     assert len(Store("other").keys()[0]) == 4
-
-
-@pytest.mark.processes
-def test_collect_loads_no_torch_and_keeps_a_file_that_is_no_record(collected):
-    foreign = collected / "results" / "records" / "banana" / "mine.json"
-    foreign.write_text("{}")
-    code = "from dlmexp.cli import main; import sys; sys.exit(main(['collect']) or 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0
-    assert "mine.json" in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert foreign.read_text() == "{}"
-
-
-MISTAKES = {
-    "--protocol paper": "--pack", "--pack records.tar.xz": "records.tar.xz", "--results empty": "dlmexp run",
-    "--pack afile/records.parquet": "afile/records.parquet", "--pack records.parquet --results nowhere": "nowhere",
-    "--pack records.parquet --protocol mine": "mine",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("typed", MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_written(collected, typed, capsys):
-    (collected / "afile").write_text("")
-    (collected / "empty").mkdir()
-    before = sorted(collected.rglob("*"))
-    assert main(["collect", *typed.split()]) == 2
-    err = capsys.readouterr().err
-    assert MISTAKES[typed] in err
-    assert err.count("\n") == 1
-    assert sorted(collected.rglob("*")) == before

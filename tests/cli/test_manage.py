@@ -1,24 +1,23 @@
 """`dlmexp status`, `logs` and `cancel`: what they show and what they stop."""
 
+import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dlmexp.atomic import machine
-from dlmexp.cli import folder, main, manage
+from dlmexp.cli import folder, main
 from dlmexp.cluster import jobs as jobs_module
 from dlmexp.cluster.jobs import SUBMITTED, write_submission
 from dlmexp.cluster.slurm import SlurmState
 from dlmexp.records.store import Store
-from tests.support import made_up
-from tests.support.cells import ask
+from tests.support.cells import ELBO, ask, scored
 
-BANANA = [made_up.cell("banana", seed=seed) for seed in range(4)]
+BANANA = [replace(ELBO, seed=seed) for seed in range(4)]
 
 
 @pytest.fixture
@@ -28,14 +27,18 @@ def mine(here):
     store = Store("results")
     ask(store.root, "mine", BANANA)
     for cell in BANANA[:2]:
-        store.write(made_up.fit(cell, nll=0.5, error=0.1))
-    store.write(made_up.failed(BANANA[2], "the objective is [red]NaN[/red]"))
+        store.write(scored(cell, nll=0.5))
+    store.write(scored(BANANA[2], "failed", "the objective is [red]NaN[/red]"))
     for job, cell in zip(("12_0", "12_1", "13"), BANANA, strict=False):
         place = store.root / "multirun" / "now" / "jobs" / job
         write_submission(place, job, "here", [f"seeds=[{cell.seed}]"], [cell.key])
         if job != "13":
             (place / f"{job}_0_log.out").write_text(f"first of {job}\nlast of {job}\n")
     return here
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 REFUSED = {  # what is typed: what the sentence names
@@ -60,8 +63,8 @@ def test_status(mine, capsys):
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "mine " in line and "│" in line]
     assert [word for word in line.replace("│", " ").split() if word.isdigit()] == ["2", "0", "0", "1", "1"]
-    assert "mine: banana n=100 seed=2 elbo exact beta=1: the objective is [red]NaN[/red] (iteration 17)" in said
-    assert "mine: missing banana n=100 seed=3 elbo exact beta=1" in said
+    assert "mine: banana n=100 seed=2 elbo exact beta=0.1: the objective is [red]NaN[/red] (iteration 3)" in said
+    assert "mine: missing banana n=100 seed=3 elbo exact beta=0.1" in said
     assert main(["status", "--json", "--failed"]) == 0
     (experiment,) = json.loads(capsys.readouterr().out)["experiments"]
     assert (experiment["done"], experiment["failed"], experiment["missing"]) == (2, 1, 1)
@@ -73,13 +76,6 @@ def test_status(mine, capsys):
     assert said.endswith("nothing runs\n")
 
 
-@pytest.mark.processes
-def test_status_loads_neither_torch_nor_pandas(mine):
-    code = "from dlmexp.cli import main; import sys; main(['status']); print({'torch', 'pandas'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "set()", done.stderr
-
-
 @pytest.mark.parametrize("command", ["status", "data list"])
 def test_tables_fit_80_columns(mine, capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
@@ -87,79 +83,58 @@ def test_tables_fit_80_columns(mine, capsys, monkeypatch, command):
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["12_1"], ["first of 12_1", "last of 12_1"]),
-        (["12", "--lines", "1"], ["last of 12_0", "last of 12_1"]),
-        ([BANANA[0].key[:10]], ["first of 12_0", "last of 12_0"]),
-        (["banana", "seed=1"], ["first of 12_1", "last of 12_1"]),
-        (["13"], ["(no log: the job has not started, or never did)"]),
-    ],
-)
-def test_whose_log(mine, capsys, words, expected):
-    assert main(["logs", *words]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if not line.startswith("==")] == expected
+LOGS = {
+    "12_1": ["first of 12_1", "last of 12_1"], "12 --lines 1": ["last of 12_0", "last of 12_1"],
+    BANANA[0].key[:10]: ["first of 12_0", "last of 12_0"], "banana seed=1": ["first of 12_1", "last of 12_1"],
+    "13": ["(no log: the job has not started, or never did)"],
+    "": ["job 12_0: seeds=[0]", "job 12_1: seeds=[1]", "job 13: seeds=[2]"],
+    "seed=3": ["these cells have no job; `dlmexp status --failed` shows those that failed"],
+}  # fmt: skip
 
 
-def test_jobs_are_listed_and_a_cell_may_have_none(mine, capsys):
-    assert main(["logs"]) == 0
+@pytest.mark.parametrize("typed", LOGS)
+def test_whose_log(mine, capsys, typed):
+    assert main(["logs", *typed.split()]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if line.startswith("job")] == [
-        "job 12_0: seeds=[0]", "job 12_1: seeds=[1]", "job 13: seeds=[2]",
-    ]  # fmt: skip
-    assert main(["logs", "seed=3"]) == 0
-    assert "no job" in capsys.readouterr().out
+    assert [line for line in said if not line.startswith(("==", "  "))] == LOGS[typed]
 
 
 STATES = {
-    "12_0": SlurmState("RUNNING", "node1"),
-    "12_1": SlurmState("PENDING", reason="PartitionConfig"),
-    "13": SlurmState("COMPLETED", "node1"),
-    "14": SlurmState("PENDING", reason="Priority"),
-}
-
-
-def _process(root: Path, pid: int, where: str) -> None:
-    (root / "running").mkdir(exist_ok=True)
-    about = {"host": "h", "pid": pid, "machine": where}
-    (root / "running" / f"h-{pid}.json").write_text(json.dumps(about))
+    "12_0": SlurmState("RUNNING", "node1"), "12_1": SlurmState("PENDING", reason="PartitionConfig"),
+    "13": SlurmState("COMPLETED", "node1"), "14": SlurmState("PENDING", reason="Priority"),
+}  # fmt: skip
+OURS = os.getppid()
 
 
 @pytest.fixture
 def cancelled(here, monkeypatch):
     """What is cancelled of two tasks of ours, a job that has ended, one of another user, a process here and one
     elsewhere."""
-    root = Path("results")
+    root, stopped = Path("results"), []
     for job in STATES:
         write_submission(root / "multirun" / "now" / "jobs" / job, job, "here", [], [f"k{job}"])
     foreign = root / "multirun" / "now" / "jobs" / "14" / SUBMITTED
     foreign.write_text(json.dumps({**json.loads(foreign.read_text()), "user": "somebody-else"}))
-    _process(root, os.getppid(), machine())
-    _process(root, 777, "elsewhere")
+    (root / "running").mkdir()
+    for pid, where in ((OURS, machine()), (777, "elsewhere")):
+        about = {"host": "h", "pid": pid, "machine": where}
+        (root / "running" / f"h-{pid}.json").write_text(json.dumps(about))
     monkeypatch.setattr(jobs_module, "cluster_info", lambda: ("here", 1001))
     monkeypatch.setattr(jobs_module, "job_states", lambda jobs: {job: STATES[job] for job in jobs})
-    stopped: list[str] = []
     monkeypatch.setattr(jobs_module, "ask", lambda *words: stopped.extend(words[2:]))
-    monkeypatch.setattr(
-        jobs_module.os, "kill", lambda pid, number: stopped.append(f"{pid} {number:d}") if number else 0
-    )
+    monkeypatch.setattr(jobs_module.os, "kill", lambda pid, number: stopped.append((pid, number)) if number else 0)
     return stopped
-
-
-OURS = f"{os.getppid()} {signal.SIGTERM:d}"
 
 
 @pytest.mark.parametrize(
     ("words", "expected", "code"),
     [
-        ("--yes", ["12_0", "12_1", OURS], 0),
+        ("--yes", ["12_0", "12_1", (OURS, signal.SIGTERM)], 0),
         ("12 --yes", ["12_0", "12_1"], 0),
         ("12_1 --yes", ["12_1"], 0),
         ("14 --yes", [], 0),
         ("777 --yes", [], 0),
-        (f"{os.getppid()} --yes", [OURS], 0),
+        (f"{OURS} --yes", [(OURS, signal.SIGTERM)], 0),
         ("13 --yes", [], 2),  # it has ended
         ("12", [], 2),  # nobody can be asked
     ],
@@ -179,37 +154,10 @@ def test_nothing_to_cancel(tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().out
 
 
-def _files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize(("answer", "agreed"), [("y\n", True), ("n\n", False), ("", False)])
 def test_the_question(cancelled, monkeypatch, answer, agreed):
-    class Terminal:
-        def isatty(self):
-            return True
-
-        def readline(self):
-            return answer
-
-    monkeypatch.setattr(folder.sys, "stdin", Terminal())
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(folder.sys, "stdin", terminal)
     assert main(["cancel", "12"]) == 0
     assert cancelled == (["12_0", "12_1"] if agreed else [])
-
-
-def test_errors_of_the_file_system_and_interrupts_are_one_line(mine, monkeypatch, capsys):
-    for error, code, said in (
-        (PermissionError(13, "Permission denied", "there/it"), 2, "there/it: Permission denied"),
-        (OSError(28, "No space left on device"), 2, "No space left on device"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-    ):
-
-        def fail(*_, error=error):
-            raise error
-
-        monkeypatch.setattr(manage, "results_folder", fail)
-        monkeypatch.setattr(signal, "signal", lambda *_: None)  # it would ignore Ctrl-C from now on
-        assert main(["status"]) == code
-        err = capsys.readouterr().err
-        assert err.startswith(f"dlmexp: {said}")
-        assert err.count("\n") == 1

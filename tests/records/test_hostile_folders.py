@@ -6,15 +6,16 @@ import os
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dlmexp.cli import main
 from dlmexp.errors import Unreadable
 from dlmexp.reading.files import content
 from dlmexp.records.manifest import manifest, read_manifests
 from dlmexp.records.record import FORMAT, sealed
-from tests.support import made_up
-from tests.support.cells import candidates
+from tests.support.cells import ELBO, candidates, fill, scored
 
+GOOD = replace(ELBO, seed=1)
 COMMANDS = (["status", "--failed"], ["collect"])
 
 
@@ -25,7 +26,7 @@ def ends_in_a_sentence(words: list[str], capsys: pytest.CaptureFixture[str], cod
 
 def record(**changes) -> dict:
     """A record with changed values, `cell__n` in its cell; without those that are None."""
-    values = {"format": FORMAT} | msgspec.to_builtins(made_up.fit(made_up.cell(), nll=1.0))
+    values = {"format": FORMAT} | msgspec.to_builtins(scored(ELBO, nll=1.0))
     for where, value in changes.items():
         part, _, name = where.rpartition("__")
         (values[part] if part else values)[name] = value
@@ -50,14 +51,13 @@ FORGED = {
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_forged_seal_never_ends_in_a_traceback(tmp_path, capsys, forged):
-    good = made_up.cell(seed=1)
-    made_up.fill(tmp_path, [good])
+    fill(tmp_path, candidates("elbo", [GOOD]))
     values = record(**FORGED[forged])
     line = sealed(json.dumps(values, separators=(",", ":")).encode())
-    (tmp_path / "records" / "banana" / f"{made_up.cell().key}.json").write_bytes(line + b"\n")
+    (tmp_path / "records" / "banana" / f"{ELBO.key}.json").write_bytes(line + b"\n")
     for words in COMMANDS:
         ends_in_a_sentence([*words, "--results", str(tmp_path)], capsys)
-    assert (tmp_path / "records" / "banana" / f"{good.key}.json").exists()
+    assert (tmp_path / "records" / "banana" / f"{GOOD.key}.json").exists()
 
 
 @pytest.mark.parametrize("changes", [
@@ -65,9 +65,9 @@ def test_a_forged_seal_never_ends_in_a_traceback(tmp_path, capsys, forged):
 ])  # fmt: skip
 def test_a_manifest_names_nothing_outside_the_folder_that_it_lies_in(tmp_path, capsys, changes):
     root = tmp_path / "results"
-    made_up.fill(root, [made_up.cell(seed=1)])
+    fill(root, candidates("elbo", [GOOD]))
     known = len(read_manifests(root))
-    asked = msgspec.to_builtins(manifest("evil", [candidates("elbo", [made_up.cell(seed=2)])]))
+    asked = msgspec.to_builtins(manifest("evil", [candidates("elbo", [ELBO])]))
     asked["experiment"] = changes.get("experiment", "evil")
     asked["candidates"][0] |= changes
     text = json.dumps(asked).encode()
@@ -80,10 +80,10 @@ def test_a_manifest_names_nothing_outside_the_folder_that_it_lies_in(tmp_path, c
 
 
 def test_a_pipe_in_a_results_folder_is_not_waited_for(tmp_path, capsys):
-    made_up.fill(tmp_path, [made_up.cell(seed=1)])
-    os.mkfifo(tmp_path / "records" / "banana" / f"{made_up.cell().key}.json")
-    os.mkfifo(tmp_path / "made-up" / "cells" / f"{'0' * 16}.json")
+    fill(tmp_path, candidates("elbo", [GOOD]))
+    os.mkfifo(tmp_path / "records" / "banana" / f"{ELBO.key}.json")
+    os.mkfifo(tmp_path / "test" / "cells" / f"{'0' * 16}.json")
     with pytest.raises(Unreadable, match="not a plain file"):
-        content(tmp_path / "made-up" / "cells" / f"{'0' * 16}.json")
+        content(tmp_path / "test" / "cells" / f"{'0' * 16}.json")
     for words in COMMANDS:
         ends_in_a_sentence([*words, "--results", str(tmp_path)], capsys, codes=(0,))

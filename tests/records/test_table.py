@@ -17,8 +17,7 @@ from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
 from dlmexp.records.results import load
 from dlmexp.records.table import SETTING, candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
-from tests.support import made_up
-from tests.support.cells import ELBO, PLAIN, asked, candidates, scored
+from tests.support.cells import ELBO, PLAIN, asked, candidates, fill, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
 SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.inf), st.just("failed"))
@@ -205,7 +204,7 @@ def test_the_rows_of_other_data_are_another_setting():
 
 
 def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):
-    made_up.fill(tmp_path, [made_up.cell(seed=1)])
+    fill(tmp_path, candidates("fixed_log_dlm", [PLAIN]))
     M = load(tmp_path).table["M"].iloc[0]
     (tmp_path / "predict_seconds.csv").write_text(f"dataset,M,predict_seconds\nbanana,{M},0.5\npol,{M},2.0\n")
     assert set(load(tmp_path).table["predict_seconds"]) == {0.5}

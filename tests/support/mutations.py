@@ -1,5 +1,7 @@
 """Sound values, files and archives, and ways to spoil them that leave most of their structure as it was."""
 
+import bz2
+import gzip
 import io
 import json
 import random
@@ -9,6 +11,7 @@ import zipfile
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.io
 import scipy.sparse
 
@@ -21,10 +24,9 @@ ODD: tuple[Any, ...] = (
 
 
 def spoiled(value: Any, chance: random.Random) -> Any:
-    """A JSON value with something in it replaced, removed, repeated or renamed."""
+    """A JSON value with something in it replaced, removed, repeated, renamed, or nested deeper than anybody needs."""
     if isinstance(value, dict) and value and chance.random() < 0.85:
-        name = chance.choice(list(value))
-        kind = chance.random()
+        name, kind = chance.choice(list(value)), chance.random()
         if kind < 0.7:
             return {**value, name: spoiled(value[name], chance)}
         if kind < 0.8:
@@ -34,43 +36,29 @@ def spoiled(value: Any, chance: random.Random) -> Any:
         k = chance.randrange(len(value))
         inner = chance.choice([[], [value[k]] * 2, [spoiled(value[k], chance)], [chance.choice(ODD)]])
         return [*value[:k], *inner, *value[k + 1 :]]
-    return nested(chance) if chance.random() < 0.03 else chance.choice(ODD)
-
-
-def nested(chance: random.Random) -> Any:
-    """A value within values, deeper than anybody needs."""
-    value: Any = 0
-    for _ in range(chance.choice([30, 200, 900])):
-        value = [value] if chance.random() < 0.5 else {"a": value}
-    return value
+    made = chance.choice(ODD)
+    for _ in range(chance.choice([30, 200, 900]) if chance.random() < 0.03 else 0):
+        made = [made] if chance.random() < 0.5 else {"a": made}
+    return made
 
 
 def as_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def flipped(data: bytes, chance: random.Random) -> bytes:
-    """Bytes with a few of them changed, cut off, repeated or taken away."""
+def flipped(data: bytes, chance: random.Random, often: float = 1.0) -> bytes:
+    """Bytes with a few of them changed, cut off, repeated or taken away; as they were in 1 - `often` of the cases."""
     content = bytearray(data)
-    for _ in range(chance.choice([1, 1, 1, 2, 8])):
-        if not content:
-            break
-        at = chance.randrange(len(content))
-        kind = chance.randrange(6)
-        if kind == 0:
-            content[at] ^= 1 << chance.randrange(8)
-        elif kind == 1:
-            content[at] = chance.choice([0, 255, 127, 128])
-        elif kind == 2:
-            del content[at:]
-        elif kind == 3:
-            del content[at : at + chance.randrange(1, 9)]
-        elif kind == 4:
-            content[at:at] = content[at : at + chance.randrange(1, 40)]
-        else:
-            size = chance.choice([2, 4, 8])
-            number = chance.choice([0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1, 4096])
-            content[at : at + size] = number.to_bytes(size, chance.choice(["little", "big"]))
+    for _ in range(chance.choice([1, 1, 1, 2, 8]) if chance.random() < often else 0):
+        at, few, size = chance.randrange(len(content) or 1), chance.randrange(1, 9), chance.choice([2, 4, 8])
+        number = chance.choice([0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1, 4096])
+        end, new = chance.choice([
+            (at + 1, bytes(byte ^ 1 << chance.randrange(8) for byte in content[at : at + 1])),
+            (at + 1, bytes([chance.choice([0, 255, 127, 128])])),
+            (len(content), b""), (at + few, b""), (at, bytes(content[at : at + 5 * few])),
+            (at + size, number.to_bytes(size, chance.choice(["little", "big"]))),
+        ])  # fmt: skip
+        content[at:end] = new
     return bytes(content)
 
 
@@ -79,17 +67,14 @@ def npy(array: np.ndarray, chance: random.Random | None = None) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
     data = buffer.getvalue()
-    if chance is None or chance.random() < 0.3:
-        return data
-    if chance.random() < 0.4:
-        return flipped(data, chance)
+    if chance is None or chance.random() < 0.6:
+        return data if chance is None else flipped(data, chance, often=0.5)
     descr = chance.choice(
         ["'<f8'", "'|O'", "'<U3'", "'|S7'", "'|S0'", "'<f16'", "'|V8'", "[('a', '<f8')]", "3", "'x'", "'<M8[s]'"]
     )
     shapes = ["()", "(0,)", "(-1,)", "(1,)", "(10**12,)", "(1000000000000,)", "(2, 3)", "3", "(1.5,)", "(None,)"]
     order, shape = chance.choice(["True", "False", "0"]), chance.choice(shapes)
-    header = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}"
-    text = header.encode().ljust(118) + b"\n"
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".encode().ljust(118) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
 
 
@@ -101,9 +86,8 @@ def npz(arrays: dict[str, np.ndarray], chance: random.Random) -> bytes:
         for name, array in arrays.items():
             archive.writestr(f"{name}.npy", npy(array, chance if name == victim else None))
         if chance.random() < 0.1:
-            archive.writestr(chance.choice(["../x.npy", "/etc/x", "x", "a/b.npy", ""]) or "e", b"odd")
-    data = buffer.getvalue()
-    return flipped(data, chance) if chance.random() < 0.3 else data
+            archive.writestr(chance.choice(["../x.npy", "/etc/x", "x", "a/b.npy", "e"]), b"odd")
+    return flipped(buffer.getvalue(), chance, often=0.3)
 
 
 def odd_arrays(chance: random.Random) -> dict[str, np.ndarray]:
@@ -120,8 +104,22 @@ def odd_arrays(chance: random.Random) -> dict[str, np.ndarray]:
     return {name: np.asarray(chance.choice(kinds)) for name in names}
 
 
+def archive(kind: str, chance: random.Random) -> bytes:
+    """A zip, tar, tgz or bz2 file with a text in it; a header, a name or a kind of member may be wrong."""
+    text, buffer = b"1,2,3\n" * chance.choice([0, 1, 1000]), io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", chance.choice([0, 8, 12, 14])) as file:
+            file.writestr(chance.choice(["f.txt", "a/f.txt", "../f.txt", "/f.txt", "é"]), text)
+        data = buffer.getvalue()
+    elif kind == "bz2":
+        data = bz2.compress(text)
+    else:
+        data = flipped(tar([("a/f.txt", text), ("b", b"")], chance), chance, often=0.2)
+        data = gzip.compress(data) if kind == "tgz" else data
+    return flipped(data, chance, often=0.7)
+
+
 def tar(members: list[tuple[str, bytes]], chance: random.Random) -> bytes:
-    """An archive in which a header, a name or a kind of member may be wrong."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=chance.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])) as file:
         for name, content in members:
@@ -133,7 +131,7 @@ def tar(members: list[tuple[str, bytes]], chance: random.Random) -> bytes:
             elif chance.random() < 0.1:
                 info.name = chance.choice(["../../x", "/x", "é" * 60, "x" * 300, ""])
             file.addfile(info, io.BytesIO(content) if info.size else None)
-    return flipped(buffer.getvalue(), chance) if chance.random() < 0.2 else buffer.getvalue()
+    return buffer.getvalue()
 
 
 def mat(chance: random.Random) -> bytes:
@@ -144,7 +142,7 @@ def mat(chance: random.Random) -> bytes:
     ]  # fmt: skip
     buffer = io.BytesIO()
     scipy.io.savemat(buffer, {chance.choice("XXY"): chance.choice(held)}, do_compression=chance.random() < 0.5)
-    return flipped(buffer.getvalue(), chance) if chance.random() < 0.8 else buffer.getvalue()
+    return flipped(buffer.getvalue(), chance, often=0.8)
 
 
 def csv(chance: random.Random) -> bytes:
@@ -156,9 +154,31 @@ def csv(chance: random.Random) -> bytes:
         fields = [str(chance.choice([1, 0, 2.5, "a", "b"])) for _ in names]
         if chance.random() < 0.1:
             fields[chance.randrange(len(fields))] = chance.choice(odd)
-        if chance.random() < 0.03:
-            fields = fields[:-1]
-        lines.append(",".join(fields))
+        lines.append(",".join(fields[:-1] if chance.random() < 0.03 else fields))
     text = chance.choice(["\n", "\n", "\r\n", "\r"]).join(lines)
     data = text.encode(chance.choice(["utf-8", "utf-8", "utf-16", "latin-1"]), errors="replace")
-    return flipped(data, chance) if chance.random() < 0.2 else data
+    return flipped(data, chance, often=0.2)
+
+
+def parquet(chance: random.Random) -> bytes:
+    rows, buffer = chance.choice([0, 3, 30]), io.BytesIO()
+    x: Any = chance.choice([["a"] * rows, [None] * rows, np.ones(rows)])
+    pd.DataFrame({"y": np.arange(rows), "x": x}).to_parquet(buffer, compression=chance.choice(["snappy", "zstd", None]))
+    return flipped(buffer.getvalue(), chance)
+
+
+def http_answer(chance: random.Random) -> bytes:
+    """What no server should say."""
+    body = b"x" * chance.choice([0, 10, 3000])
+    length = chance.choice([str(len(body)), str(len(body)), "²", "-1", "9" * 5000, "", "5", str(10**12), "1e3", "٣"])
+    places = ["/other", "file:///etc/passwd", "http://[", "//", "http://127.0.0.1:1/", "\x01", "ftp://127.0.0.1:1/x"]
+    headers = [
+        f"Content-Length: {length}", f"ETag: {chance.choice(['x', 'W/x', chr(233) * 3, 'a' * 70000])}",
+        "Transfer-Encoding: chunked", f"Content-Range: {chance.choice(['bytes 5-9/10', 'bytes */5', 'x', 'bytes 5-'])}",
+        f"Location: {chance.choice(places)}", "Content-Encoding: gzip", "Last-Modified: never", "", ": x",
+    ]  # fmt: skip
+    status = chance.choice(
+        ["200 OK", "200 OK", "206 Partial", "416 No", "302 There", "404 None", "503 Later", "999 ?", "x", "100 Go"]
+    )
+    answer = "\r\n".join([f"HTTP/1.1 {status}", *chance.sample(headers, k=chance.randrange(1, 5)), "", ""])
+    return flipped(answer.encode() + body, chance, often=0.3)
