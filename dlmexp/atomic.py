@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from dlmexp.errors import UserError
+
 TEMPORARY = ".tmp"
 ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # no file of that name
 
@@ -25,6 +27,23 @@ def within(root: Path, path: Path) -> Path:
             why = "it is a symbolic link, through which nothing is written or deleted; put a folder in its place"
             raise OSError(errno.ELOOP, why, str(folder))
     return path
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether `folder` can be written to, or created. A folder without any write bit is read-only for root too."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
+
+
+def check_output(path: Path, typed: str, suffixes: tuple[str, ...]) -> None:
+    """UserError that begins with what was `typed`, for a file that can't be written: one with another ending, or in a
+    folder that is not there or read-only."""
+    if path.suffix not in suffixes:
+        raise UserError(f"{typed}: name a file that ends in {' or '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir() or not is_writable(path.parent):
+        raise UserError(f"{typed}: can't write there; name a file in a folder that is there")
 
 
 @contextlib.contextmanager

@@ -25,19 +25,19 @@ except ImportError as error:
     raise ImportError("these estimators need scikit-learn 1.6 or later: pip install 'dlmexp[sklearn]'") from error
 
 from dlmexp.catalogue import entries
+from dlmexp.config import DEVICES
 from dlmexp.data.schema import Schema
-from dlmexp.data.splits import Prepared, normalisation
+from dlmexp.data.splits import normalised
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.running.device import select_target
 from dlmexp.running.programs import NothingFitted, best_fit
 
-DEVICES = ("auto", "cpu", "cuda")
 KERNELS = {"matern": "matern52"}  # other names of kernels
 DECAY = 100  # the learning rate ends at its DECAY-th part
 
@@ -137,13 +137,13 @@ class SparseGP(BaseEstimator):
         cells = [self._cell(beta, len(train), seed) for beta in betas]
         schema, target = Schema.plain(X.shape[1], self.task), select_target(self.device, "float64")
         try:
-            fit = best_fit(cells, self._prepared(X, y, train, validation), schema, target)
+            fit = best_fit(cells, normalised(X, y, self.task, train, validation, train[:0]), schema, target)
         except NothingFitted as error:
             raise ValueError(f"training failed at every beta: {error}") from None
         if not fit.converged:
             more = f"max_iter={self.max_iter}: the objective still changes by more than tol={self.tol:g}; give more"
             warnings.warn(more, ConvergenceWarning, stacklevel=2)
-        self.model_: TrainedModel = fit.model
+        self.model_: TrainedCell = fit.model
         self.beta_ = fit.model.cell.beta
         self.validation_scores_ = fit.scores if len(betas) > 1 else {}
         self.n_iter_ = max(1, fit.iterations)
@@ -188,17 +188,6 @@ class SparseGP(BaseEstimator):
         order = random.permutation(len(y))
         count = min(max(1, round(self.validation_fraction * len(y))), len(y) - 1)
         return order[count:], order[:count]
-
-    def _prepared(self, X: np.ndarray, y: np.ndarray, train: np.ndarray, validation: np.ndarray) -> Prepared:
-        features = normalisation(X[train])
-        scaled = normalisation(y[train][:, None]) if self.task == "regression" else None
-
-        def part(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            target = y[rows] if scaled is None else scaled.apply(y[rows][:, None])[:, 0]
-            return features.apply(X[rows]), target
-
-        mean, std = (0.0, 1.0) if scaled is None else (float(scaled.mean[0]), float(scaled.std[0]))
-        return Prepared(*part(train), *part(validation), *part(train[:0]), mean, std, features)
 
     def _cell(self, beta: float, n: int, seed: int) -> Cell:
         facts = OBJECTIVES[self.objective]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import dlmexp
-from dlmexp.api import as_overrides, literal
+from dlmexp.api import as_overrides
 from dlmexp.cli import main
+from dlmexp.data.options import literal
 from dlmexp.errors import UserError
 from tests.models.test_predictor import table
 from tests.support.cells import ELBO, candidates, fill
@@ -102,7 +103,7 @@ MISTAKES = {
     ),
     "values of several types": (
         lambda f: {"dataset": f.assign(age=[1, "old"] * (len(f) // 2)), "target": "count", "task": "count"},
-        r"column 'age' \(object\) holds values of several types",
+        "column age with type object",
     ),
     "something else": (lambda f: {"dataset": 7, "task": "regression"}, "is a int"),
     "a target of a known dataset": (lambda f: {"dataset": "pol", "target": "y"}, "data in memory"),

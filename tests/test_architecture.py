@@ -21,7 +21,7 @@ ALLOWED = {
     "config": set(),
     "console": {"errors"},
     "cores": set(),
-    "atomic": set(),
+    "atomic": {"errors"},
     "registry": {"errors"},
     "catalogue": {"config", "errors", "paths"},
     "plugins": {"errors", "paths"},

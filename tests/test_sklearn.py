@@ -16,6 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
 from dlmexp.data.schema import Schema  # noqa: E402
+from dlmexp.data.splits import normalised  # noqa: E402
 from dlmexp.models.predictor import Predictor  # noqa: E402
 from dlmexp.running.device import select_target  # noqa: E402
 from dlmexp.running.programs import best_fit  # noqa: E402
@@ -68,7 +69,7 @@ def test_beta_is_the_best_on_validation():
 def test_a_batch_of_betas_is_each_beta_alone():
     X, f, rng = data()
     y = f + 0.1 * rng.normal(size=len(f))
-    both = DLMRegressor(**{**QUICK, "betas": [10.0, 0.1]})._prepared(X, y, np.arange(120), np.arange(120, 150))
+    both = normalised(X, y, "regression", np.arange(120), np.arange(120, 150), np.arange(0))
     target, schema = select_target("cpu", "float64"), Schema.plain(2, "regression")
     cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
     together = best_fit(cells, both, schema, target)
@@ -191,7 +192,7 @@ def test_a_pickle_names_what_stays_where_it_is():
     reading.load()
     assert {name for name in reading.found if name.startswith("dlmexp.")} == {
         "dlmexp.sklearn.DLMRegressor", "dlmexp.sklearn.DLMClassifier", "dlmexp.sklearn.DLMCountRegressor",
-        "dlmexp.models.file.TrainedModel", "dlmexp.plan.cell.Cell", "dlmexp.data.schema.Schema",
+        "dlmexp.models.file.TrainedCell", "dlmexp.plan.cell.Cell", "dlmexp.data.schema.Schema",
         "dlmexp.data.schema.Column", "dlmexp.data.splits.Normalisation",
     }  # fmt: skip
 

@@ -4,20 +4,19 @@ import contextlib
 import hashlib
 import io
 import os
-import re
 import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from dlmexp.api.folder import Results, TrainedModel
 from dlmexp.atomic import within, write_atomically
-from dlmexp.data.options import in_quotes
+from dlmexp.data.options import literal
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import load
@@ -30,7 +29,6 @@ __all__ = ["Results", "TrainedModel", "plot", "results", "run"]
 
 Arrays = tuple[Any, Any]
 FAILED = 1  # exit code of a run
-PLAIN = re.compile(r"[A-Za-z_/.][A-Za-z0-9_./-]*[A-Za-z_]|[A-Za-z_]")  # what Hydra reads as text and not as a number
 
 
 def run(
@@ -83,19 +81,19 @@ def run(
     from dlmexp.running.run import environment, execute
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
-    table: Table | None = None
+    stored = contextlib.nullcontext()
     names = [dataset] if isinstance(dataset, str) else dataset if isinstance(dataset, list | tuple) else []
     if dataset is None or (len(names) and all(isinstance(each, str) for each in names)):
         if target is not None or task is not None:
             raise UserError("target= and task= describe data in memory: give dataset= a DataFrame or arrays with them")
         settings |= {} if dataset is None else {"dataset": dataset}
     else:
-        table = own_table(dataset, target, task, name, Path(results))
-        settings |= table.settings
+        stored, own = own_table(dataset, target, task, name, Path(results))
+        settings |= {"dataset": "csv", "csv": own}
     settings |= {} if method is None else {"method": [method] if isinstance(method, str) else method}
     words = with_default(spelled_out(list(as_overrides(settings | overrides))))
     silence = contextlib.nullcontext() if verbose else contextlib.redirect_stdout(io.StringIO())
-    with extended(plugins=plugins_in(words)), silence, table or contextlib.nullcontext():
+    with extended(plugins=plugins_in(words)), silence, stored:
         cfg = compose(words)
         check_table_is_used(words, [cfg])
         interrupted = signal.getsignal(signal.SIGINT)
@@ -170,35 +168,30 @@ def plot(
     from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
 
-    (row,) = choose_models(records, given, option="plot:").itertuples()
+    (chosen,) = choose_models(records, given, option="plot:")
     with style.use():
-        return render(diagnose(records, row, data_root))
+        return render(diagnose(records, chosen, data_root))
 
 
-@dataclass
-class Table:
-    """Data in memory as a file in the results folder, which is there once the context is entered. A mistake in what was
-    asked for takes it away again."""
-
-    content: bytes
-    path: Path
-    settings: dict[str, Any]
-
-    def __enter__(self) -> None:
-        self._found = [folder for folder in (self.path, *self.path.parents[:2]) if folder.exists()]
-        if self.path not in self._found:
-            write_atomically(within(self.path.parents[1], self.path), self.content)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, UserError) and self.path not in self._found:
-            within(self.path.parents[1], self.path).unlink(missing_ok=True)
-            for folder in self.path.parents[:2]:
-                if folder not in self._found and not any(folder.iterdir()):
-                    folder.rmdir()
+@contextlib.contextmanager
+def _stored(content: bytes, path: Path) -> Iterator[None]:
+    """Data in memory as a file of the results folder. A mistake in what was asked for takes it away again."""
+    made = [place for place in (path, *path.parents[:2]) if not place.exists()]
+    if path in made:
+        write_atomically(within(path.parents[1], path), content)
+    try:
+        yield
+    except UserError:
+        if path in made:
+            within(path.parents[1], path).unlink(missing_ok=True)
+        for folder in made[1:]:
+            with contextlib.suppress(OSError):  # there is something else in it
+                folder.rmdir()
+        raise
 
 
-def own_table(data: Any, target: str | None, task: str | None, name: str, results: Path) -> Table:
-    """The file that a run reads data in memory from, and the settings that say so."""
+def own_table(data: Any, target: str | None, task: str | None, name: str, results: Path) -> tuple[Any, dict[str, Any]]:
+    """A context in which data in memory is a file in the results folder, and its settings."""
     if task is None:
         raise UserError("data in memory needs task='regression', 'binary' or 'count'")
     if isinstance(data, tuple) and len(data) == 2:
@@ -219,27 +212,15 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         frame = data.set_axis([str(column) for column in data.columns], axis=1)
     else:
         raise UserError(f"dataset is a {type(data).__name__}: give names, a DataFrame, or arrays (X, y)")
-    _check_columns(frame)
-    content = frame.to_parquet(index=False)
-    path = results / "tables" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
-    own = {"path": os.fspath(path), "target": target, "task": task, "name": name}
-    return Table(content, path, {"dataset": "csv", "csv": own})
-
-
-def _check_columns(frame: pd.DataFrame) -> None:
-    """UserError for columns that a table can't hold."""
-    import pyarrow as pa
-
-    if twice := sorted({name for name in frame.columns if list(frame.columns).count(name) > 1}):
+    if twice := frame.columns[frame.columns.duplicated()].tolist():
         raise UserError(f"several columns are called {', '.join(twice)}: give each a name of its own")
-    for name in frame.columns:
-        try:
-            pa.array(frame[name], from_pandas=True)
-        except (pa.ArrowException, TypeError):
-            raise UserError(
-                f"column '{name}' ({frame[name].dtype}) holds values of several types, or of one that no table has: "
-                "make them all numbers, text or dates"
-            ) from None
+    try:
+        content = frame.to_parquet(index=False)
+    except (pa.ArrowException, TypeError) as error:
+        why = "; ".join(map(str, error.args))
+        raise UserError(f"no table can hold these columns: {why}; make each numbers, text or dates") from None
+    path = results / "tables" / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+    return _stored(content, path), {"path": os.fspath(path), "target": target, "task": task, "name": name}
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -249,23 +230,3 @@ def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]
             yield from as_overrides(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}={literal(value)}"
-
-
-def literal(value: Any) -> str:
-    """A value as Hydra reads it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
-        if PLAIN.fullmatch(text) and text.lower() not in ("true", "false", "null", "nan", "inf"):
-            return text
-        return in_quotes(text)
-    if isinstance(value, list | tuple | set | range | np.ndarray):
-        return f"[{','.join(literal(each) for each in value)}]"
-    raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")

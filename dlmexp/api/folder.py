@@ -1,7 +1,6 @@
 """A results folder and its trained models, as Python programs see them."""
 
 import os
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,13 +104,14 @@ class Results:
             mixture = found.model(method="joint_log_dlm", seeds="all")
             ```
         """
-        from dlmexp.models.choice import choose_models, load_model
+        from dlmexp.models.choice import choose_models
+        from dlmexp.models.predictor import Predictor
 
         if seeds not in (None, "all"):
             raise UserError(f"seeds={seeds}: give 'all', or choose one with seed=")
         terms = [f"{name}={value}" for name, value in {**({"key": key} if key else {}), **where}.items()]
-        rows = choose_models(self._records, terms, seeds == "all", "model:")
-        return TrainedModel([load_model(self._records, row) for row in rows.itertuples()])
+        chosen = choose_models(self._records, terms, seeds == "all", "model:")
+        return TrainedModel(Predictor([each.model for each in chosen]))
 
     def _key(self, start: str) -> str:
         keys = self.cells["key"]
@@ -137,24 +137,18 @@ class TrainedModel:
         ```
     """
 
-    def __init__(self, models: Sequence[Any]):
-        self._models = list(models)
+    def __init__(self, predictor: "Predictor"):
+        self._predictor = predictor
 
     @property
     def cells(self) -> "list[Cell]":
         """What was trained, one cell for each model of the mixture."""
-        return [model.cell for model in self._models]
+        return [member.model.cell for member in self._predictor.members]
 
     @property
     def features(self) -> list[str]:
         """The names of its columns, in the order of arrays."""
-        return [column.name for column in self._models[0].schema.columns]
-
-    @cached_property
-    def _predictor(self) -> "Predictor":
-        from dlmexp.models.predictor import Predictor
-
-        return Predictor(self._models)
+        return [column.name for column in self._predictor.schema.columns]
 
     def predict(self, X: Any) -> pd.DataFrame:
         """Predictions on new rows.
@@ -172,7 +166,7 @@ class TrainedModel:
             UserError: A column is missing, or a value is missing, not finite, or a category that training has not seen;
                 the sentence names row and column.
         """
-        rows = self._models[0].schema.encode(X)
+        rows = self._predictor.schema.encode(X)
         index = X.index if isinstance(X, pd.DataFrame) else None
         return pd.DataFrame(self._predictor.predict(rows), index=index)
 
@@ -213,9 +207,9 @@ class TrainedModel:
         return export(self._single(), Path(path))
 
     def _single(self) -> Any:
-        if len(self._models) > 1:
+        if len(self._predictor.members) > 1:
             raise UserError("a mixture is not one GPyTorch model: choose a seed")
-        return self._models[0]
+        return self._predictor.members[0].model
 
     def __repr__(self) -> str:
         return f"TrainedModel({'; '.join(cell.describe() for cell in self.cells)})"

@@ -7,6 +7,7 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
+from dlmexp.atomic import is_writable
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 
@@ -38,8 +39,6 @@ def results_folder(args: argparse.Namespace) -> Path:
 
 def check_writable(path: Path, folder: Path, option: str) -> None:
     """Raises UserError if `folder`, which is to hold `path`, can be neither written to nor created; `option` set it."""
-    from dlmexp.data.raw_files import is_writable
-
     if not is_writable(folder):
         raise UserError(f"can't write to '{path}': choose another path with {option}")
 

@@ -2,10 +2,9 @@
 
 import argparse
 import sys
-from collections import Counter
 from pathlib import Path
-from time import monotonic
 
+from dlmexp.atomic import check_output
 from dlmexp.cli.folder import Commands, add_command
 from dlmexp.console import counted
 from dlmexp.errors import UserError
@@ -58,18 +57,19 @@ def predict(args: argparse.Namespace) -> int:
       dlmexp predict new.parquet --where dataset=houses method=elbo --out p.parquet
       dlmexp predict new.csv --seeds all > p.csv     the mixture over all seeds
     """
-    from dlmexp.models.choice import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models
     from dlmexp.models.file import load_file
-    from dlmexp.models.prediction_file import check_output, describe_gaps, open_rows, predicted_tables, table_file
+    from dlmexp.models.prediction_file import describe_gaps, open_rows, predict_file
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)
     if len(words) != 1:
         raise UserError("name one file to predict on: dlmexp predict FILE [--where FIELD=VALUE ...]")
     file = Path(words[0])
-    check_output(args.out)
-    if args.out != "-" and Path(args.out).exists() and Path(args.out).resolve() == file.resolve():
-        raise UserError(f"--out {args.out} is the file to predict on: name another one")
+    if args.out != "-":
+        check_output(Path(args.out), f"--out {args.out}", (".csv", ".parquet"))
+        if Path(args.out).exists() and Path(args.out).resolve() == file.resolve():
+            raise UserError(f"--out {args.out} is the file to predict on: name another one")
     if args.model and (where or args.seeds):
         raise UserError("--model names the file of one model: leave --where and --seeds out")
     if not 0 < args.interval < 1:
@@ -78,26 +78,18 @@ def predict(args: argparse.Namespace) -> int:
         models = [load_file(Path(args.model))]
         said = [f"{args.model} ({models[0].cell.describe()})"]
     else:
-        results = load(args.results)
-        rows = list(choose_models(results, where, args.seeds == "all").itertuples())
-        models = [load_model(results, row) for row in rows]
-        said = [describe_choice(results, row, model) for row, model in zip(rows, models, strict=True)]
+        chosen = choose_models(load(args.results), where, args.seeds == "all")
+        models, said = [each.model for each in chosen], [each.words for each in chosen]
     open_rows(file, models[0].schema)  # mistakes first
     for text in said:
         print(f"model {text}", file=sys.stderr)
 
     from dlmexp.models.predictor import Predictor
 
-    predictor, count, shown, gaps = Predictor(models), 0, monotonic(), Counter()
+    predictor = Predictor(models)
     if not predictor.has_distribution:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
-    with table_file(args.out) as append:
-        for table in predicted_tables(predictor, file, args.interval, args.only, gaps):
-            append(table)
-            count += table.num_rows
-            if monotonic() - shown > 10:
-                shown = monotonic()
-                print(f"{count} rows", file=sys.stderr, flush=True)
+    count, gaps = predict_file(predictor, file, args.out, args.interval, args.only)
     for sentence in describe_gaps(gaps, predictor.schema):
         print(sentence, file=sys.stderr)
     print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
@@ -118,21 +110,19 @@ def export(args: argparse.Namespace) -> int:
                                                   start of its key
       dlmexp export --where dataset=houses method=elbo model.pt
     """
-    from dlmexp.models.choice import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)
     if not 1 <= len(words) <= 2:
         raise UserError("name the file to write: dlmexp export [KEY | --where FIELD=VALUE ...] model.npz")
     *key, out = words
-    results = load(args.results)
-    (row,) = choose_models(results, [*where, *(f"key={start}" for start in key)]).itertuples()
-    model = load_model(results, row)
+    (chosen,) = choose_models(load(args.results), [*where, *(f"key={start}" for start in key)])
 
     from dlmexp.models.export import export as write_model
 
-    script = write_model(model, Path(out))
-    print(f"model {describe_choice(results, row, model)}")
+    script = write_model(chosen.model, Path(out))
+    print(f"model {chosen.words}")
     if script.suffix == ".npz":
         print(f"{out}: dlmexp predict FILE --model {out}")
         return 0

@@ -134,19 +134,19 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import encode, write
     from dlmexp.figures.predictions import check_width, numbers, render, text
-    from dlmexp.models.choice import choose_models, describe_choice, load_model
+    from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
 
     check_width(args.width)
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
-    (row,) = choose_models(results, terms, option="--where" if args.where else "--by").itertuples()
-    diagnosis = diagnose(results, row, args.data_root)
+    (chosen,) = choose_models(results, terms, option="--where" if args.where else "--by")
+    diagnosis = diagnose(results, chosen, args.data_root)
     with style.use(args.style):
         canvas = render(diagnosis, args.width)
         contents = {format: encode(canvas, format) for format in formats}
-    name = f"{PREDICTIONS}-{row.dataset}"
-    model = f"Model {describe_choice(results, row, load_model(results, row))}."
+    name = f"{PREDICTIONS}-{chosen.row.dataset}"
+    model = f"Model {chosen.words}."
     paths = write(out, name, contents, numbers(diagnosis), text(diagnosis, model))
     print(f"{name}: {out / name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
     print(f"  {model}")

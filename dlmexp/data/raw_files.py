@@ -15,6 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
+from dlmexp.atomic import is_writable
 from dlmexp.data.parsers.registry import loader_of, parse
 from dlmexp.data.spec import DatasetSpec, FileSpec
 from dlmexp.errors import UserError
@@ -113,14 +114,6 @@ def mismatch(entry: FileSpec, path: Path) -> str | None:
             if actual != wanted:
                 return f"{path} has {name} {actual}, the published file has {wanted}"
     return None
-
-
-def is_writable(folder: Path) -> bool:
-    """Whether `folder` can be written to, or created. A folder without any write bit is read-only for root too."""
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
-    return existing.is_dir() and os.access(existing, os.W_OK) and bool(existing.stat().st_mode & 0o222)
 
 
 class _Bar:

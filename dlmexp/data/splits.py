@@ -211,30 +211,32 @@ def normalisation(X: Float[np.ndarray, "n D"]) -> Normalisation:
 
 
 def prepare(dataset: Any, spec: Any, seed: int, n: int | str) -> Prepared:
-    """Training, validation and test arrays of one repetition: features, and y in regression, normalised by the
-    training rows alone: n, and those for validation with `validation=train`. `dataset` is a `Dataset` or has its
-    arrays; `spec` needs `split`, `test_cap` and `validation`."""
+    """Training, validation and test rows of one repetition; with `validation=train` those for validation are trained on
+    too. `dataset` is a `Dataset` or has its arrays; `spec` needs `split`, `test_cap` and `validation`."""
     parts = split(len(dataset.y), spec.split, seed, spec.test_cap, dataset.arrangement)
     rows, validation = training_rows(parts, n), parts.validation
     if spec.validation == "train":
         rows = np.concatenate([rows, validation])
     elif spec.validation == "tenth":
         validation = validation[: max(1, len(rows) // 10)]
-    features = normalisation(dataset.X[rows])
-    target = normalisation(dataset.y[rows][:, None]) if dataset.task == "regression" else None
+    return normalised(dataset.X, dataset.y, dataset.task, rows, validation, parts.test)
 
-    def part(chosen: Int[np.ndarray, " R"]) -> tuple[np.ndarray, np.ndarray]:
-        y = dataset.y[chosen]
-        return features.apply(dataset.X[chosen]), y if target is None else target.apply(y[:, None])[:, 0]
 
-    return Prepared(
-        *part(rows),
-        *part(validation),
-        *part(parts.test),
-        y_mean=0.0 if target is None else float(target.mean[0]),
-        y_std=1.0 if target is None else float(target.std[0]),
-        features=features,
-    )
+def normalised(
+    X: Float[np.ndarray, "N D"],
+    y: Float[np.ndarray, " N"],
+    task: str,
+    train: Int[np.ndarray, " n"],
+    validation: Int[np.ndarray, " V"],
+    test: Int[np.ndarray, " T"],
+) -> Prepared:
+    """The rows with these numbers. Features, and y in regression, are normalised by the training rows alone."""
+    features, mean, std = normalisation(X[train]), 0.0, 1.0
+    if task == "regression":
+        target = normalisation(y[train][:, None])
+        mean, std, y = float(target.mean[0]), float(target.std[0]), target.apply(y[:, None].copy())[:, 0]
+    X_train, X_val, X_test = (features.apply(X[rows]) for rows in (train, validation, test))
+    return Prepared(X_train, y[train], X_val, y[validation], X_test, y[test], mean, std, features)
 
 
 def inducing_points(n_rows: int) -> int:

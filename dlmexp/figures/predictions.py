@@ -32,10 +32,10 @@ def render(found: Diagnosis, width: float | None = None) -> Canvas:
     """The figure; call within `style.use()`. Panels lie side by side where the width allows it."""
     wanted = {
         _over_feature: found.line is not None,
-        _against_true: found.labels is None,
-        _probabilities: found.labels is not None,
+        _against_true: found.model.schema.labels is None,
+        _probabilities: found.model.schema.labels is not None,
         _calibration: found.calibration is not None,
-        _against_beta: bool(found.betas),
+        _against_beta: not found.betas.empty,
         _training: len(found.objective) > 1,
     }
     panels = [draw for draw, there in wanted.items() if there]
@@ -49,21 +49,21 @@ def render(found: Diagnosis, width: float | None = None) -> Canvas:
         draw(ax, found)
         if ax.get_legend_handles_labels()[1]:  # under the axes it covers nothing
             ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
-    canvas.suptitle(found.title, fontsize=7)
+    canvas.suptitle(found.model.cell.describe(), fontsize=7)
     return canvas
 
 
 def numbers(found: Diagnosis) -> pd.DataFrame:
     """The predictions on the test rows beside what was seen there."""
-    labels = found.labels
+    labels = found.model.schema.labels
     seen = found.targets if labels is None else np.array([labels[int(y)] for y in found.targets], dtype=object)
-    return pd.DataFrame({found.target: seen, **found.columns})
+    return pd.DataFrame({found.model.schema.target: seen, **found.columns})
 
 
 def text(found: Diagnosis, model: str) -> str:
     """The caption file, in Markdown."""
     errors = f" {_errors(found)}." if found.errors else ""
-    return f"# {found.title}\n\n{CAPTION}\n\n- {model}\n- Test rows: {len(found.targets)}.{errors}\n"
+    return f"# {found.model.cell.describe()}\n\n{CAPTION}\n\n- {model}\n- Test rows: {len(found.targets)}.{errors}\n"
 
 
 def _errors(found: Diagnosis) -> str:
@@ -93,19 +93,21 @@ def _against_true(ax: Axes, found: Diagnosis) -> None:
     ax.plot([both.min(), both.max()], [both.min(), both.max()], "-", color=ORANGE, lw=0.9, label="_equal")
     shown = "" if len(some) == len(y) else f" ({len(some)} of {len(y)})"
     ax.set_title(f"test rows{shown}\n{_errors(found)}", fontsize=6)
-    ax.set(xlabel=f"predicted {found.target}", ylabel=f"true {found.target}")
+    target = found.model.schema.target
+    ax.set(xlabel=f"predicted {target}", ylabel=f"true {target}")
     for axis in (ax.xaxis, ax.yaxis) if np.abs(both).max() >= 1e4 else ():
         axis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _probabilities(ax: Axes, found: Diagnosis) -> None:
-    assert found.labels is not None
-    p = found.columns[f"probability_{found.labels[1]}"]
+    target, labels = found.model.schema.target, found.model.schema.labels
+    assert labels is not None
+    p = found.columns[f"probability_{labels[1]}"]
     for value, colour in ((0, BLUE), (1, ORANGE)):
-        label = f"{found.target} = {found.labels[value]}"
+        label = f"{target} = {labels[value]}"
         ax.hist(p[found.targets == value], np.linspace(0, 1, 21), color=colour, alpha=0.55, label=label)  # pyright: ignore
     ax.axvline(0.5, color=GREY, lw=0.7, ls=":")
-    ax.set(title="test rows", xlabel=f"probability of {found.target} = {found.labels[1]}", ylabel="rows")
+    ax.set(title="test rows", xlabel=f"probability of {target} = {labels[1]}", ylabel="rows")
     ax.yaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
@@ -114,7 +116,7 @@ def _calibration(ax: Axes, found: Diagnosis) -> None:
     promised, observed, rows = (found.calibration[name] for name in ("promised", "observed", "rows"))
     ax.plot([0, 1], [0, 1], "-", color=ORANGE, lw=0.9)
     ax.plot(promised, observed, "-", color=BLUE, lw=0.7)
-    binary = found.labels is not None
+    binary = found.model.schema.labels is not None
     ax.scatter(promised, observed, s=60 * rows / rows.max() if binary else 7, color=BLUE, lw=0, zorder=3, clip_on=False)
     title = "calibration (area: rows)" if binary else "calibration of central intervals"
     ax.set(title=title, xlabel="predicted probability" if binary else "promised share", ylabel="observed share")
@@ -126,12 +128,14 @@ def _against_beta(ax: Axes, found: Diagnosis) -> None:
     for name, colour, marker in (("validation", BLUE, "s"), ("test", ORANGE, "o")):
         if np.isfinite(found.betas[name]).any():
             ax.plot(beta, found.betas[name], f"{marker}-", color=colour, ms=2.6, label=name)
-    if not pd.isna(found.row.beta):
-        ax.axvline(found.row.beta, color=GREY, lw=0.8, ls=":", label=f"this model, β = {found.row.beta:.3g}")
+    cell = found.model.cell
+    if cell.beta is not None:
+        ax.axvline(cell.beta, color=GREY, lw=0.8, ls=":", label=f"this model, β = {cell.beta:.3g}")
     if len(positive := beta[beta > 0]):
-        ax.set_xscale("symlog" if (beta == 0).any() else "log", **({"linthresh": positive.min()} if 0 in beta else {}))
+        zero = bool((beta == 0).any())
+        ax.set_xscale("symlog" if zero else "log", **({"linthresh": positive.min()} if zero else {}))
     metric = metric_label(found.metric)
-    scale = " (normalised targets)" if found.row.task == "regression" else ""
+    scale = " (normalised targets)" if cell.task == "regression" else ""
     ax.set(title=f"{metric} against β{scale}", xlabel="β", ylabel=metric)
 
 
@@ -145,9 +149,9 @@ def _training(ax: Axes, found: Diagnosis) -> None:
 
 
 def _over_feature(ax: Axes, found: Diagnosis) -> None:
-    line = found.line
+    line, schema = found.line, found.model.schema
     assert line is not None
-    name = "mean" if found.labels is None else f"probability_{found.labels[1]}"
+    name = "mean" if schema.labels is None else f"probability_{schema.labels[1]}"
     ax.plot(line["rows"], line["targets"], "o", ms=1.8, mew=0, color=GREY, label="training rows")
     ax.plot(line["x"], line[name], "-", color=BLUE, label=name.partition("_")[0])
     if "lower_95" in line:
@@ -155,6 +159,6 @@ def _over_feature(ax: Axes, found: Diagnosis) -> None:
     inside = line["inducing"][(line["inducing"] >= line["x"][0]) & (line["inducing"] <= line["x"][-1])]
     low = ax.get_ylim()[0]
     ax.plot(inside, inside * 0 + low, "^", color=ORANGE, ms=4, clip_on=False, label="inducing inputs", zorder=5)
-    labelled = found.target if found.labels is None else f"probability of {found.target} = {found.labels[1]}"
-    ax.set(title="over its one feature", xlabel=found.features[0], ylabel=labelled)
+    labelled = schema.target if schema.labels is None else f"probability of {schema.target} = {schema.labels[1]}"
+    ax.set(title="over its one feature", xlabel=schema.features[0], ylabel=labelled)
     ax.set_ylim(bottom=low)

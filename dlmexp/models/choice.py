@@ -1,14 +1,14 @@
 """Which trained models of a results folder are meant: by their fields, and by the best validation NLL."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from dlmexp.console import counted
 from dlmexp.errors import Unreadable, UserError
-from dlmexp.models.file import TrainedModel, decoded
+from dlmexp.models.file import TrainedCell, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, fitting_values, parse_terms
@@ -20,18 +20,26 @@ SHOWN = 8
 TRAIN = "give the command of that run with results= a new folder (keep=all for models at every beta)"
 
 
+class Chosen(NamedTuple):
+    """A model, its row in `results.candidates`, and in words: its key, what was trained on what, why it was chosen."""
+
+    row: Any
+    model: TrainedCell
+    words: str
+
+
 def choose_models(
     results: ResultsFolder, where: Sequence[str], every_seed: bool = False, option: str = "--where"
-) -> pd.DataFrame:
-    """The row of `results.candidates` with the best validation NLL among those with a model that match all terms; with
-    `every_seed`, the best one of every seed that was trained in the same way. `option` is how the user has given the
-    terms."""
+) -> list[Chosen]:
+    """The model with the best validation NLL among those that match all terms; with `every_seed`, the best one of every
+    seed that was trained in the same way. `option` is how the user has given the terms."""
     folder, wanted = results.root, parse_terms(option, where, ASKED_FOR)
     rows = results.candidates
-    if not _with_model(results, rows).any():
+    with_model = rows["key"].isin(results.store.keys_with_models()) & (rows["status"] == "done") & ("model" in rows)
+    if not with_model.any():
         raise UserError(f"there are no models in '{folder}': {TRAIN}")
     matching = _matching(rows, wanted, option).drop_duplicates("key")
-    kept = matching[_with_model(results, matching)]
+    kept = matching[with_model[matching.index]]
     if kept.empty:
         without = f"which {counted(len(matching), 'record')} without a model would"
         raise UserError(f"no model in '{folder}' matches {' '.join(where)}, {without}: {TRAIN}")
@@ -39,23 +47,22 @@ def choose_models(
     if len(datasets) > 1:
         raise UserError(f"'{folder}' has models of several datasets: choose with {option} dataset={'|'.join(datasets)}")
     best = _best(kept, option)
-    if not every_seed:
-        return best
-    if any(term.name in ("seed", "key") for term in wanted):
-        raise UserError(f"{option} {' '.join(where)}: the models of all seeds are meant; leave seed= and key= out")
-    names = [name for name in (*ALIKE, *FIRST_OPTIONS) if name in kept]
-    alike = kept.merge(best[names], on=names)
-    return pd.concat([_best(rows, option) for _, rows in alike.groupby("seed")])
+    if every_seed:
+        if any(term.name in ("seed", "key") for term in wanted):
+            raise UserError(f"{option} {' '.join(where)}: the models of all seeds are meant; leave seed= and key= out")
+        names = [name for name in (*ALIKE, *FIRST_OPTIONS) if name in kept]
+        alike = kept.merge(best[names], on=names)
+        best = pd.concat([_best(of_seed, option) for _, of_seed in alike.groupby("seed")])
+    chosen = []
+    for row in best.itertuples():
+        model = load_model(results, row)
+        methods = "|".join(sorted(rows.loc[rows["key"] == row.key, "method"].unique()))
+        chosen.append(Chosen(row, model, f"{row.key} ({model.cell.describe()}, {methods}; {row.why})"))
+    return chosen
 
 
-def _with_model(results: ResultsFolder, rows: pd.DataFrame) -> pd.Series:
-    """Which cells have a model file, going by its name."""
-    files = results.store.keys_with_models()
-    return rows["key"].isin(files) & (rows["status"] == "done") & ("model" in rows)
-
-
-def load_model(results: ResultsFolder, row: Any) -> TrainedModel:
-    """The model of a row; a file that is not sound is refused in a sentence."""
+def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
+    """The model of a row of `results.candidates`; UserError for a file that is not sound."""
     try:
         content = results.store.model(row.dataset, row.key, row.model)
         if content is None:
@@ -67,13 +74,6 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedModel:
         path = results.store.model_path(row.dataset, row.key, row.model)
         raise UserError(f"'{path}' can't be used: {why}; {TRAIN}") from None
     return model
-
-
-def describe_choice(results: ResultsFolder, row: Any, model: TrainedModel) -> str:
-    """A model in words: its key, what was trained on what, and why it was chosen."""
-    rows = results.candidates
-    methods = "|".join(sorted(rows.loc[rows["key"] == row.key, "method"].unique()))
-    return f"{row.key} ({model.cell.describe()}, {methods}; {row.why})"
 
 
 def _matching(rows: pd.DataFrame, wanted: Sequence[Term], option: str) -> pd.DataFrame:
@@ -96,12 +96,12 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
     for metric, in_own_units in (("nll", lambda v: v + np.log(unit)), ("mse", lambda v: v * unit**2)):
         name = f"validation_{metric}"
         scores = in_own_units(rows[name]) if name in rows else pd.Series(np.nan, index=rows.index)
-        finite = pd.DataFrame({"score": scores, "key": rows["key"]})[np.isfinite(scores)].sort_values(["score", "key"])
+        finite = rows.assign(score=scores)[np.isfinite(scores)].sort_values(["score", "key"])
         if len(finite):
-            units = " of targets before scaling" if rows["y_std"].notna().any() and (unit != 1).any() else ""
-            of = f"the best of {len(finite)}" if len(finite) > 1 else "the only model"
-            why = f"{of}, validation {metric.upper()} {finite['score'].iloc[0]:.4f}{units}"
-            return rows.loc[finite.index[:1]].assign(why=why)
+            units = " of targets before scaling" if (unit != 1).any() else ""
+            count = f"the best of {len(finite)}" if len(finite) > 1 else "the only model"
+            why = f"{count}, validation {metric.upper()} {finite['score'].iloc[0]:.4f}{units}"
+            return finite[:1].assign(why=why)
     if len(rows) == 1:
         return rows.assign(why="the only model")
     keys = ", ".join(rows["key"][:SHOWN])

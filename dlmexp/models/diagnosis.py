@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.splits import split, training_rows
 from dlmexp.errors import UserError
-from dlmexp.models.choice import load_model
-from dlmexp.models.predictor import Predictor, errors_in_own_units
+from dlmexp.models.choice import Chosen
+from dlmexp.models.file import TrainedCell
+from dlmexp.models.predictor import Columns, Predictor, errors_in_own_units
 from dlmexp.paths import data_root
 from dlmexp.plan.compose import compose, parts, with_default
 from dlmexp.plan.overrides import spelled_out
@@ -30,46 +32,38 @@ class Diagnosis:
     """All in own units; `columns` are the predictions on the test rows (`Predictor.predict`), `targets` what was seen
     there, 0 and 1 for binary data."""
 
-    row: Any  # of `results.candidates`
-    title: str
-    target: str
-    features: tuple[str, ...]
-    labels: tuple[object, object] | None
-    columns: dict[str, np.ndarray]
+    model: TrainedCell
+    columns: Columns
     targets: np.ndarray
-    errors: dict[str, float]  # rmse, mae, r2, coverage_95; none of binary data
-    calibration: dict[str, np.ndarray] | None  # promised and observed shares, and of how many rows
-    betas: dict[str, np.ndarray]  # beta, validation and test (the metric of `metric`), of all candidates
-    metric: str
+    calibration: pd.DataFrame | None  # promised and observed shares, and of how many rows
+    betas: pd.DataFrame  # beta, and by name the metrics of all candidates; empty with less than two
+    metric: str  # of the candidates: nll | mse
     objective: np.ndarray  # by iteration; empty where nothing was trained
-    line: dict[str, np.ndarray] | None  # of one feature: x, predictions, rows of training, inducing inputs
+    line: Columns | None  # of one feature: x, predictions, rows of training, inducing inputs
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """RMSE and the like (`errors_in_own_units`); none of binary data."""
+        return errors_in_own_units(self.columns, self.targets) if self.model.schema.labels is None else {}
 
 
-def diagnose(results: ResultsFolder, row: Any, root: str | os.PathLike[str] | None = None) -> Diagnosis:
-    """Predict on the test rows of a cell, whose data is loaded once more; `root` is the data root."""
-    spec, data = reload_dataset(row, root)
-    model = load_model(results, row)
-    cell = model.cell
+def diagnose(results: ResultsFolder, chosen: Chosen, root: str | os.PathLike[str] | None = None) -> Diagnosis:
+    """Predict on the test rows of a model, whose data is loaded once more; `root` is the data root."""
+    spec, data = reload_dataset(chosen.row, root)
+    model, cell = chosen.model, chosen.model.cell
     rows = split(len(data.y), spec.split, cell.seed, spec.test_cap, data.arrangement)
     X, y = np.array(data.X[rows.test]), np.array(data.y[rows.test])
     predictor = Predictor([model])
     metric = "nll" if predictor.has_distribution else "mse"
-    objective = results.arrays(row.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0)
-    columns, targets = predictor.predict(X), np.exp(y) if model.schema.log else y
     return Diagnosis(
-        row=row,
-        title=cell.describe(),
-        target=model.schema.target,
-        features=model.schema.features,
-        labels=model.schema.labels,
-        columns=columns,
-        targets=targets,
-        errors={} if predictor.task == "binary" else errors_in_own_units(columns, targets),
-        calibration=_calibration(predictor, X, y),
-        betas=_betas(results, row.key, metric),
-        metric=metric,
-        objective=np.asarray(objective, dtype=np.float64),
-        line=_line(predictor, data, training_rows(rows, cell.n)) if data.X.shape[1] == 1 else None,
+        model,
+        predictor.predict(X),
+        np.exp(y) if model.schema.log else y,
+        _calibration(predictor, X, y),
+        _betas(results.candidates, cell.key, metric),
+        metric,
+        results.arrays(cell.key).get("objective", np.zeros(0)) if cell.iterations else np.zeros(0),
+        _line(predictor, data, training_rows(rows, cell.n)) if data.X.shape[1] == 1 else None,
     )
 
 
@@ -94,53 +88,40 @@ def reload_dataset(row: Any, root: str | os.PathLike[str] | None = None) -> tupl
 
 
 @torch.no_grad()
-def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray] | None:
+def _calibration(predictor: Predictor, X: np.ndarray, y: np.ndarray) -> pd.DataFrame | None:
     """Binary data: mean probability and share of class 1 in bins. Others: levels of central intervals, and the share of
     test rows in them; None without a distribution. A count y stands for all quantiles from F(y - 1) to F(y)."""
     (member,) = predictor.members
     mu, v = member.marginals(X)
     if predictor.task == "binary":
         p = member.likelihood.mean(mu, v)[0].cpu().numpy()
-        which = np.clip((p * BINS).astype(int), 0, BINS - 1)
-        bins = [(p[which == k], y[which == k]) for k in range(BINS) if (which == k).any()]
-        promised, observed = (np.array([part[side].mean() for part in bins]) for side in (0, 1))
-        return {"promised": promised, "observed": observed, "rows": np.array([len(part[0]) for part in bins])}
+        bins = pd.DataFrame({"promised": p, "observed": y}).groupby(np.clip((p * BINS).astype(int), 0, BINS - 1))
+        return bins.mean().assign(rows=bins.size())
     if not predictor.has_distribution or member.likelihood.interval(mu, v) is None:
         return None
     scaled = torch.from_numpy((y - member.model.y_mean) / member.model.y_std).to(mu)[None]
-    upper = member.likelihood.cdf(mu, v, scaled)[0].cpu().numpy()
+    upper = below = member.likelihood.cdf(mu, v, scaled)[0].cpu().numpy()
     if predictor.task == "count":
-        lower = member.likelihood.cdf(mu, v, scaled - 1)[0].cpu().numpy()
-        width = np.maximum(upper - lower, 1e-12)
-        ends = (((1 - level) / 2, (1 + level) / 2) for level in LEVELS)
-        inside = [np.clip((np.minimum(upper, b) - np.maximum(lower, a)) / width, 0, 1).mean() for a, b in ends]
-    else:
-        inside = [(np.abs(upper - 0.5) <= level / 2).mean() for level in LEVELS]
-    return {"promised": LEVELS, "observed": np.array(inside), "rows": np.full(len(LEVELS), len(y))}
+        below = member.likelihood.cdf(mu, v, scaled - 1)[0].cpu().numpy()
+    lower = np.minimum(below, upper - 1e-12)
+    ends = (((1 - level) / 2, (1 + level) / 2) for level in LEVELS)
+    inside = [np.clip((np.minimum(upper, b) - np.maximum(lower, a)) / (upper - lower), 0, 1).mean() for a, b in ends]
+    return pd.DataFrame({"promised": LEVELS, "observed": inside, "rows": len(y)})
 
 
-def _betas(results: ResultsFolder, key: str, metric: str) -> dict[str, np.ndarray]:
+def _betas(rows: pd.DataFrame, key: str, metric: str) -> pd.DataFrame:
     """Metrics by beta, in the largest selection that the cell was a candidate of."""
-    rows = results.candidates
     groups = rows.loc[rows["key"] == key].sort_values("candidates")["group"]
     rows = rows[(rows["group"] == groups.iloc[-1]) & (rows["status"] == "done") & rows["beta"].notna()]
-    if len(rows) < 2:
-        return {}
-    names = {"beta": "beta", "validation": f"validation_{metric}", "test": f"test_{metric}"}
-    return {name: rows[column].to_numpy() for name, column in names.items() if column in rows}
+    names = {"beta": "beta", f"validation_{metric}": "validation", f"test_{metric}": "test"}
+    return rows.reindex(columns=list(names)).rename(columns=names) if len(rows) > 1 else pd.DataFrame()
 
 
-def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> dict[str, np.ndarray]:
+def _line(predictor: Predictor, data: Dataset, rows: np.ndarray) -> Columns:
     """Predictions along the one feature, a little beyond its training rows, with those and the inducing inputs."""
-    (member,) = predictor.members
-    low, high = data.X[rows].min(), data.X[rows].max()
-    x = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), LINE)
-    n = member.model.normalisation
-    inducing = member.model.hyper["Z"][:, 0] * n.std[0] + n.mean[0]
-    line = {
-        "x": x,
-        "rows": data.X[rows, 0],
-        "targets": np.exp(data.y[rows]) if member.model.schema.log else np.array(data.y[rows]),
-        "inducing": inducing,
-    }
-    return line | predictor.predict(x[:, None])
+    model, X, y = predictor.members[0].model, data.X[rows, 0], data.y[rows]
+    margin = 0.1 * np.ptp(X)
+    x = np.linspace(X.min() - margin, X.max() + margin, LINE)
+    inducing = model.hyper["Z"][:, 0] * model.normalisation.std[0] + model.normalisation.mean[0]
+    own = {"x": x, "rows": X, "targets": np.exp(y) if model.schema.log else y, "inducing": inducing}
+    return own | predictor.predict(x[:, None])

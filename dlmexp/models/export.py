@@ -7,7 +7,6 @@ is what is tested.
 
 import importlib
 import io
-import os
 import re
 import sys
 import types
@@ -19,12 +18,12 @@ import msgspec
 import numpy as np
 import torch
 
-from dlmexp.atomic import write_atomically
+from dlmexp.atomic import check_output, write_atomically
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods.regression import NU
 from dlmexp.gp.precision import PARAMETERS
-from dlmexp.models.file import TrainedModel, encoded, lower_triangular
+from dlmexp.models.file import TrainedCell, encoded, lower_triangular
 from dlmexp.models.predictor import checked_kernel
 
 MARK = '"""A sparse GP that was trained by dlmexp'
@@ -118,7 +117,7 @@ class Exported(NamedTuple):
     source: str
 
 
-def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
+def to_gpytorch(trained: TrainedCell, file: str = "model.pt") -> Exported:
     """The model and likelihood with all parameters set. `file` is the name that the source is to load."""
     import_gpytorch()
     source = _source(trained, file)  # all of it ours: names in it are checked, and text can't end a string
@@ -164,19 +163,14 @@ def to_gpytorch(trained: TrainedModel, file: str = "model.pt") -> Exported:
     return Exported(model.eval(), likelihood.eval(), saved, source)
 
 
-def export(trained: TrainedModel, path: Path) -> Path:
+def export(trained: TrainedCell, path: Path) -> Path:
     """Write the state dict to `path` and the Python file beside it, whose path is returned; or, if it ends in `.npz`,
     one file for `dlmexp predict --model`, which holds the schema of tables too."""
-    script = path.with_suffix(".py")
-    if path.suffix not in (".pt", ".npz"):
-        raise UserError(
-            f"'{path}': the file of a PyTorch model ends in .pt, that of dlmexp in .npz; choose such a name"
-        )
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise UserError(f"'{path}': can't write there; name a file in a folder that is there")
+    check_output(path, f"'{path}'", (".pt", ".npz"))
     if path.suffix == ".npz":
         write_atomically(path, encoded(trained))
         return path
+    script = path.with_suffix(".py")
     if script.exists() and not script.read_text(errors="replace").startswith(MARK):
         raise UserError(f"'{script}' is there and not one of ours, and would be overwritten: choose another name")
     exported = to_gpytorch(trained, path.name)
@@ -193,7 +187,7 @@ def import_gpytorch() -> None:
         importlib.import_module("gpytorch")
 
 
-def _source(trained: TrainedModel, file: str) -> str:
+def _source(trained: TrainedCell, file: str) -> str:
     cell, D = trained.cell, len(trained.schema.features)
     if cell.likelihood not in LIKELIHOODS:
         known = ", ".join(LIKELIHOODS)
@@ -224,7 +218,7 @@ def _kernel(name: str, ard: int | None) -> tuple[str, str]:
     return module, f"{path}({', '.join(f'{key}={value}' for key, value in options.items())})"
 
 
-def _jitter(trained: TrainedModel) -> float:
+def _jitter(trained: TrainedCell) -> float:
     """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
     kernel = checked_kernel(trained)
     hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}

@@ -20,11 +20,10 @@ from dlmexp.reading.json_text import typed_json
 
 FORMAT = 1
 ABOUT, HYPER = "about", "hyper."
-PLAIN = ("m", "L", "jitter", "X_mean", "X_std", "X_constant")
 
 
 @dataclass(frozen=True)
-class TrainedModel:
+class TrainedCell:
     """What predictions of one cell need. q(w) = N(m, L L^T) in whitened coordinates (docs/SPEC.md, section 1), on
     features that `normalisation` was applied to; targets are `y_mean + y_std * y` of what it predicts."""
 
@@ -49,7 +48,7 @@ class About(msgspec.Struct):
     y_std: float
 
 
-def encoded(model: TrainedModel) -> bytes:
+def encoded(model: TrainedCell) -> bytes:
     """The bytes of a `.npz` file. Of L, which is made triangular if it is not, only the lower triangle is written."""
     about = About(FORMAT, model.cell, model.schema, model.y_mean, model.y_std)
     L = lower_triangular(model.L)
@@ -68,7 +67,7 @@ def encoded(model: TrainedModel) -> bytes:
     return buffer.getvalue()
 
 
-def load_file(path: Path) -> TrainedModel:
+def load_file(path: Path) -> TrainedCell:
     """The model in a file, which holds all that predictions need, the schema of tables included."""
     if not path.is_file():
         raise UserError(f"'{path}': there is no such file")
@@ -78,7 +77,7 @@ def load_file(path: Path) -> TrainedModel:
         raise UserError(f"'{path}' can't be used as a model: {why}") from None
 
 
-def decoded(content: bytes) -> TrainedModel:
+def decoded(content: bytes) -> TrainedCell:
     """The model of a file's bytes; `Unreadable` says what is wrong with one that is not sound."""
     arrays = unpack_arrays(content)
     if ABOUT not in arrays:
@@ -87,29 +86,30 @@ def decoded(content: bytes) -> TrainedModel:
     if about.format > FORMAT:
         raise Unreadable(f"it has format {about.format}, from a newer dlmexp (this one reads up to {FORMAT})")
     hyper = {name.removeprefix(HYPER): value for name, value in arrays.items() if name.startswith(HYPER)}
-    _check(about, arrays, hyper)
+    _check(about, arrays)
     M = about.cell.M
     L = np.zeros((M, M), arrays["L"].dtype)
     L[np.tril_indices(M)] = arrays["L"]
     normalisation = Normalisation(arrays["X_mean"], arrays["X_std"], arrays["X_constant"])
-    return TrainedModel(
+    return TrainedCell(
         about.cell, about.schema, normalisation, about.y_mean, about.y_std, hyper, arrays["m"], L,
         float(arrays["jitter"]),
     )  # fmt: skip
 
 
-def _check(about: About, arrays: dict[str, np.ndarray], hyper: dict[str, np.ndarray]) -> None:
+def _check(about: About, arrays: dict[str, np.ndarray]) -> None:
     """Every array there, of the shape that cell and schema ask for, and finite. (Kernel and likelihood check theirs
     when predictions are made.)"""
     M, D = about.cell.M, len(about.schema.features)
-    shapes = dict(zip(PLAIN, ((M,), (M * (M + 1) // 2,), (), (D,), (D,), (D,)), strict=True))
-    for name, shape in {**shapes, HYPER + "Z": (M, D), HYPER + "mean": ()}.items():
+    shapes = {"m": (M,), "L": (M * (M + 1) // 2,), "jitter": (), HYPER + "Z": (M, D), HYPER + "mean": ()}
+    shapes |= dict.fromkeys(("X_mean", "X_std", "X_constant"), (D,))
+    for name, shape in shapes.items():
         if name not in arrays:
             raise Unreadable(f"it has no array '{name}'")
         if arrays[name].shape != shape:
             raise Unreadable(f"its array '{name}' has shape {arrays[name].shape}, not {shape}")
     for name, value in arrays.items():
-        if name not in PLAIN and name.removeprefix(HYPER) not in hyper:
+        if name not in shapes and not name.startswith(HYPER):
             raise Unreadable(f"it has an array '{name}' that no model has")
         if value.dtype.kind != ("b" if name == "X_constant" else "f"):
             raise Unreadable(f"its array '{name}' has type {value.dtype}")

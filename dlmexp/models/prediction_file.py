@@ -1,11 +1,11 @@
 """Predictions on the rows of a file, as another file: read, predicted and written in pieces of bounded memory."""
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
+from time import monotonic
 
 import pandas as pd
 import pyarrow as pa
@@ -19,11 +19,34 @@ from dlmexp.errors import UserError
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading.tables import stream_table
 
+REPORT_SECONDS = 10.0
 
-def predicted_tables(predictor: Predictor, path: Path, level: float, only: bool, gaps: Counter) -> Iterator[pa.Table]:
-    """The rows of a file in pieces: its own columns, unless `only`, and those of the predictions. Missing values that
-    the model fills are counted in `gaps`, by column."""
-    schema, rows = predictor.schema, 0
+
+def predict_file(predictor: Predictor, path: Path, out: str, level: float, only: bool) -> tuple[int, Counter]:
+    """Predict on the rows of a file and write its own columns, unless `only`, and those of the predictions to `out`:
+    CSV, or Parquet by its suffix; `-`: CSV on standard output. The file appears when all is written, and not at all
+    after an error. Returns the number of rows, and by column that of missing values which the model fills."""
+    gaps = Counter()
+    tables = _predicted(predictor, path, level, only, gaps)
+    if out == "-":
+        stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
+        return _write_csv(tables, stream.write), gaps
+    with replacing(Path(out)) as temporary:
+        if not out.endswith(".parquet"):
+            with open(temporary, "w", encoding="utf-8", newline="") as file:
+                return _write_csv(tables, file.write), gaps
+        first = next(tables)
+        with parquet.ParquetWriter(temporary, first.schema) as writer:
+            rows = 0
+            for table in chain([first], tables):
+                writer.write_table(table)
+                rows += table.num_rows
+        return rows, gaps
+
+
+def _predicted(predictor: Predictor, path: Path, level: float, only: bool, gaps: Counter) -> Iterator[pa.Table]:
+    """Pieces of the table to write, at least one; how far it is is said on standard error every few seconds."""
+    schema, rows, said = predictor.schema, 0, monotonic()
     for piece in open_rows(path, schema, only):
         X = schema.encode(piece, rows + 1, str(path))
         for column in schema.columns:
@@ -34,8 +57,21 @@ def predicted_tables(predictor: Predictor, path: Path, level: float, only: bool,
             raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it, or add --only")
         yield pa.table({**own, **predictions})
         rows += piece.num_rows
+        if monotonic() - said > REPORT_SECONDS:
+            said = monotonic()
+            print(f"{rows} rows", file=sys.stderr, flush=True)
     if not rows:
         raise UserError(f"{path} has columns but no rows")
+
+
+def _write_csv(tables: Iterator[pa.Table], write: Callable[[str], object]) -> int:
+    """A header and all rows; only what needs quotes has them."""
+    rows = 0
+    for table in tables:
+        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+        write(frame.to_csv(index=False, header=not rows, lineterminator="\n"))
+        rows += len(frame)
+    return rows
 
 
 def open_rows(path: Path, schema: Schema, only: bool = False) -> Iterator[pa.RecordBatch]:
@@ -48,60 +84,11 @@ def open_rows(path: Path, schema: Schema, only: bool = False) -> Iterator[pa.Rec
     return pieces
 
 
-def describe_gaps(gaps: Counter, schema: Schema) -> list[str]:
+def describe_gaps(gaps: Counter, schema: Schema) -> Iterator[str]:
     """Sentences that say how many missing values a model filled, and with what."""
     levels = {column.name for column in schema.columns if MISSING_LEVEL in column.levels}
-    ways = {"filled with the mean of the training rows": set(gaps) - levels, "taken as a level of their own": levels}
-    filled = {how: {name: gaps[name] for name in gaps if gaps[name] and name in some} for how, some in ways.items()}
-    return [
-        f"{counted(sum(counts.values()), 'missing value')} {how}: "
-        + ", ".join(f"{name} {count}" for name, count in counts.items())
-        for how, counts in filled.items()
-        if counts
-    ]
-
-
-@contextmanager
-def table_file(out: str) -> Iterator[Callable[[pa.Table], object]]:
-    """A function that appends rows to the file `out` (CSV, or Parquet by its suffix; `-`: CSV on standard output). The
-    file appears under its name when all is written, and not at all after an error."""
-    if out == "-":
-        stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
-        yield _csv_rows(stream.write)
-        return
-    with replacing(Path(out)) as temporary:
-        if not out.endswith(".parquet"):
-            with open(temporary, "w", encoding="utf-8", newline="") as file:
-                yield _csv_rows(file.write)
-            return
-        with open(temporary, "wb") as file, ExitStack() as writers:
-            append: list[Callable[[pa.Table], object]] = []
-
-            def write(table: pa.Table) -> None:
-                if not append:
-                    append.append(writers.enter_context(parquet.ParquetWriter(file, table.schema)).write_table)
-                append[0](table)
-
-            yield write
-
-
-def _csv_rows(write: Callable[[str], object]) -> Callable[[pa.Table], None]:
-    """A function that writes rows, before the first ones a header; only what needs quotes has them."""
-    header = True
-
-    def append(table: pa.Table) -> None:
-        nonlocal header
-        frame = table.to_pandas(types_mapper=pd.ArrowDtype)
-        write(frame.to_csv(index=False, header=header, lineterminator="\n"))
-        header = False
-
-    return append
-
-
-def check_output(out: str) -> None:
-    """UserError for a name that no table can be written to."""
-    path = Path(out)
-    if out != "-" and path.suffix not in (".csv", ".parquet"):
-        raise UserError(f"--out {out}: '{path.suffix}' is not one of .csv, .parquet (or - for standard output)")
-    if out != "-" and (path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK)):
-        raise UserError(f"--out {out}: can't write there; name a file in a folder that is there")
+    ways = {"filled with the mean of the training rows": gaps.keys() - levels, "taken as a level of their own": levels}
+    for how, names in ways.items():
+        if counts := {name: gaps[name] for name in gaps if gaps[name] and name in names}:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            yield f"{counted(sum(counts.values()), 'missing value')} {how}: {listed}"

@@ -14,7 +14,7 @@ from dlmexp.gp.kernels import Kernel, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
 from dlmexp.gp.posterior import positive
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from dlmexp.objectives import OBJECTIVES
 
 ENTRIES_AT_ONCE = {"cpu": 500_000, "cuda": 50_000_000}  # of the [M, rows] arrays: what a CPU's cache holds
@@ -24,7 +24,7 @@ USUAL = 0.95  # share of new observations in the interval
 Columns = dict[str, np.ndarray]
 
 
-def checked_kernel(model: TrainedModel) -> Kernel:
+def checked_kernel(model: TrainedCell) -> Kernel:
     """The kernel of a model; UserError if there is no such kernel or likelihood, or they have other parameters."""
     cell, D = model.cell, len(model.schema.features)
     kernel = kernel_named(cell.kernel)
@@ -44,7 +44,7 @@ class Member:
     `mu = mean + (Q^T m) . C_i` and `v = kff + w . C_i^2`. Q is orthogonal, so this is as good as going through A
     (`gp.posterior`)."""
 
-    def __init__(self, model: TrainedModel, device: str = "cpu"):
+    def __init__(self, model: TrainedCell, device: str = "cpu"):
         self.model = model
         cell, self.kernel = model.cell, checked_kernel(model)
 
@@ -85,7 +85,7 @@ class Member:
 class Predictor:
     """One model, or several of the same columns as a mixture with equal weights."""
 
-    def __init__(self, models: Sequence[TrainedModel], device: str = "cpu"):
+    def __init__(self, models: Sequence[TrainedCell], device: str = "cpu"):
         self.members = [Member(model, device) for model in models]
         self.schema = models[0].schema
         self.task = models[0].cell.task

@@ -8,6 +8,7 @@ import msgspec
 
 from dlmexp.catalogue import entries
 from dlmexp.config import DatasetConfig, RunConfig
+from dlmexp.data.options import literal
 from dlmexp.plan.cell import Cell
 
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
@@ -30,18 +31,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """`training.lr=0.01, M=50`; '' for the values of the protocol itself. Equal texts are equal values."""
-        return ", ".join(f"{name}={shown(value)}" for name, value in self.changes.items())
-
-
-def shown(value: Any) -> str:
-    """A value as `dlmexp run` takes it: `null`, `0.01`, `[0.1,1]`."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(shown, value))}]"
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(value)
+        return ", ".join(f"{name}={literal(value)}" for name, value in self.changes.items())
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dlmexp.estimators import ESTIMATORS
 from dlmexp.gp.kernels import kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.precision import PARAMETERS
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.batches import cells_at_once
 from dlmexp.plan.cell import FIELDS, Cell
@@ -159,18 +159,18 @@ def _stack(
     return out
 
 
-def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedModel:
+def trained_model(cell: Cell, schema: Schema, split: Any, posterior: Posterior) -> TrainedCell:
     """What a finished cell leaves behind, as a model; `split` has the normalisation of its data."""
     hyper = {name: value[0].numpy() for name, value in posterior.hyper.items()}
     m, L, jitter = (value[0].numpy() for value in (posterior.m, posterior.L, posterior.jitter))
-    return TrainedModel(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
+    return TrainedCell(cell, schema, split.features, split.y_mean, split.y_std, hyper, m, L, float(jitter))
 
 
 class Fit(NamedTuple):
     """The best model, its number of iterations, whether it stopped by its rule, and the validation metric of every beta
     (NaN where training failed)."""
 
-    model: TrainedModel
+    model: TrainedCell
     iterations: int
     converged: bool
     scores: dict[float, float]

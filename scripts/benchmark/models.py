@@ -12,7 +12,7 @@ import torch
 from dlmexp.data.schema import Schema
 from dlmexp.data.splits import Normalisation
 from dlmexp.models.export import to_gpytorch
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.plan.cell import Cell
 from scripts.benchmark.measure import Measurement, arguments, fastest, peak_bytes, print_all
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return print_all(line for part in args.parts for line in PARTS[part](args))
 
 
-def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedModel:
+def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedCell:
     """A model of made-up numbers with M inducing inputs on D features."""
     rng, task = np.random.default_rng(0), TASKS[likelihood]
     cell = Cell(
@@ -43,7 +43,7 @@ def made_up(likelihood: str, M: int = M, D: int = D) -> TrainedModel:
     hyper = {"Z": rng.normal(size=(M, D)), "mean": np.array(0.0), "lengthscale": np.array([2.0])}
     hyper |= {"outputscale": np.array(1.0), **({"noise": np.array(0.1)} if task == "regression" else {})}
     scale = Normalisation(np.zeros(D), np.ones(D), np.zeros(D, dtype=bool))
-    return TrainedModel(cell, Schema.plain(D, task), scale, 0.0, 1.0, hyper, rng.normal(size=M), 0.5 * np.eye(M), 1e-6)
+    return TrainedCell(cell, Schema.plain(D, task), scale, 0.0, 1.0, hyper, rng.normal(size=M), 0.5 * np.eye(M), 1e-6)
 
 
 def predict(args: argparse.Namespace) -> Iterator[Measurement]:

@@ -7,11 +7,11 @@ import re
 import warnings
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.testing.compare import compare_images
 from matplotlib.text import Text
@@ -22,6 +22,7 @@ from dlmexp.figures.declared import against_beta, against_n, anatomy, histogram
 from dlmexp.figures.panels import FIGURES, LOSSES, Figure, Line, Panel, estimators, methods
 from dlmexp.figures.plot import Drawn, Request, draw, drawings, encode, save
 from dlmexp.models.diagnosis import Diagnosis
+from tests.support.models import MIXED, made_up_model
 from tests.support.tidy import GROUP, METHODS, Made, nll, sweep
 
 BASELINE = Path(__file__).with_name("baseline.png")
@@ -188,10 +189,9 @@ def test_predictions_of_many_rows_have_their_intervals_in_bins(rows: int) -> Non
 
     y = np.linspace(0, 1, rows)
     found = Diagnosis(
-        row=SimpleNamespace(beta=1.0, task="regression"), title="a model", target="price", features=("a", "b"),
-        labels=None, columns={"mean": y + 0.1, "lower_95": y - 1, "upper_95": y + 1}, targets=y, calibration=None,
-        errors={"rmse": 0.1}, metric="nll", line=None, objective=np.linspace(2, 1, 30),
-        betas={"beta": np.array([1.0, 0.1]), "validation": np.array([1.0, 2.0]), "test": np.array([1.0, 2.0])},
+        model=made_up_model(schema=MIXED), columns={"mean": y + 0.1, "lower_95": y - 1, "upper_95": y + 1}, targets=y,
+        calibration=None, metric="nll", line=None, objective=np.linspace(2, 1, 30),
+        betas=pd.DataFrame({"beta": [1.0, 0.1], "validation": [1.0, 2.0], "test": [1.0, 2.0]}),
     )  # fmt: skip
     with style.use():
         canvas = render(found)

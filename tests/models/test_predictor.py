@@ -14,7 +14,7 @@ from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
 from dlmexp.models.choice import load_model
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import load
@@ -68,7 +68,7 @@ def raw_test_rows(frame: pd.DataFrame, task: str, seed: int) -> tuple[np.ndarray
     return X[rows], np.asarray(y, dtype=float)[rows]
 
 
-def metrics_of(model: TrainedModel, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def metrics_of(model: TrainedCell, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """The recorded metrics, from predictions on raw rows."""
     (member,) = Predictor([model]).members
     mu, v = member.marginals(X)
@@ -126,7 +126,7 @@ def test_pieces_do_not_matter_nor_a_feature_that_was_constant(monkeypatch):
         np.testing.assert_allclose(pieces[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
 
 
-def _sampled(model: TrainedModel, X: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def _sampled(model: TrainedCell, X: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draws of y in own units, [count, N]."""
     (member,) = Predictor([model]).members
     mu, v = (part[0].numpy() for part in member.marginals(X))

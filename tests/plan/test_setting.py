@@ -8,9 +8,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.data.options import literal
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.plan.setting import Candidates, shown
+from dlmexp.plan.setting import Candidates
 from tests.plan.test_checks import sound
 from tests.support.cells import planned
 
@@ -63,7 +64,7 @@ def test_every_setting_that_changes_results_is_tried():
 def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again(name, protocol):
     estimator = name.split(".")[1] if name.startswith("estimator.") else "exact"
     base = [f"protocol={protocol}", f"estimator=[{estimator}]"]
-    word = f"{name}={shown(other_value(name, protocol))}"
+    word = f"{name}={literal(other_value(name, protocol))}"
     before, after = asked(*base), asked(*base, word)
     assert {some.setting.text for some in before} == {""}
     index = [some.method for some in before].index("joint_log_dlm")
@@ -71,15 +72,15 @@ def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again
     short = name.replace("dataset.cadata.", "")
     assert setting.text != "" or (short, setting.selection) == ("selection", other_value(name, protocol))
     assert setting != before[index].setting
-    typed = [f"{_full(key)}={shown(value)}" for key, value in setting.changes.items()]
+    typed = [f"{_full(key)}={literal(value)}" for key, value in setting.changes.items()]
     assert [some.setting for some in asked(*base, *typed)] == [some.setting for some in after]
     assert [some.cells for some in asked(*base, *typed)] == [some.cells for some in after]
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)))
 def test_values_are_shown_as_a_run_takes_them(value):
-    assert OverridesParser.create().parse_override(f"x={shown(value)}").value() == value
-    assert OverridesParser.create().parse_override(f"x={shown([value, value])}").value() == [value, value]
+    assert OverridesParser.create().parse_override(f"x={literal(value)}").value() == value
+    assert OverridesParser.create().parse_override(f"x={literal([value, value])}").value() == [value, value]
 
 
 @pytest.mark.parametrize(

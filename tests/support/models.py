@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.splits import Normalisation
-from dlmexp.models.file import TrainedModel
+from dlmexp.models.file import TrainedCell
 from tests.support.cells import PLAIN
 
 TASKS = {
@@ -18,7 +18,7 @@ TASKS = {
 
 def made_up_model(
     likelihood: str = "gaussian", M: int = 5, D: int = 3, seed: int = 0, schema: Schema | None = None, **changes: Any
-) -> TrainedModel:
+) -> TrainedCell:
     """A model on D features; `changes` are of its cell."""
     rng, task = np.random.default_rng(seed), TASKS[likelihood]
     schema = schema or Schema.plain(D, task)
@@ -38,7 +38,7 @@ def made_up_model(
     features = Normalisation(rng.normal(size=D), rng.uniform(0.5, 2, size=D), np.zeros(D, dtype=bool))
     L = np.tril(0.2 * rng.normal(size=(M, M))) + 0.5 * np.eye(M)
     mean, std = (3.0, 2.0) if task == "regression" else (0.0, 1.0)
-    return TrainedModel(cell, schema, features, mean, std, hyper, rng.normal(size=M), L, 1e-6)
+    return TrainedCell(cell, schema, features, mean, std, hyper, rng.normal(size=M), L, 1e-6)
 
 
 MIXED = Schema("price", (Column("rooms"), Column("sort", "category", ("a", "b", "c")), Column("age")))
