@@ -21,7 +21,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import combinations
 from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.overrides import INITIAL
-from dlmexp.plan.setting import Candidates, Setting, cell_setting
+from dlmexp.plan.setting import Asked, Setting, cell_setting
 
 MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
@@ -82,8 +82,9 @@ class Grid:
         mean = {"mean": Parameter(0.0)} if self.dataset.mean == "constant" else {}
         return {**kernel, **self.likelihood.parameters, **mean}
 
-    def candidates(self) -> Iterator[Candidates]:
-        """All cells, the base fits that fixed variants take their hyperparameters from included."""
+    def candidates(self) -> Iterator[tuple[Asked, tuple[Cell, ...]]]:
+        """All that is asked for, with its cells; the base fits that fixed variants take their hyperparameters from
+        included."""
         cfg, dataset = self.cfg, self.dataset
         file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
         known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
@@ -96,7 +97,8 @@ class Grid:
                     known[which] = cell_setting(cfg, usual, dataset, file, cells[0])
                 of_run = cfg.role or ("gradient" if gradients else "fit" if cfg.evaluate == "end" else "curve")
                 role = "fit" if gradients and cells[0].kind == "fit" else of_run
-                yield Candidates(method, cells, known[which], cfg.name, role, size, dataset.stands_for)
+                about = {"setting": known[which], "experiment": cfg.name, "role": role, "size": size}
+                yield Asked.of(method, cells, **about, stands_for=dataset.stands_for), cells
 
     def notes(self) -> Iterator[str]:
         """Sentences about what is not done quite as it was typed: sizes beyond the data, more inducing inputs than

@@ -1,15 +1,16 @@
-"""The setting of a run, written down as data: its protocol, and every value that differs from the protocol."""
+"""What a run asks for, written down as data: its setting (the protocol, and every value that differs from it), and
+which cells are candidates of one another."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any, Self
 
 import msgspec
 
 from dlmexp.catalogue import entries
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.options import literal
-from dlmexp.plan.cell import Cell
+from dlmexp.plan.cell import Cell, Name
 
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset
 RENAMED = {"converged": "annealed"}  # protocols by the names that records before version 0.3 have
@@ -34,18 +35,42 @@ class Setting(msgspec.Struct, frozen=True):
         return ", ".join(f"{name}={literal(value)}" for name, value in self.changes.items())
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Cells that differ only in beta, the largest first: validation selects among them for `method`. With what they
-    were asked for as: a single cell where there is nothing to select."""
+class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The candidates of one selection, as a run asks for them: cells that differ only in beta, the largest first. A
+    single one where there is nothing to select."""
 
     method: str
-    cells: tuple[Cell, ...]
-    setting: Setting
+    dataset: Name
+    n: int
+    seed: int
+    size: str  # as it was typed: '5%', '100'
+    label: str  # estimator and q, for people: 'bmc-10 unwhitened'
     experiment: str
     role: str  # fit | curve | gradient, or what the experiment says, such as anatomy
-    size: str  # the training size as it was typed: '5%', '100'
+    setting: Setting
+    betas: tuple[float | None, ...]
+    keys: tuple[str, ...]
     stands_for: str | None = None  # the paper's dataset that this one stands in for
+
+    @classmethod
+    def of(cls, method: str, cells: Sequence[Cell], **about: Any) -> Self:
+        """What is asked for with these cells; `about` has what they do not say."""
+        cell = cells[0]
+        q = "" if cell.parameterisation == "whitened" else f" {cell.parameterisation}"
+        label = f"{cell.estimator_label}{q}{cell.floor_label}"
+        betas, keys = tuple(each.beta for each in cells), tuple(each.key for each in cells)
+        return cls(method, cell.dataset, cell.n, cell.seed, label=label, betas=betas, keys=keys, **about)
+
+    def describe(self, key: str) -> str:
+        """One line for people about one of the candidates."""
+        beta = self.betas[self.keys.index(key)]
+        chosen = "" if beta is None else f" beta={beta:g}"
+        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What makes it the same as another one."""
+        return self.experiment, self.role, self.method, self.setting.protocol, self.setting.text, self.keys
 
 
 def cell_setting(cfg: RunConfig, usual: RunConfig, dataset: DatasetConfig, file: DatasetConfig, cell: Cell) -> Setting:

@@ -14,37 +14,9 @@ import msgspec
 from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Name
-from dlmexp.plan.setting import Candidates, Setting
+from dlmexp.plan.setting import Asked
 from dlmexp.reading.files import content
 from dlmexp.reading.json_text import typed_json
-
-
-class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The candidates of one selection: cells that differ only in beta, the largest first."""
-
-    method: str
-    dataset: Name
-    n: int
-    seed: int
-    size: str  # as it was typed: '5%', '100'
-    label: str  # estimator and q, for people: 'bmc-10 unwhitened'
-    experiment: str
-    role: str
-    setting: Setting
-    betas: tuple[float | None, ...]
-    keys: tuple[str, ...]
-    stands_for: str | None = None
-
-    def describe(self, key: str) -> str:
-        """One line for people about one of the candidates."""
-        beta = self.betas[self.keys.index(key)]
-        chosen = "" if beta is None else f" beta={beta:g}"
-        return f"{self.dataset} n={self.n} seed={self.seed} {self.method} {self.label}{chosen}"
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What makes it the same as another one."""
-        return self.experiment, self.role, self.method, self.setting.protocol, self.setting.text, self.keys
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):
@@ -59,20 +31,14 @@ class Manifest(msgspec.Struct, omit_defaults=True):
         return {key for asked in self.candidates for key in asked.keys}
 
 
-def manifest(experiment: str, candidates: Iterable[Candidates], keep: str = "none") -> Manifest:
-    """The manifest of a planned run."""
-    asked = {}
-    for group in candidates:
-        cell = group.cells[0]
-        q = "" if cell.parameterisation == "whitened" else f" {cell.parameterisation}"
-        written = Asked(
-            method=group.method, dataset=cell.dataset, n=cell.n, seed=cell.seed, size=group.size,
-            label=f"{cell.estimator_label}{q}{cell.floor_label}", experiment=group.experiment, role=group.role,
-            setting=group.setting, betas=tuple(each.beta for each in group.cells),
-            keys=tuple(each.key for each in group.cells), stands_for=group.stands_for,
-        )  # fmt: skip
-        asked.setdefault(written.identity, written)
-    return Manifest(experiment, list(asked.values()), keep)
+def manifest(experiment: str, asked: Iterable[Asked], keep: str = "none") -> Manifest:
+    """The manifest of a run that asks for these."""
+    return Manifest(experiment, distinct(asked), keep)
+
+
+def distinct(asked: Iterable[Asked]) -> list[Asked]:
+    """All that was asked for, each of it once."""
+    return list({each.identity: each for each in asked}.values())
 
 
 def write_manifest(root: Path, asked: Manifest) -> None:
@@ -102,10 +68,10 @@ def read_manifests(root: Path) -> list[Manifest]:
 
 def merged(manifests: Iterable[Manifest]) -> dict[str, list[Asked]]:
     """What each experiment asked for, over all its runs, without repeats."""
-    together: dict[str, dict[tuple[object, ...], Asked]] = {}
+    together: dict[str, list[Asked]] = {}
     for each in manifests:
-        together.setdefault(each.experiment, {}).update({asked.identity: asked for asked in each.candidates})
-    return {name: list(asked.values()) for name, asked in together.items()}
+        together.setdefault(each.experiment, []).extend(each.candidates)
+    return {experiment: distinct(asked) for experiment, asked in together.items()}
 
 
 def check_same_data(root: Path, dataset: str, checksum: str) -> None:

@@ -12,9 +12,10 @@ import pandas as pd
 from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
+from dlmexp.plan.setting import Asked
 from dlmexp.reading.files import reading
 from dlmexp.reading.tables import read_table
-from dlmexp.records.manifest import Asked, read_manifests
+from dlmexp.records.manifest import distinct, read_manifests
 from dlmexp.records.packed import TABLE, write_packed
 from dlmexp.records.store import FIGURES, Store
 from dlmexp.records.table import as_text, candidate_cells, selected_or_undecided, tidy
@@ -34,7 +35,7 @@ class ResultsFolder:
         """What was asked for in this folder, by its own manifests and in its packed records."""
         manifests = [asked for each in read_manifests(self.root) for asked in each.candidates]
         packed = [asked for pack in self.store.packs for asked in pack.asked]
-        return list({asked.identity: asked for asked in [*packed, *manifests]}.values())
+        return distinct([*packed, *manifests])
 
     @cached_property
     def candidates(self) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from dlmexp.catalogue import stand_ins
@@ -21,7 +21,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.plan.checks import PLAIN_NAME, check
 from dlmexp.plan.compose import dataset_config
 from dlmexp.plan.grid import Grid, split_name
-from dlmexp.plan.setting import Candidates
+from dlmexp.plan.setting import Asked
 from dlmexp.records.store import Store
 
 # Folders of results.
@@ -36,15 +36,15 @@ class Sweep:
     """The cells of a checked config, grouped into the candidates of each selection of beta, with their datasets."""
 
     cfg: RunConfig
-    candidates: list[Candidates]
+    candidates: list[Asked]
+    by_key: dict[str, Cell]  # every cell once, also those that are candidates of two selections
     datasets: dict[tuple[str, str], tuple[DatasetConfig, Dataset]]  # by the fields `dataset` and `split` of cells
     missing: list[str]  # one message for each dataset whose files are not there
     notes: list[str]  # what is not done quite as it was typed
 
-    @cached_property
+    @property
     def cells(self) -> list[Cell]:
-        """Every cell once, also those that are candidates of two selections."""
-        return list({cell.key: cell for some in self.candidates for cell in some.cells}.values())
+        return list(self.by_key.values())
 
 
 def prepare_sweep(cfg: RunConfig) -> Sweep:
@@ -58,7 +58,7 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         raise UserError("dataset=[]: the grid is empty; name at least one dataset, e.g. dataset=ringnorm_drawn")
     for part in parts:
         check(part)
-    sweep, grids, loading = Sweep(cfg, [], {}, [], []), list[tuple](), dict[str, Future[Dataset]]()
+    sweep, grids, loading = Sweep(cfg, [], {}, {}, [], []), list[tuple](), dict[str, Future[Dataset]]()
     with ThreadPoolExecutor(READERS) as readers:  # which wait for other processes and the disk
 
         def start(part: RunConfig, key: str, dataset: DatasetConfig) -> tuple:
@@ -98,7 +98,9 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig, data: 
         )
     sweep.datasets[data.name, split_name(dataset, data)] = dataset, data
     grid = Grid(part, key, dataset, data)
-    sweep.candidates += grid.candidates()
+    for asked, cells in grid.candidates():
+        sweep.candidates.append(asked)
+        sweep.by_key |= {cell.key: cell for cell in cells}
     sweep.notes += grid.notes()
 
 
@@ -111,8 +113,7 @@ def _available_stand_ins(dataset: str, root: Path) -> list[str]:
 def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> tuple[Plan, frozenset[Cell]]:
     """The batches of cells that have no sound record yet, or are trained again; and the latter. `device` is cpu or
     cuda, `free` the GPU's free bytes."""
-    recorded, failed = store.keys()
-    cells = {cell.key: cell for cell in sweep.cells}
+    (recorded, failed), cells = store.keys(), sweep.by_key
     done = recorded & cells.keys()
     done = {key for key in done if store.has(cells[key].dataset, key)}
     # A base fit whose hyperparameters are not stored is trained again where a pending cell starts from them.

@@ -16,7 +16,7 @@ from dlmexp.data.splits import split
 from dlmexp.paths import in_folder
 from dlmexp.plan.batches import Plan
 from dlmexp.plan.cell import SHARED, Cell
-from dlmexp.plan.setting import Candidates
+from dlmexp.plan.setting import Asked
 from dlmexp.records.manifest import manifest
 from dlmexp.records.store import Store
 from dlmexp.records.table import OWN_UNITS, TEST, as_text, candidate_cells, rows_for, tidy
@@ -85,7 +85,7 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
     batches = Counter(batch[0].group for batch in plan.batches)
     methods, groups = defaultdict[tuple, dict[str, None]](dict), defaultdict[tuple, list[Cell]](list)
     for some in sweep.candidates:
-        methods[some.cells[0].group][some.method] = None
+        methods[sweep.by_key[some.keys[0]].group][some.method] = None
     for cell in plan.cells:
         groups[cell.group].append(cell)
     for group, cells in groups.items():
@@ -106,7 +106,7 @@ def show_plan(plan: Plan, sweep: Sweep) -> None:
         console.print(f"left out: {message}", highlight=False)
 
 
-def summary(asked_for: Sequence[Candidates], store: Store) -> int:
+def summary(asked_for: Sequence[Asked], store: Store) -> int:
     """Print one line per dataset, size and method (mean over seeds at the selected betas) with its units, then how many
     fits reached their limit, what failed and what is missing. Returns the exit code: 0, or 1 if cells failed or have
     no record."""

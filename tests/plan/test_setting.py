@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dlmexp.data.options import literal
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.plan.setting import Candidates
 from tests.plan.test_checks import sound
 from tests.support.cells import planned
 
@@ -32,7 +31,7 @@ TWO = {"minibatch_rows": ("epochs", "afresh"), "criterion": ("mean", "relative")
 
 
 @cache
-def asked(*words: str) -> tuple[Candidates, ...]:
+def asked(*words: str):
     return tuple(planned(*spelled_out(["dataset=cadata", *SMALL, *words])))
 
 

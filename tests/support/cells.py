@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from dlmexp.data.dataset import Dataset
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.compose import compose
-from dlmexp.plan.setting import Candidates, Setting
-from dlmexp.records.manifest import Asked, manifest, write_manifest
+from dlmexp.plan.setting import Asked, Setting
+from dlmexp.records.manifest import distinct, manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
 from dlmexp.records.store import Store
 
@@ -23,6 +24,7 @@ PLAIN = Cell(
 )  # fmt: skip
 ELBO = replace(PLAIN, objective="elbo", variant="joint", estimator="exact", options={}, base=None)
 PAPER = Setting("paper")
+KNOWN: dict[str, Cell] = {}  # the cells of all `candidates`, by key
 MADE = Made(device="cpu", host="h", time="2000-01-01T00:00:00Z", version="0", commit="c", command="dlmexp run")
 
 
@@ -39,14 +41,15 @@ def scored(
 
 def candidates(
     method: str, cells: list[Cell], setting: Setting = PAPER, role: str = "fit", experiment: str = "test"
-) -> Candidates:
+) -> Asked:
     """Cells as one selection of a run."""
     ordered = tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0)))
-    return Candidates(method, ordered, setting, experiment, role, str(cells[0].n))
+    KNOWN.update({cell.key: cell for cell in cells})
+    return Asked.of(method, ordered, setting=setting, experiment=experiment, role=role, size=str(cells[0].n))
 
 
-def asked(*several: Candidates) -> list[Asked]:
-    return manifest("test", several).candidates
+def asked(*several: Asked) -> list[Asked]:
+    return distinct(several)
 
 
 def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:
@@ -54,16 +57,16 @@ def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:
     write_manifest(root, manifest(name, [candidates("elbo", [cell], experiment=name) for cell in cells]))
 
 
-def fill(root: Path, *several: Candidates) -> None:
+def fill(root: Path, *several: Asked) -> None:
     """Results that were asked for as `test`: what is best at beta = 1, and better with larger n."""
     write_manifest(root, manifest("test", several))
-    for cell in (cell for each in several for cell in each.cells):
+    for cell in (KNOWN[key] for each in several for key in each.keys):
         nll = 3 / cell.n**0.5 + 0.1 * abs(np.log(cell.beta or 1.0)) + 0.01 * cell.seed
         Store(root).write(scored(cell, nll=nll, error=nll / 3))
 
 
-def planned(*words: str, rows: int = 600) -> list[Candidates]:
-    """What overrides ask for, on random data of so many rows and two features."""
+def planned(*words: str, rows: int = 600) -> list[SimpleNamespace]:
+    """What overrides ask for, and its `cells`, on random data of so many rows and two features."""
     from dlmexp.plan.checks import check
     from dlmexp.plan.grid import Grid  # needs torch
 
@@ -73,5 +76,6 @@ def planned(*words: str, rows: int = 600) -> list[Candidates]:
     for key, dataset in cfg.dataset.items():
         y = rng.normal(size=rows) if dataset.task == "regression" else rng.integers(0, 2, rows).astype(float)
         data = Dataset(dataset.name, dataset.task, rng.normal(size=(rows, 2)), y, "sum")  # pyright: ignore[reportArgumentType]
-        groups += Grid(cfg, key, dataset, data).candidates()
+        for each, cells in Grid(cfg, key, dataset, data).candidates():
+            groups.append(SimpleNamespace(**asdict(each), cells=cells))
     return groups
