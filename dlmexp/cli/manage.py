@@ -78,26 +78,29 @@ def cancel(args: argparse.Namespace) -> int:
     """Stops what trains in a results folder or waits in the queue of a cluster: all of it, or the jobs (12, or 12_3 for
     one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
     'dlmexp run' goes on from there."""
-    from dlmexp.cluster.jobs import cancellable
+    from dlmexp.atomic import machine
+    from dlmexp.cluster import jobs as of_cluster
     from dlmexp.cluster.slurm import SchedulerUnavailable
 
-    targets = cancellable(results_folder(args), args.names)
-    for job in targets.other_jobs:
-        print(f"not from here: job {job.id} of {job.user}: {job.description}")
-    for process in targets.other_processes:
-        print(f"not from here: {process.description}: stop it on its own machine")
-    if not targets.jobs and not targets.processes:
+    jobs, processes = of_cluster.cancellable(results_folder(args), args.names)
+    for job in jobs:
+        what = f"job {job.id}" if job.ours else f"not from here: job {job.id} of {job.user}"
+        print(f"{what}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
+    here = [process for process in processes if process.machine == machine()]
+    for process in processes:
+        if process in here:
+            print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
+        else:
+            print(f"not from here: {process.description}: stop it on its own machine")
+    ours = [job for job in jobs if job.ours]
+    if not ours and not here:
         print(f"nothing to cancel in {args.results}")
         return 0
-    for job in targets.jobs:
-        print(f"job {job.id}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
-    for process in targets.processes:
-        print(f"process {process.pid}: {counted(len(process.keys), 'cell')} in training")
     if not confirmed("cancel them?", args.yes):
         print("nothing was cancelled")
         return 0
     try:
-        targets.cancel()
+        of_cluster.cancel(ours, here)
     except SchedulerUnavailable as error:
         raise UserError(f"SLURM does not cancel them: {error}") from None
     print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")

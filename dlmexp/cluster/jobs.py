@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Sequence
 from getpass import getuser
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from dlmexp.atomic import machine, write_atomically
+from dlmexp.atomic import write_atomically
 from dlmexp.cluster.slurm import ENDED, UNKNOWN, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
 from dlmexp.errors import Unreadable, UserError, nearest
 from dlmexp.reading.files import content
@@ -68,6 +68,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def may_run(self) -> bool:
         """Whether it is in the queue or running, as far as that can be seen from here."""
         return self.state.active or self.state.name == UNKNOWN
+
+    @property
+    def ours(self) -> bool:
+        """Whether it can be cancelled from here."""
+        return self.state.active and self.user == getuser()
 
     @property
     def lost(self) -> bool:
@@ -155,28 +160,7 @@ def _states(jobs: list[Job]) -> dict[str, SlurmState]:
     return states
 
 
-class Cancellable(NamedTuple):
-    """What can be stopped from here, and what can't."""
-
-    jobs: list[Job]
-    processes: list[ActiveProcess]
-    other_jobs: list[Job]  # of other users, or of clusters that do not answer here
-    other_processes: list[ActiveProcess]  # of other machines
-
-    def cancel(self) -> None:
-        """Ask all of it to save its state and leave; jobs that have not started leave the queue."""
-        if self.jobs:
-            ask("scancel", "--quiet", *sorted(job.id for job in self.jobs))
-        for process in self.processes:
-            try:
-                os.kill(process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                continue  # it has ended just now
-            except PermissionError:
-                raise UserError(f"process {process.pid} is another user's: only that user can stop it") from None
-
-
-def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
+def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[ActiveProcess]]:
     """Everything that runs or waits for a results folder; with `names`, only these jobs (`12` stands for all tasks of
     an array) and processes. `UserError` for a name that is neither."""
     live = active_processes(root)
@@ -186,12 +170,21 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> Cancellable:
     if unknown := [name for name in names if name not in known]:
         hint = nearest(unknown[0], sorted(known)) if known else "nothing runs or waits there"
         raise UserError(f"'{unknown[0]}' is no job or process of {root}: {hint}")
-    jobs = [job for job in jobs if not names or job.names.intersection(names)]
-    processes = [process for process in processes if not names or str(process.pid) in names]
-    ours = [job for job in jobs if job.state.active and job.user == getuser()]
-    here = [process for process in processes if process.machine == machine()]
-    others = [job for job in jobs if job not in ours]
-    return Cancellable(ours, here, others, [process for process in processes if process not in here])
+    wanted = known.intersection(names or known)
+    return [job for job in jobs if job.names & wanted], [some for some in processes if str(some.pid) in wanted]
+
+
+def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
+    """Ask all of them to save their state and leave; jobs that have not started leave the queue."""
+    if jobs:
+        ask("scancel", "--quiet", *sorted(job.id for job in jobs))
+    for process in processes:
+        try:
+            os.kill(process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            continue  # it has ended just now
+        except PermissionError:
+            raise UserError(f"process {process.pid} is another user's: only that user can stop it") from None
 
 
 def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:

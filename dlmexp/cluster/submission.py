@@ -9,10 +9,10 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from dlmexp.records.record import own_job
 from dlmexp.records.store import Store
 from dlmexp.running.run import execute
 from dlmexp.running.signals import BUDGET_SPENT, STOPPED, StopRequest
+from dlmexp.running.sweep import Sweep
 
 POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
 SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
@@ -35,15 +36,6 @@ THREADS = (  # as many as cores were granted; srun needs a variable of its own
     "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
 )
 PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
-
-
-class Block(NamedTuple):
-    """A job of a multirun: its overrides, its experiment, the keys of its cells, and whether failed ones run again."""
-
-    overrides: Sequence[str]
-    experiment: str
-    keys: frozenset[str]
-    retry_failed: bool
 
 
 @dataclass(frozen=True)
@@ -113,15 +105,15 @@ def returns_to_queue(job_id: str, received: int) -> bool:
         return False
 
 
-def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> None:
-    """Submit the blocks with cells that are neither recorded nor in the queue, with the settings of the launcher.
-    `UserError` if SLURM refuses, or does not answer."""
+def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Mapping[str, Any]) -> None:
+    """Submit the blocks, sweeps with their overrides, that have cells neither recorded nor in the queue, with the
+    settings of the launcher. `UserError` if SLURM refuses, or does not answer."""
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
     active = [job for job in unfinished_jobs(root) if job.state.active]
     in_queue = frozenset[str]().union(*(job.keys for job in active))
     done, failed = Store(root).keys()  # read after the queue, so a job that has just left it has its records here
-    to_run = [block.keys - (done if block.retry_failed else done | failed) for block in blocks]
+    to_run = [sweep.by_key.keys() - (done if sweep.cfg.retry_failed else done | failed) for sweep, _ in blocks]
     if queued := [job.id for job in active if any(job.keys & keys for keys in to_run)]:
         print(f"already in the queue: job {', '.join(queued)}")
     selected = [block for block, keys in zip(blocks, to_run, strict=True) if keys - in_queue]
@@ -131,16 +123,16 @@ def submit(root: Path, blocks: Sequence[Block], params: Mapping[str, Any]) -> No
         cluster, most = slurm.cluster_info()
     except slurm.SchedulerUnavailable as error:
         raise UserError(f"SLURM takes no job: {error}") from None
-    executor = _executor(settings(params, "+".join(dict.fromkeys(block.experiment for block in blocks))))
+    executor = _executor(settings(params, "+".join(dict.fromkeys(sweep.cfg.name for sweep, _ in blocks))))
     for array in (selected[start : start + most] for start in range(0, len(selected), most)):
         try:
             with executor.batch():
-                jobs = [executor.submit(BlockOnNode.of(block.overrides)) for block in array]
+                jobs = [executor.submit(BlockOnNode.of(overrides)) for _, overrides in array]
         except (FailedJobError, FailedSubmissionError) as error:
             said = [line for line in str(error).splitlines() if line.strip()] or [str(error)]
             raise UserError(f"SLURM refused the job: {said[-1]}; what is queued stays there") from None
-        for block, job in zip(array, jobs, strict=True):
-            write_submission(job.paths.folder, job.job_id, cluster, block.overrides, block.keys)
+        for (sweep, overrides), job in zip(array, jobs, strict=True):
+            write_submission(job.paths.folder, job.job_id, cluster, overrides, sweep.by_key)
         number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
         print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
 
@@ -167,7 +159,7 @@ def _executor(params: dict[str, Any]) -> Any:
     return executor
 
 
-def wait(root: Path, keys: frozenset[str], stop: StopRequest) -> None:
+def wait(root: Path, keys: Set[str], stop: StopRequest) -> None:
     """Print how many jobs with these cells are in which state until all have ended, or a request to stop. SLURM may be
     unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
     pause, printed, queries = POLL_SECONDS[0], "", 0

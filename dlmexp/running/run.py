@@ -6,7 +6,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
@@ -76,7 +76,7 @@ def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
     root, written_to = Path(sweep.cfg.results), sweep.cfg.results
     try:
         remove_leftovers(root)
-        write_what_is_asked(root, [sweep], {data.name: data.checksum for _, data in sweep.datasets.values()})
+        write_what_is_asked(root, [sweep])
         planned = plan_run()
         if (stopped := planned.train()) is not None:
             return stopped
@@ -100,9 +100,9 @@ def say_once(lines: Iterable[str]) -> None:
         print(line, flush=True)
 
 
-def write_what_is_asked(root: Path, sweeps: Sequence[Sweep], checksums: Mapping[str, str]) -> None:
+def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
     """Write the manifests of sweeps; `UserError` where the folder has results of other data under the same names."""
-    for name, checksum in sorted(checksums.items()):
+    for name, checksum in sorted({(cell.dataset, cell.data) for sweep in sweeps for cell in sweep.cells}):
         check_same_data(root, name, checksum)
     for sweep in sweeps:
         write_manifest(root, manifest(sweep.cfg.name, sweep.candidates, sweep.cfg.keep))

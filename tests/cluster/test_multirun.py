@@ -17,6 +17,7 @@ from dlmexp.cluster import multirun as module
 from dlmexp.cluster import submission
 from dlmexp.cluster.submission import BlockOnNode
 from dlmexp.running.run import execute
+from tests.support.cells import PLAIN
 
 TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=5", "sizes=[20]",
@@ -67,7 +68,7 @@ def test_jobs_that_ask_for_a_gpu_train_on_it(here, monkeypatch, launcher, words,
     monkeypatch.setattr(module, "which", lambda _: "sbatch")
     monkeypatch.setattr(module, "submit", lambda root, blocks, params: submitted.extend(blocks))
     assert main(["run", "-m", f"hydra/launcher={launcher}", "seeds=[0],[1]", "wait=false", *TINY[:-1], *words]) == 0
-    assert [[word for word in one.overrides if "device" in word] for one in submitted] == [
+    assert [[word for word in overrides if "device" in word] for _, overrides in submitted] == [
         [expected] * bool(expected)
     ] * 2
 
@@ -80,10 +81,14 @@ def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path
     monkeypatch.setattr(submission.slurm, "cluster_info", lambda: ("here", 4))
     monkeypatch.setattr(submission, "settings", lambda *_: {})
     monkeypatch.setattr(submission, "_executor", lambda _: None)  # nothing can be submitted
-    submission.submit(tmp_path, [submission.Block([], "one", frozenset({"key", "failed"}), False)], {})
+
+    def block(**how):
+        return SimpleNamespace(cfg=SimpleNamespace(name="one", **how), by_key={"key": PLAIN, "failed": PLAIN})
+
+    submission.submit(tmp_path, [(block(retry_failed=False), [])], {})
     assert "no new job for 1 of 1 block" in capsys.readouterr().out
     with pytest.raises(AttributeError):
-        submission.submit(tmp_path, [submission.Block([], "one", frozenset({"key", "failed"}), True)], {})
+        submission.submit(tmp_path, [(block(retry_failed=True), [])], {})
 
 
 @pytest.mark.slow
