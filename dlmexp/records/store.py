@@ -94,11 +94,7 @@ class Store:
         return done, {key for _, key, failed in files if failed}.union(*(keys for _, keys in packs)) - done
 
     def read(self, path: Path) -> Record | None:
-        """The record at `path`; None if there is no sound one."""
-        with contextlib.suppress(Unreadable):
-            return self._read(path)
-
-    def _read(self, path: Path) -> Record | None:
+        """The record at `path`; None if there is none, `Unreadable` if it is not sound."""
         try:
             record = decoded(content(path, MAX_RECORD).removesuffix(b"\n"))
         except IsADirectoryError:
@@ -114,14 +110,15 @@ class Store:
         What was damaged is quarantined."""
         path = self.path(dataset, key)
         try:
-            record = self._read(path)
+            record = self.read(path)
         except TooNew as why:
             raise UserError(f"'{path}' can't be used: {why}, or give another folder with results=DIR") from None
         except Unreadable as why:
             self.quarantine(path, str(why))
             return None
-        for_arrays = record is not None and (record.cell.kind != "fit" or record.cell.evaluate != "end")
-        return None if record and for_arrays and self._arrays_or_quarantine(record) is None else record
+        if record is None or (record.cell.kind == "fit" and record.cell.evaluate == "end"):
+            return record
+        return None if self._arrays_or_quarantine(record) is None else record  # it is of no use without its curves
 
     def has(self, dataset: str, key: str) -> bool:
         """Whether a cell is done, in the folder or in packed records."""
@@ -146,10 +143,9 @@ class Store:
             return {}
 
     def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
-        path = self.path(dataset, key, ".npz", checksum)
-        if (written := _written(path, checksum)) is None:
+        if (written := self._beside(dataset, key, ".npz", checksum)) is None:
             raise Unreadable("the arrays of the record are not there")
-        return unpack_arrays(written, f"'{path.name}'")
+        return unpack_arrays(written, f"'{key}.npz'")
 
     def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
         """The arrays beside a record; None once they have been quarantined, and the record with them."""
@@ -163,7 +159,17 @@ class Store:
 
     def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
         """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
-        return None if checksum is None else _written(self.model_path(dataset, key, checksum), checksum)
+        return None if checksum is None else self._beside(dataset, key, MODEL, checksum)
+
+    def _beside(self, dataset: str, key: str, suffix: str, checksum: str) -> bytes | None:
+        """The content of a file beside a record; None if there is none, `Unreadable` if it is not what was written."""
+        try:
+            written = content(self.path(dataset, key, suffix, checksum))
+        except ABSENT:
+            return None
+        if hashlib.sha256(written).hexdigest() != checksum:
+            raise Unreadable("its checksum does not match the record")
+        return written
 
     def keys_with_models(self) -> dict[str, list[Path]]:
         """The model files in the folder by the key of their cell."""
@@ -180,7 +186,7 @@ class Store:
         for path, key, failed in files:
             if (keys is None or key in keys) and not (failed and (key in done or key in self.packed)):
                 try:
-                    if record := self._read(path):
+                    if record := self.read(path):
                         yield record
                 except Unreadable as why:
                     skipped.append(f"{path}: {why}")
@@ -214,18 +220,6 @@ class Store:
             self._write(target.with_name(target.name + ".why"), f"{why}\n".encode())
 
 
-def _written(path: Path, checksum: str) -> bytes | None:
-    """The content of a file that lies beside a record; None if there is none, `Unreadable` if it is not what was
-    written."""
-    try:
-        written = content(path)
-    except ABSENT:
-        return None
-    if hashlib.sha256(written).hexdigest() != checksum:
-        raise Unreadable("its checksum does not match the record")
-    return written
-
-
 def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     """Arrays as the bytes of a compressed `.npz`."""
     buffer = io.BytesIO()
@@ -236,7 +230,7 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
 def _warn_of_differences(packed: pa.Table, taken: pa.Table, pack: Packed) -> None:
     """Warn of cells whose metrics in a pack are not those that are taken."""
     names = [
-        n for n in packed.column_names if n.startswith(("key", "test_", "validation_")) and n in taken.column_names
+        n for n in taken.column_names if n.startswith(("key", "test_", "validation_")) and n in packed.column_names
     ]
     both = pa.concat_tables([packed.select(names), taken.select(names)]).to_pandas().drop_duplicates()
     if count := int(both["key"].duplicated().sum()):
