@@ -1,29 +1,26 @@
-"""Model files: what is written is read back, and nothing else is taken for a model."""
+"""Model files: what is written is read back, and nothing else is taken for a model. Which file is meant."""
 
 import io
 import pickle
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from dlmexp.errors import Unreadable
+from dlmexp.errors import Unreadable, UserError
+from dlmexp.models.choice import choose_models
 from dlmexp.models.file import ABOUT, decoded, encoded, lower_triangular
+from dlmexp.records.manifest import manifest, write_manifest
+from dlmexp.records.results import load
+from dlmexp.records.store import Store
+from tests.support.cells import candidates, scored
 from tests.support.models import MIXED, made_up_model
 
 
 def test_there_and_back():
     model = made_up_model(schema=MIXED)
     again = decoded(encoded(model))
-    assert again.cell == model.cell
-    assert again.schema == model.schema
-    assert (again.y_mean, again.y_std, again.jitter) == (model.y_mean, model.y_std, model.jitter)
-    assert again.hyper.keys() == model.hyper.keys()
-    for name, value in model.hyper.items():
-        np.testing.assert_array_equal(again.hyper[name], value)
-    for name in ("m", "L"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
-    for name in ("mean", "std", "constant"):
-        np.testing.assert_array_equal(getattr(again.normalisation, name), getattr(model.normalisation, name))
+    np.testing.assert_equal(asdict(again), asdict(model))
     assert encoded(again) == encoded(model)
 
 
@@ -40,32 +37,26 @@ class _Evil:
         return (pytest.fail, ("a pickle was read",))
 
 
-def _changed(**arrays):
-    """The file of a model with some arrays replaced; None takes one away."""
+def _changed(swap=(b"", b""), **arrays):
+    """The file of a model with some arrays replaced (None takes one away) and a change of its description."""
     with np.load(io.BytesIO(encoded(made_up_model()))) as file:
         content = {name: file[name] for name in file.files} | {k.replace("__", "."): v for k, v in arrays.items()}
+    if content[ABOUT] is not None:
+        content[ABOUT] = np.frombuffer(content[ABOUT].tobytes().replace(*swap), dtype=np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, **{name: value for name, value in content.items() if value is not None})
     return buffer.getvalue()
 
 
-def _about(old, new):
-    with np.load(io.BytesIO(encoded(made_up_model()))) as file:
-        text = file[ABOUT].tobytes()
-    assert old in text
-    return _changed(about=np.frombuffer(text.replace(old, new), dtype=np.uint8))
-
-
 WRONG = {
     "nothing": (lambda: b"", "npz file"),
     "half": (lambda: encoded(made_up_model())[:900], "npz file"),
-    "text": (lambda: b"hello", "npz file"),
     "a pickle": (lambda: pickle.dumps(_Evil()), "npz file"),
     "a pickled array": (lambda: _changed(m=np.array([_Evil()] * 5, dtype=object)), "Python objects"),
-    "no description": (lambda: _changed(about=None), "not a model"),
-    "another description": (lambda: _changed(about=np.frombuffer(b"{}", dtype=np.uint8)), "missing required field"),
-    "a newer format": (lambda: _about(b'"format":1', b'"format":9'), "newer"),
-    "an unknown field of a cell": (lambda: _about(b'"kind":', b'"king":1,"kind":'), "unknown field"),
+    "no description": (lambda: _changed(**{ABOUT: None}), "not a model"),
+    "another description": (lambda: _changed(**{ABOUT: np.array(b"{}")}), "missing required field"),
+    "a newer format": (lambda: _changed((b'"format":1', b'"format":9')), "newer"),
+    "an unknown field of a cell": (lambda: _changed((b'"kind":', b'"king":1,"kind":')), "unknown field"),
     "no mean": (lambda: _changed(m=None), "no array 'm'"),
     "no inducing inputs": (lambda: _changed(hyper__Z=None), "no array 'hyper.Z'"),
     "too few inducing inputs": (lambda: _changed(hyper__Z=np.zeros((4, 3))), "shape (4, 3), not (5, 3)"),
@@ -84,3 +75,17 @@ def test_what_is_not_a_sound_model_is_refused(what):
     with pytest.raises(Unreadable) as refused:
         decoded(content())
     assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["--where", "--by", "plot:"])
+def test_mistakes_in_the_choice_name_the_option_that_was_used(tmp_path, option):
+    models = [made_up_model(seed=seed) for seed in (0, 1)]
+    for model in models:
+        record = scored(model.cell, nll=0.1)
+        record.result.validation.clear()
+        Store(tmp_path).write(record, model=encoded(model))
+    write_manifest(tmp_path, manifest("mine", [candidates("elbo", [model.cell]) for model in models]))
+    with pytest.raises(UserError, match=f"{option} key=KEY, of ({models[0].cell.key}|{models[1].cell.key})"):
+        choose_models(load(tmp_path), [], option=option)
+    with pytest.raises(UserError, match=f"^{option} seed=0"):
+        choose_models(load(tmp_path), ["seed=0"], every_seed=True, option=option)

@@ -13,99 +13,86 @@ from msgspec.structs import replace
 from dlmexp.cli import main
 from dlmexp.data.splits import split
 from dlmexp.errors import UserError
+from dlmexp.models import predictor
 from dlmexp.models.choice import load_model
-from dlmexp.models.file import TrainedCell
 from dlmexp.models.predictor import Predictor
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.results import load
-from tests.support.models import made_up_model
+from tests.support.models import MIXED, made_up_model
 
-SMALL = ["sizes=[40]", "seeds=[0]", "beta=list", "beta.values=[5,0.5]", "device=cpu", "keep=all", "dataset.csv.M=7"]
+SMALL = (
+    "seeds=[0] beta=list beta.values=[5,0.5] device=cpu keep=all dataset=csv csv.path=own.csv csv.name=own sizes=[40] "
+    "dataset.csv.M=7"
+)
 KINDS = {
-    "collapsed, fitc, square loss": ("regression", ["method=[elbo,fitc,joint_log_dlm,joint_sq_dlm,fixed_sq_dlm]"]),
+    "collapsed, fitc, square loss": "regression method=[elbo,fitc,joint_log_dlm,joint_sq_dlm,fixed_sq_dlm]",
     "student_t, ard, learning curve": (
-        "regression",
-        ["dataset.csv.likelihood=student_t", "method=[elbo,joint_log_dlm]", "dataset.csv.ard=true", "evaluate=20"],
+        "regression dataset.csv.likelihood=student_t method=[elbo,joint_log_dlm] dataset.csv.ard=true evaluate=20"
     ),
     "float32, minibatches, matern52": (
-        "regression",
-        ["dtype=float32", "training.regression.minibatch=10", "method=[joint_log_dlm]", "dataset.csv.kernel=matern52"],
+        "regression dtype=float32 training.regression.minibatch=10 method=[joint_log_dlm] dataset.csv.kernel=matern52"
     ),
-    "binary, unwhitened": ("binary", ["parameterisation=[unwhitened]", "method=[joint_log_dlm,fixed_log_dlm]"]),
-    "logistic": ("binary", ["dataset.csv.likelihood=logistic", "method=[joint_log_dlm]"]),
-    "counts": ("count", ["method=[joint_log_dlm]", "estimator=[bmc]", "estimator.bmc.samples=[3]"]),
-    "a kernel of GPyTorch": ("regression", ["method=[joint_log_dlm]", "dataset.csv.kernel=gpytorch.kernels.RQKernel"]),
-}  # fmt: skip
-
-
+    "binary, unwhitened": "binary parameterisation=[unwhitened] method=[joint_log_dlm,fixed_log_dlm]",
+    "logistic": "binary dataset.csv.likelihood=logistic method=[joint_log_dlm]",
+    "counts": "count method=[joint_log_dlm] estimator=[bmc] estimator.bmc.samples=[3]",
+    "a kernel of GPyTorch": "regression method=[joint_log_dlm] dataset.csv.kernel=gpytorch.kernels.RQKernel",
+}
 X = np.random.default_rng(2).normal(size=(6, 3))
 
 
-def table(rows: int = 160) -> pd.DataFrame:
+def table(task: str, rows: int = 160) -> pd.DataFrame:
     rng = np.random.default_rng(5)
-    frame = pd.DataFrame(
-        {"rooms": rng.normal(5, 2, rows), "sort": rng.choice(["a", "b", "c"], rows), "age": rng.uniform(0, 100, rows)}
-    )
+    frame = pd.DataFrame({"rooms": rng.normal(5, 2, rows), "age": rng.uniform(0, 100, rows)})
+    frame["sort"] = rng.choice(["a", "b", "c"], rows)
     signal = frame["rooms"] / 4 + (frame["sort"] == "b") + np.sin(frame["age"] / 20)
-    frame["regression"] = 1000 * signal + 100 * rng.normal(size=rows)
-    frame["binary"] = np.where(signal + 0.3 * rng.normal(size=rows) > 1.5, "yes", "no")
-    frame["count"] = rng.poisson(np.exp(signal))
+    if task == "regression":
+        frame["y"] = 1000 * signal + 100 * rng.normal(size=rows)
+    elif task == "binary":
+        frame["y"] = np.where(signal + 0.3 * rng.normal(size=rows) > 1.5, "yes", "no")
+    else:
+        frame["y"] = rng.poisson(np.exp(signal))
     return frame
-
-
-def trained(frame: pd.DataFrame, task: str, *words: str) -> None:
-    """Write the table to `own.csv` and train on it, with results in `results`."""
-    frame[["rooms", "sort", "age", task]].to_csv("own.csv", index=False)
-    own = ["dataset=csv", "csv.path=own.csv", f"csv.target={task}", f"csv.task={task}", "csv.name=own"]
-    assert main(["run", *own, *SMALL, f"training.{task}.max_iterations=40", *words]) == 0
-
-
-def raw_test_rows(frame: pd.DataFrame, task: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Features and targets of the test rows of a seed, before normalisation, made here once more."""
-    rows = split(len(frame), "regression" if task == "regression" else "counts", seed).test
-    X = np.column_stack([frame["rooms"], frame["sort"] == "b", frame["sort"] == "c", frame["age"]]).astype(float)
-    y = (frame["binary"] == "yes") if task == "binary" else frame[task]
-    return X[rows], np.asarray(y, dtype=float)[rows]
-
-
-def metrics_of(model: TrainedCell, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """The recorded metrics, from predictions on raw rows."""
-    (member,) = Predictor([model]).members
-    mu, v = member.marginals(X)
-    targets = torch.from_numpy((y - model.y_mean) / model.y_std).to(mu)[None]
-    rows = {name: metric(member.likelihood, mu, v, targets) for name, metric in member.likelihood.metrics.items()}
-    if OBJECTIVES[model.cell.objective].predicts_variance:
-        rows["nll"] = member.likelihood.log_loss(mu, v, targets)
-        rows |= member.likelihood.calibration(mu, v, targets)
-    return {name: float(value.mean()) for name, value in rows.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_test_rows_give_the_metrics_of_the_record(kind, here, capsys):
-    task, words = KINDS[kind]
-    frame = table()
-    trained(frame, task, *words)
+    """Models of a table, from the raw test rows of their split, which is made here once more."""
+    task, *words = KINDS[kind].split()
+    frame = table(task)
+    frame.to_csv("own.csv", index=False)
+    own = ["csv.target=y", f"csv.task={task}", f"training.{task}.max_iterations=40"]
+    assert main(["run", *SMALL.split(), *own, *words]) == 0
+    y = np.asarray(frame["y"] == "yes" if task == "binary" else frame["y"], dtype=float)
     results = load("results")
     rows: list[Any] = list(results.candidates.drop_duplicates("key").itertuples())
     assert len(rows) >= 2
     for row in rows:
         model = load_model(results, row)
-        found = metrics_of(model, *raw_test_rows(frame, task, row.seed))
-        expected = {name: getattr(row, f"test_{name}") for name in found}
+        test = split(len(frame), "regression" if task == "regression" else "counts", row.seed).test
+        (member,) = Predictor([model]).members
+        mu, v = member.marginals(model.schema.encode(frame)[test])
+        targets = torch.from_numpy((y[test] - model.y_mean) / model.y_std).to(mu)[None]
+        found = {name: metric(member.likelihood, mu, v, targets) for name, metric in member.likelihood.metrics.items()}
+        if OBJECTIVES[model.cell.objective].predicts_variance:
+            found["nll"] = member.likelihood.log_loss(mu, v, targets)
+            found |= member.likelihood.calibration(mu, v, targets)
         close = 1e-10 if row.dtype == "float64" else 1e-4
-        assert found == pytest.approx(expected, rel=close, abs=close)
+        for name, value in found.items():
+            assert float(value.mean()) == pytest.approx(getattr(row, f"test_{name}"), rel=close, abs=close), name
 
 
 def test_normalisation_is_undone():
     """The same model in other units of features and targets."""
-    model, X = made_up_model(), np.random.default_rng(1).normal(size=(9, 3))
+    model = made_up_model()
     n, scale, shift = model.normalisation, np.array([2.0, -0.1, 30.0]), np.array([5.0, 1.0, -4.0])
-    flipped = {**model.hyper, "Z": model.hyper["Z"] * np.sign(scale)}
-    other = type(model)(
-        model.cell, model.schema, type(n)(n.mean * scale + shift, n.std * np.abs(scale), n.constant),
-        7 * model.y_mean - 2, 7 * model.y_std, flipped, model.m, model.L, model.jitter,
-    )  # fmt: skip
+    other = dataclasses.replace(
+        model,
+        normalisation=type(n)(n.mean * scale + shift, n.std * np.abs(scale), n.constant),
+        y_mean=7 * model.y_mean - 2,
+        y_std=7 * model.y_std,
+        hyper={**model.hyper, "Z": model.hyper["Z"] * np.sign(scale)},
+    )
     before, after = Predictor([model]).predict(X), Predictor([other]).predict(X * scale + shift)
     for name in ("mean", "lower_95", "upper_95"):
         np.testing.assert_allclose(after[name], 7 * before[name] - 2, rtol=1e-10, atol=1e-9)
@@ -113,8 +100,6 @@ def test_normalisation_is_undone():
 
 
 def test_pieces_do_not_matter_nor_a_feature_that_was_constant(monkeypatch):
-    from dlmexp.models import predictor
-
     model, X = made_up_model(), np.random.default_rng(1).normal(size=(50, 3))
     model.normalisation.constant[1] = True
     whole = Predictor([model]).predict(X)
@@ -126,32 +111,28 @@ def test_pieces_do_not_matter_nor_a_feature_that_was_constant(monkeypatch):
         np.testing.assert_allclose(pieces[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
 
 
-def _sampled(model: TrainedCell, X: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws of y in own units, [count, N]."""
-    (member,) = Predictor([model]).members
-    mu, v = (part[0].numpy() for part in member.marginals(X))
-    f = mu + np.sqrt(v) * rng.normal(size=(count, len(mu)))
-    noise = np.sqrt(0.2)
-    y = {
-        "gaussian": lambda: f + noise * rng.normal(size=f.shape),
-        "student_t": lambda: f + noise * rng.standard_t(4.0, size=f.shape),
-        "poisson": lambda: rng.poisson(np.exp(f)),
-        "poisson_softplus": lambda: rng.poisson(np.logaddexp(0, f)),
-        "probit": lambda: rng.uniform(size=f.shape) < scipy.stats.norm.cdf(f),
-        "logistic": lambda: rng.uniform(size=f.shape) < 1 / (1 + np.exp(-f)),
-    }[model.cell.likelihood]()  # fmt: skip
-    return y * model.y_std + model.y_mean
+DRAWS = {  # of y, given f
+    "gaussian": lambda rng, f: f + np.sqrt(0.2) * rng.normal(size=f.shape),
+    "student_t": lambda rng, f: f + np.sqrt(0.2) * rng.standard_t(4.0, size=f.shape),
+    "poisson": lambda rng, f: rng.poisson(np.exp(f)),
+    "poisson_softplus": lambda rng, f: rng.poisson(np.logaddexp(0, f)),
+    "probit": lambda rng, f: rng.uniform(size=f.shape) < scipy.stats.norm.cdf(f),
+    "logistic": lambda rng, f: rng.uniform(size=f.shape) < 1 / (1 + np.exp(-f)),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson", "poisson_softplus", "probit", "logistic"])
+@pytest.mark.parametrize("likelihood", DRAWS)
 def test_against_draws(likelihood, members):
     """Mean, deviation and interval of a model, and of the mixture of three, against 200 000 draws of y."""
     models = [made_up_model(likelihood, seed=seed) for seed in range(members)]
-    rng = np.random.default_rng(3)
-    draws = np.concatenate([_sampled(model, X, 200_000 // members, rng) for model in models])
-    found = Predictor(models).predict(X)
+    together, rng, parts = Predictor(models), np.random.default_rng(3), []
+    for model, member in zip(models, together.members, strict=True):
+        mu, v = (part[0].numpy() for part in member.marginals(X))
+        f = mu + np.sqrt(v) * rng.normal(size=(200_000 // members, len(mu)))
+        parts.append(DRAWS[likelihood](rng, f) * model.y_std + model.y_mean)
+    draws, found = np.concatenate(parts), together.predict(X)
     if likelihood in ("probit", "logistic"):
         np.testing.assert_allclose(found["probability_1"], draws.mean(0), atol=0.006)
         np.testing.assert_array_equal(found["label"], (found["probability_1"] > 0.5).astype(int))
@@ -179,10 +160,24 @@ def test_a_mixture_of_one_model_with_itself_is_that_model(likelihood):
         np.testing.assert_allclose(twice[name], values, rtol=close, atol=close * np.abs(values).max())
 
 
+@pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
+def test_predictions_of_logarithms_are_in_own_units(likelihood):
+    schemas, X = (MIXED, replace(MIXED, log=True)), np.random.default_rng(2).normal(size=(6, len(MIXED.features)))
+    logs, own = (Predictor([made_up_model(likelihood, schema=schema)]).predict(X) for schema in schemas)
+    for end in ("lower_95", "upper_95"):
+        np.testing.assert_allclose(own[end], np.exp(logs[end]), rtol=1e-12)
+    if likelihood == "student_t":  # its exponential has no mean: the median
+        np.testing.assert_allclose(own["mean"], np.exp(logs["mean"]), rtol=1e-12)
+        assert "std" not in own
+        return
+    exact = scipy.stats.lognorm(logs["std"], scale=np.exp(logs["mean"]))
+    np.testing.assert_allclose(own["mean"], exact.mean(), rtol=1e-9)
+    np.testing.assert_allclose(own["std"], exact.std(), rtol=1e-9)
+
+
 def test_square_loss_has_a_mean_only_and_a_kernel_must_fit():
+    assert list(Predictor([made_up_model(objective="sq_dlm")]).predict(X)) == ["mean"]
     model = made_up_model()
-    square = dataclasses.replace(model, cell=replace(model.cell, objective="sq_dlm"))
-    assert list(Predictor([square]).predict(X)) == ["mean"]
     model.hyper["lengthscale"] = np.ones(2)
     with pytest.raises(UserError, match="'lengthscale'"):
         Predictor([model])

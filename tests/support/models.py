@@ -23,10 +23,8 @@ def made_up_model(
     rng, task = np.random.default_rng(seed), TASKS[likelihood]
     schema = schema or Schema.plain(D, task)
     D = len(schema.features)
-    cell = replace(
-        PLAIN, likelihood=likelihood, task=task, M=M, seed=seed, objective="log_dlm", variant="joint", base=None,
-        estimator="exact", options={}, **changes,
-    )  # fmt: skip
+    usual = {"objective": "log_dlm", "variant": "joint", "base": None, "estimator": "exact", "options": {}}
+    cell = replace(PLAIN, likelihood=likelihood, task=task, M=M, seed=seed, **usual | changes)
     hyper = {
         "Z": rng.normal(size=(M, D)),
         "mean": np.array(0.1),
