@@ -1,6 +1,7 @@
-"""A tidy table made of rows given by hand, for tests of what reads it."""
+"""A tidy table made of rows given by hand, and the published ones, for tests of what reads them."""
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ GROUP = [
 ]  # fmt: skip
 METHODS = ("elbo", "beta_elbo", "joint_log_dlm", "fixed_log_dlm")
 BETAS = (10.0, 1.0, 0.1)
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@cache
+def published(folder: str) -> Any:
+    """The results in `results/FOLDER` of this repository, read once by all tests of a process."""
+    from dlmexp.records.results import load
+
+    return load(RESULTS / folder)
 
 
 class Made:
