@@ -22,11 +22,10 @@ def blocks(path: Path) -> np.ndarray:
 def test_a_tutorial_prints_and_draws_what_it_shows(name: str, tmp_path: Path):
     if "sklearn" in (PAGES / name).read_text():
         pytest.importorskip("sklearn")
-    page = played(name, tmp_path / "work")
-    assert not differences((PAGES / name).read_text(), page.text), "if this is right: scripts/tutorials, and look at it"
-    for picture, content in page.pictures.items():
-        (tmp_path / picture).write_bytes(content)
-        drawn, shown = blocks(tmp_path / picture), blocks(PAGES / PICTURES / picture)
+    text, pictures = played(name, tmp_path)
+    assert not differences((PAGES / name).read_text(), text), "if this is right: scripts/tutorials, and look at it"
+    for picture, path in pictures.items():
+        drawn, shown = blocks(path), blocks(PAGES / PICTURES / picture)
         assert np.abs(np.subtract(drawn.shape, shown.shape)).max() <= 2
         rows, columns = np.minimum(drawn.shape, shown.shape)[:2]
         assert np.abs(drawn[:rows, :columns] - shown[:rows, :columns]).mean() < 0.04, picture

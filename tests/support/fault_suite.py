@@ -9,8 +9,8 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +38,9 @@ class Outcome(NamedTuple):
     operations: list[str]
 
 
-@contextmanager
-def quick_folder() -> Iterator[Path]:
+def quick_folder() -> "tempfile.TemporaryDirectory[str]":
     """A folder in memory where there is one: every run asks the disk thirty times to write at once."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield Path(folder)
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
 
 
 def files(root: Path) -> set[str]:
@@ -55,30 +52,28 @@ class Suite:
 
     def __init__(self, launcher: Launcher, folder: Path):
         self.launcher, self.folder, self._runs = launcher, folder, itertools.count()
-        outcome = self.run(folder / "undisturbed")
+        root = folder / "undisturbed"
+        outcome = self.run(root)
         assert outcome.code == 0, outcome.said
-        self.operations = outcome.operations
-        self.records, self.files = comparable(folder / "undisturbed"), files(folder / "undisturbed")
+        self.operations, self.records, self.files = outcome.operations, comparable(root), files(root)
         assert len(self.records) == 2
 
     def start(self, root: Path, words: Sequence[str] = SWEEP, **fault: Any) -> Callable[[], Outcome]:
         """Begin a run with these arguments of `faulty_run`; the function that is returned waits for its end."""
         log = self.folder / f"{next(self._runs)}.log"
-        about = {"root": str(root), "log": f"{log}.operations", **fault}
+        operations = log.with_suffix(".operations")
+        about = {"root": str(root), "log": str(operations), **fault}
         process = self.launcher.start(self.folder, "run", *words, log=log, fault=about, DLMEXP_COMMIT="none")
-        return lambda: Outcome(process.wait(), process.said, Path(about["log"]).read_text().splitlines())
+        return lambda: Outcome(process.wait(), process.said, operations.read_text().splitlines())
 
     def run(self, root: Path, words: Sequence[str] = SWEEP, **fault: Any) -> Outcome:
         return self.start(root, words, **fault)()
 
     def inject(self, what: str, at: int) -> str | None:
         """One fault at one operation, then the same command again; a sentence about what is wrong, or None."""
-        root = self.folder / f"{what}-{at}"
-        where = f"{what} at operation {at} ({self.operations[at - 1]})"
+        root, where = self.folder / f"{what}-{at}", f"{what} at operation {at} ({self.operations[at - 1]})"
         first = self.run(root, what=what, at=at)
-        if what == "kill" and first.code != -9:
-            return f"{where}: it was not killed: {first.code} {first.said}"
-        if first.code not in (-9, 0, 1, 2) or "Traceback" in first.said:
+        if first.code not in ((-9,) if what == "kill" else (0, 1, 2)) or "Traceback" in first.said:
             return f"{where}: exit code {first.code}: {first.said[-2000:]}"
         if root.is_dir():
             read_status(root, failure_reasons=True)
@@ -92,36 +87,27 @@ class Suite:
             return f"{where}, then the same command: exit code {second.code}: {second.said[-2000:]}"
         if comparable(root) != self.records:
             return f"{where}: the records differ from an undisturbed run's"
-        if (found := files(root)) != self.files:
-            return f"{where}: left over {sorted(found - self.files)}, lacking {sorted(self.files - found)}"
+        if (left := files(root)) != self.files:
+            return f"{where}: left over {sorted(left - self.files)}, lacking {sorted(self.files - left)}"
         return None
 
-    def everywhere(self, what: str, most: int | None = None) -> tuple[Counter[str], list[str]]:
+    def everywhere(self, what: str, most: int = sys.maxsize) -> tuple[Counter[str], list[str]]:
         """A fault of one kind at every operation, or at so many of each kind at most, drawn at random: how often at
         each kind of operation, and what went wrong."""
         counts, wrong = Counter[str](), []
-        order = list(enumerate(self.operations, 1))
-        random.Random(what).shuffle(order)
-        for at, operation in order:
-            if most is None or counts[operation] < most:
+        for at in random.Random(what).sample(range(1, len(self.operations) + 1), len(self.operations)):
+            operation = self.operations[at - 1]
+            if counts[operation] < most:
                 counts[operation] += 1
                 wrong += filter(None, [self.inject(what, at)])
         return counts, wrong
 
 
-def main() -> int:
-    """Inject every kind of fault at every operation; print how many there were, and those that did harm."""
-    with closing(Launcher()) as launcher, quick_folder() as folder:
-        suite = Suite(launcher, folder)
-        counts, wrong = zip(*(suite.everywhere(what) for what in KINDS), strict=True)
-    print(pd.DataFrame(counts, index=KINDS).T.to_string())
-    print(
-        *itertools.chain(*wrong),
-        f"{sum(c.total() for c in counts)} faults, {sum(map(len, wrong))} not passed",
-        sep="\n",
-    )
-    return 1 if any(wrong) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    with closing(Launcher()) as launcher, quick_folder() as folder:
+        suite = Suite(launcher, Path(folder))
+        counts, wrong = zip(*(suite.everywhere(what) for what in KINDS), strict=True)
+    problems = list(itertools.chain(*wrong))
+    print(pd.DataFrame(counts, index=KINDS).T.to_string(), *problems, sep="\n")
+    print(f"{sum(count.total() for count in counts)} faults, {len(problems)} not passed")
+    sys.exit(1 if problems else 0)

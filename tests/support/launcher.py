@@ -3,59 +3,36 @@
 A fork is a process like any other to a signal, to the file system and to whoever looks for its id.
 """
 
-import json
 import os
-import resource
 import signal
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from functools import partial
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+LOADED = ["dlmexp.cluster.multirun", "dlmexp.running.engine", "dlmexp.running.progress", "tests.support.faults"]
 
 
-def serve() -> None:
-    """Forks a process for each line on standard input, and answers with its id; or waits for one, and answers with its
-    exit code."""
-    import dlmexp.cluster.multirun
-    import dlmexp.running.engine
-    import dlmexp.running.progress  # noqa: F401
-    from dlmexp.cli import main
-    from tests.support.faults import faulty_run
-
-    print("ready", flush=True)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if "wait" in order:
-            print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
-            continue
-        words = order["words"]
-        command = faulty_run(words[1:], **order["fault"]) if order["fault"] else partial(main, words)
-        pid = os.fork()
-        if not pid:
-            _run(command, order)
-        print(pid, flush=True)
-
-
-def _run(command: Callable[[], int], order: dict[str, Any]) -> None:
-    for descriptor, log in ((1, "log"), (2, "errors")):
-        os.dup2(os.open(order[log], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(order["folder"])
-    os.environ.update(order["environment"])
+def run(folder: Path, words: list[str], log: Path, errors: Path, fault: dict[str, Any], environment: dict[str, str]):
+    """The command, in a process of its own: with its output in files, and signals as in a terminal."""
+    for descriptor, path in ((1, log), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.chdir(folder)
+    os.environ.update(environment)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and a shell in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if order["largest_file"]:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (order["largest_file"],) * 2)
-    sys.argv = ["dlmexp", *order["words"]]
+    sys.argv = ["dlmexp", *words]
     code: Any = 70
     try:
-        code = command()
+        from dlmexp.cli import main
+        from tests.support.faults import faulty_run
+
+        code = faulty_run(words[1:], **fault) if fault else main(words)
     except SystemExit as leaving:
         code = leaving.code
     except BaseException:
@@ -67,22 +44,18 @@ def _run(command: Callable[[], int], order: dict[str, Any]) -> None:
 
 
 class Launcher:
-    """The server, and what it is asked for."""
+    """Starts processes, and ends those that a failed test left behind."""
 
     def __init__(self):
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.launcher"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=REPOSITORY,
-        )  # fmt: skip
-        assert self._answer() == "ready"
+        self._context, self._started = get_context("forkserver"), []
+        self._context.set_forkserver_preload(LOADED)
+        with mock.patch.dict(os.environ, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(REPOSITORY)):
+            forkserver.ensure_running()
 
     def close(self) -> None:
-        assert self._server.stdin
-        assert self._server.stdout
-        self._server.stdin.close()
-        self._server.wait()
-        self._server.stdout.close()
+        for process in self._started:
+            process.kill()
+            process.join()
 
     def start(
         self,
@@ -90,39 +63,27 @@ class Launcher:
         *words: str,
         log: str | Path = "log",
         errors: str = "",
-        largest_file: int = 0,
         fault: dict[str, Any] | None = None,
         **environment: str,
     ) -> "Process":
         """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault` has the arguments of
         `faulty_run`."""
-        order: dict[str, Any] = {"folder": str(folder), "words": words, "log": str(folder / log), "fault": fault}
-        order["largest_file"] = largest_file
-        order["errors"] = str(folder / (errors or log))
-        pid = int(self._ask(order | {"environment": environment}))
-        assert pid > 1
-        return Process(self, pid, folder / log)
+        log, errors_log = folder / log, folder / (errors or log)
+        process = self._context.Process(target=run, args=(folder, words, log, errors_log, fault, environment))
+        process.start()
+        self._started.append(process)
+        return Process(process, log)
 
     def run(self, folder: Path, *words: str, **how) -> tuple[int, str]:
         """Exit code, and all that was said."""
         process = self.start(folder, *words, **how)
         return process.wait(), process.said
 
-    def _ask(self, order: dict) -> str:
-        assert self._server.stdin
-        self._server.stdin.write(json.dumps(order) + "\n")
-        self._server.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> str:
-        assert self._server.stdout
-        return self._server.stdout.readline().strip()
-
 
 class Process:
-    def __init__(self, launcher: Launcher, pid: int, log: Path):
-        self.pid, self._launcher, self._log = pid, launcher, log
-        self._code: int | None = None
+    def __init__(self, process: Any, log: Path):
+        self.pid: int = process.pid
+        self._process, self._log = process, log
 
     @property
     def said(self) -> str:
@@ -133,21 +94,16 @@ class Process:
 
     def wait(self) -> int:
         """The exit code; minus the signal's number where one killed it."""
-        if self._code is None:
-            self._code = int(self._launcher._ask({"wait": self.pid}))
-        return self._code
+        self._process.join()
+        return self._process.exitcode
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
         assert self.wait() in (-signal.SIGKILL, 0)
 
-    def until(self, true, seconds: float = 60.0) -> None:
+    def until(self, true: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for something this process brings about."""
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, f"waited in vain; it said:\n{self.said}"
             time.sleep(0.01)
-
-
-if __name__ == "__main__":
-    serve()
