@@ -3,8 +3,6 @@
 A generated part begins with a comment that holds its command and ends with `<!-- end -->`. To write all of them anew:
 
     python -m tests.support.generated
-
-What a benchmark printed on some machine can't be generated again. It begins with `<!-- measured: COMMAND -->`.
 """
 
 import json
@@ -15,6 +13,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from dlmexp.cli import main
@@ -23,7 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAPER = ROOT / "results" / "paper"
 READMES = (ROOT / "README.md", PAPER / "DETAILS.md")
 PART = re.compile(r"(<!-- (dlmexp [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-MEASURED = re.compile(r"<!-- measured: dlmexp [^\n]*? -->\n.*?<!-- end -->", re.DOTALL)
 # A number with a decimal point, a share, or a whole number of three digits or more (23 350 too).
 NUMBER = re.compile(r"(?<![\w./=-])(-?(?:\d{1,3}(?: \d{3})+|\d+\.\d+|\d{3,}|\d+(?= ?%)))(?![\w/]|\.\d|-\d)")
 GROUPS = [
@@ -37,89 +35,60 @@ METRICS = {
 }  # fmt: skip
 
 
-def output(command: str) -> str:
-    """What a command of ours prints."""
-    text = StringIO()
-    with redirect_stdout(text):
-        assert main(shlex.split(command)[1:]) == 0, command
-    return text.getvalue()
-
-
 def with_generated_parts(text: str) -> str:
     """The text with every generated part as its command prints it now."""
-    return PART.sub(lambda found: found[1] + "\n" + output(found[2]) + "\n" + found[4], text)
+
+    def part(old: re.Match[str]) -> str:
+        with redirect_stdout(StringIO()) as printed:
+            assert main(shlex.split(old[2])[1:]) == 0, old[2]
+        return f"{old[1]}\n{printed.getvalue()}\n{old[4]}"
+
+    return PART.sub(part, text)
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Paragraphs, items of lists and rows of tables; commands, generated and measured parts left out."""
-    prose = re.sub(r"<[!/a-z][^>]*>|`[^`]*`|\]\([^)]*\)", " ", MEASURED.sub("", PART.sub("", text)))
+    """Paragraphs, items of lists and rows of tables; commands and generated parts left out."""
+    prose = re.sub(r"<[!/a-z][^>]*>|`[^`]*`|\]\([^)]*\)", " ", PART.sub("", text))
     for block in re.split(r"\n\s*\n|\n(?=- |\|)", prose):
         if not block.startswith("    "):
             yield " ".join(block.split())
 
 
 class Known:
-    """The numbers of the published tables: by dataset the means over repetitions of what was selected, by claim what it
-    was judged by; and what was measured elsewhere, by words of the paragraph that says it."""
+    """The numbers of the published tables: the means over repetitions of what was selected, by claim what it was judged
+    by (shares also in per cent), and what was measured elsewhere, by words of the paragraph that says it."""
 
     def __init__(self, folder: Path) -> None:
         table = pd.read_parquet(folder / "table.parquet")
         metrics = [name for name in map(str, table) if name.startswith("test_")]
-        groups = table.groupby([name for name in GROUPS if name in table], dropna=False)[metrics].mean()
-        self.datasets = {str(name): some for name, some in groups.groupby(level="dataset")}
+        self.means = table.groupby(GROUPS, dropna=False)[metrics].mean().reset_index()
         claims = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-        self.claims = {one["number"]: set(_values(one["protocols"])) for one in claims}
-        measured = pd.read_csv(folder / "measured.csv", dtype=str)
-        self.measured = [
-            (str(where), float(text.replace(" ", "")))
-            for where, text in zip(measured["where"], measured["number"], strict=True)
-        ]
+        judged = {one["number"]: re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", json.dumps(one["protocols"])) for one in claims}
+        self.claims = {number: [float(x) * by for x in texts for by in (1, 100)] for number, texts in judged.items()}
+        self.measured = pd.read_csv(folder / "measured.csv", dtype=str)
 
-    def has(self, text: str, paragraph: str) -> bool:
-        """Whether a number that a paragraph says is one of those it may be about, to as many digits as it gives. What
-        claims were judged by, and what was measured elsewhere, is compared without its sign."""
-        digits, wanted = len(text.partition(".")[2]), float(text.replace(" ", ""))
-        others = {value for where, value in self.measured if where in paragraph}
-        for claim in re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph):
-            others |= self.claims.get(int(claim), set())
-        return any(abs(round(value, digits) - wanted) < 1e-9 for value in self._means(paragraph)) or any(
-            abs(round(abs(value), digits) - abs(wanted)) < 1e-9 for value in others
-        )
-
-    def _means(self, paragraph: str) -> Iterator[float]:
-        """The sizes of the datasets that a paragraph names, and the means of the metrics that it names."""
-        metrics = {f"test_{one}" for word, some in METRICS.items() if word in paragraph for one in some} or {"test_nll"}
-        for name, means in self.datasets.items():
-            if re.search(rf"\b{name}\b", paragraph):
-                yield from map(float, means.index.get_level_values("n"))
-                yield from map(float, means[[one for one in means if one in metrics]].to_numpy().ravel())
+    def numbers(self, paragraph: str) -> tuple[np.ndarray, np.ndarray]:
+        """What a paragraph may say: sizes and metrics of the datasets that it names; and, with any sign, the others."""
+        metrics = [f"test_{name}" for word, names in METRICS.items() if word in paragraph for name in names]
+        named = [name for name in self.means["dataset"].unique() if re.search(rf"\b{name}\b", paragraph)]
+        means = self.means[self.means["dataset"].isin(named)][["n", *(metrics or ["test_nll"])]]
+        claims = map(int, re.findall(r"(?:\*\*|claims? |and )(\d+)\b", paragraph))
+        others = [value for claim in claims for value in self.claims.get(claim, ())]
+        elsewhere = self.measured[[where in paragraph for where in self.measured["where"]]]["number"]
+        return means.to_numpy(float).ravel(), np.abs([*others, *elsewhere.str.replace(" ", "").astype(float)])
 
 
-def unknown(text: str, known: Known, shift: int = 0) -> list[tuple[str, str]]:
-    """The numbers of a README that no table has, each with its paragraph; `shift` units of the last digit are added to
-    those with decimals."""
+def unknown(text: str, known: Known) -> list[tuple[str, str]]:
+    """The numbers of a README that no table has to as many digits, each with its paragraph."""
     found = []
     for paragraph in paragraphs(text):
-        for number in NUMBER.findall(paragraph):
-            digits = len(number.partition(".")[2])
-            said = f"{float(number) + shift / 10**digits:.{digits}f}" if digits else number
-            if not known.has(said, paragraph):
+        means, others = known.numbers(paragraph)
+        for said in NUMBER.findall(paragraph):
+            digits, value = len(said.partition(".")[2]), float(said.replace(" ", ""))
+            equal = [*(means.round(digits) - value), *(others.round(digits) - abs(value))]
+            if not np.any(np.abs(equal) < 1e-9):
                 found.append((said, paragraph))
     return found
-
-
-def _values(value: object) -> Iterator[float]:
-    """All numbers of a JSON value, those in its words too; shares also in per cent."""
-    if isinstance(value, dict):
-        for one in value.values():
-            yield from _values(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _values(one)
-    elif isinstance(value, str):
-        yield from (float(text) for text in re.findall(r"\d+(?:\.\d+)?", value))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from (abs(float(value)), 100 * abs(float(value)))
 
 
 if __name__ == "__main__":
