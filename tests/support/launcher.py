@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
 LOADED = ["dlmexp.cluster.multirun", "dlmexp.running.engine", "dlmexp.running.progress", "tests.support.faults"]
 
 
@@ -23,6 +24,7 @@ def run(folder: Path, words: list[str], log: Path, errors: Path, fault: dict[str
     for descriptor, path in ((1, log), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     os.chdir(folder)
+    os.environ.clear()  # the server's has lines and columns, which GNU readline put there
     os.environ.update(environment)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and a shell in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,7 +51,7 @@ class Launcher:
     def __init__(self):
         self._context, self._started = get_context("forkserver"), []
         self._context.set_forkserver_preload(LOADED)
-        with mock.patch.dict(os.environ, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1", PYTHONPATH=str(REPOSITORY)):
+        with mock.patch.dict(os.environ, SETTINGS):
             forkserver.ensure_running()
 
     def close(self) -> None:
@@ -69,6 +71,7 @@ class Launcher:
         """Its output goes to the file `log`, and to the file `errors` if there is one. A `fault` has the arguments of
         `faulty_run`."""
         log, errors_log = folder / log, folder / (errors or log)
+        environment = {**os.environ, **SETTINGS, **environment}
         process = self._context.Process(target=run, args=(folder, words, log, errors_log, fault, environment))
         process.start()
         self._started.append(process)
