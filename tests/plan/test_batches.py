@@ -1,5 +1,7 @@
 """Batches: independent of the order of cells and of progress, each cell once, sized for the device."""
 
+from itertools import product
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -10,12 +12,11 @@ from tests.support.cells import ELBO, PLAIN
 
 def _grid(sizes=(20, 50), seeds=range(3), betas=(10.0, 1.0, 0.1)):
     cells = []
-    for n in sizes:
-        for seed in seeds:
-            base = replace(ELBO, n=n, seed=seed, beta=1.0)
-            cells += [replace(ELBO, n=n, seed=seed, beta=beta) for beta in betas]
-            cells += [replace(PLAIN, n=n, seed=seed, beta=beta, base=base.key) for beta in betas]
-            cells.append(replace(ELBO, n=n, seed=seed, objective="fitc", beta=None))
+    for n, seed in product(sizes, seeds):
+        elbo, dlm = (replace(cell, n=n, seed=seed, beta=1.0) for cell in (ELBO, PLAIN))
+        cells += [replace(elbo, beta=beta) for beta in betas]
+        cells += [replace(dlm, beta=beta, base=elbo.key) for beta in betas]
+        cells.append(replace(elbo, objective="fitc", beta=None))
     return cells
 
 

@@ -1,76 +1,37 @@
 """What is refused before anything runs, by a sentence that names it: single values, and what goes with what."""
 
-import copy
 import math
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, get_args, get_origin
 
 import pytest
 
-from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
-from dlmexp.plan.checks import check, check_values
+from dlmexp.plan.checks import check, check_limits
 from dlmexp.plan.compose import compose
 from dlmexp.plugins import extended
 from tests.conftest import REPOSITORY
 from tests.support.cells import planned
 
 
-@cache
-def sound() -> RunConfig:
-    return compose(["dataset=banana", "beta=list"])
-
-
-def places(node: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every setting of a config: its dotted name, the dataclass that has it, and its field."""
-    for field in fields(node):
-        value = getattr(node, field.name)
-        yield f"{prefix}{field.name}", node, field
-        inner = value if isinstance(value, dict) else {"": value}
-        for key, item in inner.items():
-            if is_dataclass(item):
-                yield from places(item, f"{prefix}{field.name}.{key}{'.' if key else ''}")
-
-
-LIMITED = [name for name, _, field in places(sound()) if field.metadata.keys() - {"keys"}]
-
-
-def changed(name: str, value: Any) -> RunConfig:
-    cfg = copy.deepcopy(sound())
-    node, field = next((node, field) for place, node, field in places(cfg) if place == name)
-    setattr(node, field.name, value)
-    return cfg
-
-
-def beyond(limits: Any, real: bool) -> Iterator[Any]:
-    """Values just beyond the limits of a field, of a real number or not."""
-    if "choices" in limits or "pattern" in limits:
-        yield "nosuch"
-    if "above" in limits or "least" in limits:
-        yield limits["above"] if "above" in limits else limits["least"] - 1
-        yield from (math.nan, math.inf) if real else ()
-    if limits.get("most"):
-        yield limits["most"] * 2
-
-
-@pytest.mark.parametrize("name", LIMITED)
-def test_every_limit_of_the_schema_holds(name):
-    check_values(sound())
-    field = next(field for place, _, field in places(sound()) if place == name)
-    kinds = [field.type, *get_args(field.type)]
-    wrap = next((get_origin(kind) for kind in kinds if get_origin(kind) in (list, dict)), None)
-    values = [
-        {list: [bad], dict: {"x": bad}}.get(wrap, bad) for bad in beyond(field.metadata, "float" in str(field.type))
-    ]
-    values += [{list: [], dict: {}}.get(wrap, "")] if field.metadata.get("filled") else []
-    values += [[3, 3]] if field.metadata.get("distinct") else []
-    assert values
-    for value in values:
-        with pytest.raises(UserError, match=rf"^{name}\b") as refused:
-            check_values(changed(name, value))
+@pytest.mark.parametrize(
+    ("limits", "within", "beyond"),
+    [
+        ({"above": 0}, [1e-9, 5, None, [1, 2], {"x": 3}], [0, -1, math.nan, math.inf, [1, 0], {"x": 0}]),
+        ({"least": 1}, [1, 2.5], [0.999, -math.inf, math.nan, math.inf]),
+        ({"least": 1, "most": 8}, [1, 8, [2, 3]], [0, 8.001, 9, [2, 9]]),
+        ({"choices": ("a", "b")}, ["a", ["a", "b"], {"x": "b"}], ["c", ["a", "c"], {"x": "c"}]),
+        ({"pattern": "[a-z]+", "words": "letters"}, ["ab"], ["a1", "1a", ""]),
+        ({"filled": True}, [[0], "x", {"x": 0}], [[], {}, ""]),
+        ({"distinct": True}, [[1, 2], []], [[3, 3]]),
+        ({"keys": ("a", "b")}, [{"a": 1, "b": 2}], [{"a": 1}, {"a": 1, "b": 2, "c": 3}]),
+    ],
+)
+def test_limits_of_the_schema(limits, within, beyond):
+    for value in within:
+        check_limits("some.name", value, limits)
+    for value in beyond:
+        with pytest.raises(UserError, match=r"^some\.name[.=]") as refused:
+            check_limits("some.name", value, limits)
         assert "\n" not in str(refused.value)
 
 
@@ -81,6 +42,8 @@ def write_method(folder: Path, text: str) -> None:
 
 POL, FLOOR = "dataset=pol sizes=[60]", "training.regression.noise_floor"
 REFUSED = {
+    "training.binary.lr=0": "training.binary.lr=0", "training.binary.criterion=x": "criterion=x",
+    "beta.ratio=1": "beta.ratio=1", "dataset.banana.M=0": "dataset.banana.M=0",
     "M=many": "M=many", "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
     "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
     "training.binary.initial={1:2}": "initial", "training.binary=5": "training.binary",

@@ -1,16 +1,22 @@
-"""From overrides to a config, and from mistakes to sentences."""
+"""From what people type to what it means, and to a config."""
 
 import shlex
+from contextlib import suppress
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlmexp import catalogue
+from dlmexp.config import KINDS
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.checks import check
-from dlmexp.plan.compose import check_table_is_used, compose, expand, parts, with_default
+from dlmexp.plan.compose import compose, expand, parts
 from dlmexp.plan.overrides import spelled_out
 from dlmexp.plugins import extended
+from dlmexp.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
 
 EXPERIMENTS = sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml") if path.stem != "own")
@@ -36,20 +42,7 @@ def test_the_shipped_datasets_fit_the_schema_and_their_tasks():
         assert dataset.mean == ("constant" if dataset.task == "binary" else "zero")
         assert dataset.ard == (dataset.split == "airline")
         assert dataset.split in ("regression" if dataset.task == "regression" else "counts", "airline")
-    assert {name: cfg.dataset[name].M for name in ("cadata", "ringnorm", "airline")} == {
-        "cadata": 206, "ringnorm": 74, "airline": 200,
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["debug", "quick"])
-def test_an_experiment_in_small_has_a_name_of_its_own_and_so_have_its_parts(preset):
-    cfg = compose(["experiment=selection", f"preset={preset}"])
-    assert cfg.name == f"selection-{preset}"
-    for part in parts(cfg):
-        check(part)
-        assert (part.preset, len(part.seeds)) == (preset, {"debug": 1, "quick": 2}[preset])
-        assert {training.max_iterations for kind, training in part.training.items() if kind != "large"} <= {10, 200}
+    assert [cfg.dataset[name].M for name in ("cadata", "ringnorm", "airline")] == [206, 74, 200]
 
 
 @pytest.mark.slow
@@ -64,13 +57,15 @@ def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
 
 
 @pytest.mark.slow
-def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself():
-    assert with_default(["seeds=[0]"]) == ["experiment=default", "seeds=[0]"]
-    assert with_default(["dataset=pol"]) == ["dataset=pol"]
-    several = parts(compose(["experiment=selection", "seeds=[7]", "device=cpu", "sizes=[33]"]))
-    assert len(several) > 3
-    assert {(*part.seeds, part.device) for part in several} == {(7, "cpu")}
-    assert {str(part.sizes) for part in several} == {"[33]", "['5%']"}
+@pytest.mark.parametrize(("preset", "limits"), [("debug", {10}), ("quick", {200})])
+def test_what_is_typed_holds_for_all_parts_but_what_a_part_says_itself(preset, limits):
+    cfg = compose(["experiment=selection", f"preset={preset}", "seeds=[7]", "sizes=[33]"])
+    assert cfg.name == f"selection-{preset}"
+    small = parts(cfg)
+    assert len(small) > 3
+    assert {(part.preset, *part.seeds) for part in small} == {(preset, 7)}
+    assert {str(part.sizes) for part in small} == {"[33]", "['5%']"}
+    assert {part.training["binary"].max_iterations for part in small} == limits
 
 
 @pytest.mark.parametrize(
@@ -93,39 +88,104 @@ def test_jobs_of_a_multirun():
     assert len(expand(["dataset=pol,cadata", "method=[elbo],[fitc]", "device=cpu"])) == 4
 
 
-def test_own_files_that_can_not_be_used(tmp_path, monkeypatch):
+def test_a_file_of_a_user_with_a_name_of_ours(tmp_path, monkeypatch):
     monkeypatch.setenv("DLMEXP_CONFIG_DIRS", str(tmp_path))
     (tmp_path / "dataset").mkdir()
-    own = tmp_path / "dataset" / "houses.yaml"
-    own.write_text("# @package dataset.houses\nname: [houses\n")
-    with pytest.raises(UserError, match=r"houses\.yaml is not a YAML file"):
-        compose(["dataset=houses"])
-    own.write_text("# @package dataset.houses\nname: houses\n")
-    with pytest.raises(UserError, match="did you mean houses"):
-        compose(["dataset=house"])
-    own.rename(tmp_path / "dataset" / "banana.yaml")
+    (tmp_path / "dataset" / "banana.yaml").write_text("# @package dataset.banana\nname: banana\n")
     with pytest.raises(UserError, match=r"banana\.yaml: we have a dataset of that name"):
         compose(["dataset=banana"])
 
 
-def test_a_table_that_no_job_reads():
-    table = ["csv.path=x.csv", "csv.target=y", "csv.task=binary"]
-    jobs = [compose([f"dataset={name}", *table]) for name in ("csv", "banana")]
-    check_table_is_used(table, jobs)
-    with pytest.raises(UserError, match=r"csv\.path=x\.csv: say dataset=csv as well"):
-        check_table_is_used(table, jobs[1:])
+PAGES = [(REPOSITORY / name).read_text(encoding="utf-8") for name in ("README.md", "results/paper/README.md")]
+COMMANDS = [line.strip() for page in PAGES for line in page.splitlines() if line.strip().startswith("dlmexp run ")]
 
 
-def _run_commands() -> list[str]:
-    """Those of the pages that a new user follows."""
-    pages = [REPOSITORY / "README.md", REPOSITORY / "results" / "paper" / "README.md"]
-    lines = [line.strip() for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line.startswith("dlmexp run ")]
-
-
-@pytest.mark.parametrize("command", _run_commands())
+@pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_readmes_can_be_composed(command: str):
     words = shlex.split(command, comments=True)[2:]
-    several = "-m" in words
-    cfg = compose(expand(spelled_out([word for word in words if word != "-m"], several))[0])
+    cfg = compose(expand(spelled_out([word for word in words if word != "-m"], "-m" in words))[0])
     assert cfg.parts or (cfg.dataset and cfg.method)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("beta=0.1", ["beta=list", "beta.values=[0.1]"]),
+        ("beta=[0.1,1]", ["beta=list", "beta.values=[0.1,1]"]),
+        ("beta=0.1,1", ["beta=list", "beta.values=[0.1,1]"]),
+        ("beta=short", ["beta=short"]),
+        ("beta.values=2", ["beta.values=[2]"]),
+        ("seeds=5", ["seeds=[0,1,2,3,4]"]),
+        ("seeds=3,5", ["seeds=[3,5]"]),
+        ("sizes=1000", ["sizes=[1000]"]),
+        ("sizes=5%", ["sizes=[5%]"]),
+        ("method=elbo,fitc", ["method=[elbo,fitc]"]),
+        ("parameterisation=whitened", ["parameterisation=[whitened]"]),
+        ("csv.sep=;", ["csv.sep=';'"]),
+        ("csv.path=it's (1).csv", [r"csv.path='it\'s (1).csv'"]),
+        ("csv.path=a.csv", ["csv.path='a.csv'"]),
+        ("beta=[]", ["beta=list", "beta.values=[]"]),
+        ("training.initial.noise=2", [f"++training.{kind}.initial.noise=2" for kind in KINDS]),
+        ("lengthscale=2", [f"++training.{kind}.initial.lengthscale=2" for kind in KINDS]),
+        ("training.epochs=3", [f"training.{kind}.epochs=3" for kind in KINDS]),
+        ("training.binary.lr=0.1", ["training.binary.lr=0.1"]),
+        ("+x.y=1", ["+x.y=1"]),
+        ("~training.binary", ["~training.binary"]),
+        ("results=~/runs", ["results='/home/ada/runs'"]),  # shells would not: a folder called `~`
+        ("csv.target=~y", ["csv.target='~y'"]),
+    ],
+)
+def test_what_is_meant(typed, meant, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert spelled_out([typed]) == meant
+    assert spelled_out(spelled_out([typed])) == meant
+
+
+@pytest.mark.parametrize("typed", ["seeds=0", "seeds=100000"])
+def test_seeds_that_mean_nothing(typed):
+    with pytest.raises(UserError, match="seeds="):
+        spelled_out([typed])
+
+
+@given(st.text(max_size=30))
+def test_anything_can_be_typed(text):
+    assert spelled_out([text])
+    assert spelled_out([f"csv.path={text}"])[0].startswith("csv.path=")
+    with suppress(UserError):
+        assert spelled_out([f"seeds={text}"])[0].startswith("seeds=")
+
+
+def test_a_learning_rate_for_all_kinds_of_data():
+    cfg = compose(spelled_out(["training.binary.lr=0.5", "training.lr=0.01", "dataset=banana"]))
+    assert cfg.training["binary"].lr == 0.5, "what is said of one kind wins, wherever it stands"
+    for kind in ("regression", "count", "large"):
+        assert (cfg.training[kind].lr, cfg.training[kind].minibatch_lr) == (0.01, 0.01)
+    assert cfg.training["count"].estimator_lr == {"ups": 0.01}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "note"), [("", ""), ("sizes=[20,1000000]", "1000000"), ("sizes=[20,40,90] M=40", "M = n in place of 40")]
+)
+def test_what_is_not_done_as_typed_is_said(words, note):
+    tiny = ["dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "method=elbo", "seeds=1", "sizes=20"]
+    notes = prepare_sweep(compose(spelled_out([*tiny, *words.split()]))).notes
+    assert (note in "".join(notes), len(notes)) == (True, len(note) > 0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("hydra.launcher.partition=a,b", "hydra.launcher.partition='a,b'"),
+        ("hydra.launcher.partition='a,b'", "hydra.launcher.partition='a,b'"),
+        ("hydra.launcher.setup=module load cuda", "hydra.launcher.setup=[module load cuda]"),
+        ("hydra.launcher.setup=['echo a, b']", "hydra.launcher.setup=['echo a, b']"),
+        ("seeds=0,1", "seeds=[0],[1]"),
+        ("sizes=9,20", "sizes=[9],[20]"),
+        ("dataset=pol,cadata", "dataset=pol,cadata"),
+    ],
+)
+def test_commas_in_a_multirun_are_jobs_but_for_settings_of_the_launcher(typed, meant):
+    (spelled,) = spelled_out([typed], multirun=True)
+    assert spelled == meant
+    assert OverridesParser.create().parse_override(spelled).is_sweep_override() == (not typed.startswith("hydra"))
