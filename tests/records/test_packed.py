@@ -77,23 +77,17 @@ def test_packed_and_not_a_folder_reads_the_same(tmp_path_factory, seeds, lacking
     assert Store(folder / "parquet").keys() == Store(folder / "json").keys()
 
 
-def test_arrays_that_figures_draw_are_packed(tmp_path):
-    _fill(tmp_path / "json")
-    packed = load(_pack(tmp_path / "json", tmp_path / "parquet"))
-    key = packed.candidates.loc[packed.candidates["role"] == "curve", "key"].iloc[0]
-    arrays = packed.arrays(key)
-    assert arrays.keys() == {"evaluated_at", "test_nll"}
+def test_a_run_and_figures_go_on_from_packed_records(tmp_path):
+    packed = load(_pack(_fill(tmp_path / "json").root, tmp_path / "parquet"))
+    done, failed = (replace(PLAIN, seed=0, beta=beta).key for beta in (1.0, 0.1))
+    assert (packed.store.has("banana", done), packed.store.has("banana", failed)) == (True, False)
+    assert packed.store.find("banana", done) is None, "the folder's own record"
     assert "model" not in packed.candidates
-    for name, values in arrays.items():
+    curve = packed.arrays(replace(PLAIN, seed=0, beta=10.0, evaluate="10").key)
+    assert curve.keys() == {"evaluated_at", "test_nll"}, "what figures draw"
+    for name, values in curve.items():
         np.testing.assert_array_equal(values, CURVE[name])
-    assert packed.arrays(packed.candidates.loc[packed.candidates["role"] == "fit", "key"].iloc[0]) == {}
-
-
-def test_a_run_goes_on_from_packed_records(tmp_path):
-    store = Store(_pack(_fill(tmp_path / "json").root, tmp_path / "parquet"))
-    assert store.has("banana", replace(PLAIN, seed=0, beta=1.0).key)
-    assert not store.has("banana", replace(PLAIN, seed=0, beta=0.1).key), "which failed"
-    assert store.find("banana", replace(PLAIN, seed=0, beta=1.0).key) is None, "the folder's own record"
+    assert packed.arrays(done) == {}
 
 
 def test_only_what_is_of_one_protocol(tmp_path):
@@ -105,13 +99,19 @@ def test_only_what_is_of_one_protocol(tmp_path):
         collect_packed(str(tmp_path / "a"), str(tmp_path / "d.parquet"), protocol="annealed")
 
 
+def _with_metadata(table, **metadata):
+    return table.replace_schema_metadata({name.encode(): text for name, text in metadata.items()})
+
+
+def _in_other_groups(table):
+    return table.set_column(table.column_names.index("asked"), "asked", pa.array([[99]] * len(table)))
+
+
 OTHER_TABLES = {
     "another table": lambda table: pa.table({"a": [1]}),
-    "newer": lambda table: table.replace_schema_metadata({**table.schema.metadata, b"dlmexp": f"{FORMAT + 1}"}),
-    "no metadata": lambda table: table.replace_schema_metadata({b"dlmexp": str(FORMAT)}),
-    "other groups": lambda table: table.set_column(
-        table.column_names.index("asked"), "asked", pa.array([[99]] * len(table))
-    ),
+    "newer": lambda table: _with_metadata(table, dlmexp=f"{FORMAT + 1}", asked=table.schema.metadata[b"asked"]),
+    "no metadata": lambda table: _with_metadata(table, dlmexp=str(FORMAT)),
+    "other groups": _in_other_groups,
 }
 OTHER_BYTES = {
     "truncated": lambda content: content[:-100],
@@ -121,20 +121,18 @@ OTHER_BYTES = {
 
 
 @pytest.mark.parametrize("how", [*OTHER_TABLES, *OTHER_BYTES])
-@pytest.mark.parametrize("command", ["collect", "status"])
-def test_what_is_no_sound_pack_is_a_sentence_and_stays(tmp_path, capsys, how, command):
+def test_what_is_no_sound_pack_is_a_sentence_and_stays(tmp_path, capsys, how):
     path = _pack(_fill(tmp_path / "json").root, tmp_path / "parquet") / "records.parquet"
     if how in OTHER_TABLES:
         pq.write_table(OTHER_TABLES[how](pq.read_table(path)), path)
     else:
         path.write_bytes(OTHER_BYTES[how](path.read_bytes()))
     before = path.read_bytes()
-    code = main([command, "--results", str(tmp_path / "parquet")])
-    said = capsys.readouterr().err
-    if command == "collect" or code:
-        assert code == 2
-        assert "records.parquet" in said
-        assert said.count("\n") == 1
+    for command, codes in (("collect", [2]), ("status", [0, 2])):
+        code = main([command, "--results", str(tmp_path / "parquet")])
+        said = capsys.readouterr().err
+        assert code in codes
+        assert ("records.parquet" in said, said.count("\n")) == (True, 1) or code == 0
     assert path.read_bytes() == before
 
 

@@ -1,19 +1,101 @@
-"""Records on disk: what is written is read back, what is damaged is not."""
+"""Records: what is written is read back; what is damaged, forged or foreign is not, and ends in a sentence."""
 
+import json
 import math
+import os
+import platform
+import re
+import shlex
 import threading
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dlmexp.errors import UserError
-from dlmexp.records.record import sealed
+from dlmexp import __version__
+from dlmexp.cli import main
+from dlmexp.errors import Unreadable, UserError
+from dlmexp.records.record import FORMAT, Made, Record, Result, decoded, encoded, flat, provenance, sealed
 from dlmexp.records.store import Store, npz_bytes
-from tests.support.cells import PLAIN, scored
+from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 ARRAYS = {"objective": np.linspace(3, 1, 7), "Z": np.arange(6.0).reshape(3, 2)}
+RECORD = scored(ELBO, nll=1.0)
+
+
+def _values(**changes: Any) -> dict[str, Any]:
+    """The record as a JSON object; a change of None removes a field, `cell__n` is a field of the cell."""
+    values = json.loads(encoded(RECORD))
+    for where, value in changes.items():
+        part, _, name = where.rpartition("__")
+        target = values[part] if part else values
+        target[name] = value
+        if value is None:
+            del target[name]
+    return values
+
+
+def _line(**changes: Any) -> bytes:
+    return sealed(json.dumps(_values(**changes), separators=(",", ":")).encode())
+
+
+def _read(line: bytes) -> Record:
+    return replace(decoded(line), sha256=None, format=0)
+
+
+@given(st.dictionaries(st.text(max_size=4), st.floats()), st.none() | st.floats(allow_nan=False))
+def test_every_number_survives_even_nan_and_infinity(metrics, value):
+    again = decoded(sealed(encoded(replace(RECORD, result=Result(test=metrics, objective_value=value)))))
+    assert (again.cell, again.result.objective_value) == (ELBO, value)
+    np.testing.assert_equal(again.result.test, metrics)
+
+
+def test_numbers_of_numpy_are_numbers():
+    values: Any = {"test": {"nll": np.float64(0.1)}, "iterations": np.int64(3), "converged": np.bool_(True)}
+    again = _read(sealed(encoded(replace(RECORD, result=Result(**values)))))
+    assert again.result == Result(test={"nll": 0.1}, iterations=3, converged=True)
+
+
+def test_a_missing_field_has_its_default_and_an_unknown_one_is_ignored_but_in_a_cell():
+    empty = _read(_line(result={}, made={}))
+    assert (empty.result, empty.made) == (Result(), Made())
+    for place in ("later", "result__later", "made__later"):
+        assert _read(_line(**{place: {"any": "thing"}})) == RECORD
+
+
+@given(place=st.integers(0, len(_line()) - 1), letter=st.characters(codec="utf-8"))
+def test_a_changed_letter_breaks_the_seal(place, letter):
+    line = _line().decode()
+    assume(line[place] != letter)
+    with pytest.raises(Unreadable):
+        decoded((line[:place] + letter + line[place + 1 :]).encode())
+
+
+def test_a_row_has_every_fact_of_a_record():
+    cell = replace(PLAIN, options={"samples": 10, "nu": 0.5}, initial={"noise": 1.0})
+    metrics = {"validation": {"nll": math.nan}, "test": {"nll": 0.5}, "trivial": {"test": {"nll": 2.0}}}
+    result = Result(**metrics, hyperparameters={"noise": 0.1}, iterations=7, stopped="limit")
+    row = flat(replace(scored(cell), result=result))
+    assert [json.loads(row.pop(name)) for name in ("options", "initial")] == [cell.options, cell.initial]
+    assert {name: row[name] for name in msgspec.structs.asdict(cell).keys() & row.keys()}.items() <= (
+        msgspec.structs.asdict(cell).items()
+    )
+    assert (row["test_nll"], row["trivial_test_nll"], row["hyper_noise"]) == (0.5, 2.0, 0.1)
+    assert (row["iterations"], row["stopped"], row["status"], row["host"]) == (7, "limit", "done", "h")
+    assert math.isnan(row["validation_nll"])
+
+
+def test_how_a_record_was_made(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/somewhere/dlmexp", "run", "sizes=['5%']", "results=here", "workers=3"])
+    made = provenance("cpu")
+    assert (made.version, made.python, made.device) == (__version__, platform.python_version(), "cpu")
+    assert shlex.split(made.command or "") == ["dlmexp", "run", "sizes=['5%']"], "nothing of this machine"
+    assert made.commit is None or re.fullmatch(r"[0-9a-f]{12}\+?", made.commit)
+    assert _read(_line(made=msgspec.to_builtins(made))).made == made
 
 
 @pytest.fixture
@@ -25,148 +107,132 @@ def _arrays(store, record):
     return store.arrays(record.cell.dataset, record.key, record.arrays)
 
 
-def _path(store, suffix=".json"):
-    return store.path("banana", PLAIN.key, suffix)
-
-
 def test_there_and_back(store):
     assert (list(store.own()), store.keys(), store.find("banana", PLAIN.key)) == ([], (set(), set()), None)
-    store.write(scored(PLAIN, nll=0.1 + 0.2, error=math.nan), ARRAYS)
-    _path(store).write_bytes(_path(store).read_bytes()[:-1])  # without the line's end, it is whole
-    (found,) = store.own()
-    assert found.result.validation["nll"] == 0.1 + 0.2
-    assert math.isnan(found.result.validation["error"])
-    assert found.cell.beta == PLAIN.beta
-    arrays = _arrays(store, found)
+    store.write(scored(PLAIN, nll=0.1 + 0.2), ARRAYS)
+    path = store.path("banana", PLAIN.key)
+    path.write_bytes(path.read_bytes()[:-1])  # without the line's end, it is whole
+    (record,) = store.own()
+    assert (record.cell, record.result.validation) == (PLAIN, {"nll": 0.1 + 0.2})
+    arrays = _arrays(store, record)
     assert arrays.keys() == ARRAYS.keys()
     assert all(np.array_equal(arrays[name], array) for name, array in ARRAYS.items())
     assert store.keys() == ({PLAIN.key}, set())
 
 
-def _without(*names):
-    """A sealed record that lacks what every record of ours has."""
-    values = {"format": 3} | msgspec.to_builtins(scored(PLAIN, nll=1.0))
-    return sealed(msgspec.json.encode({name: v for name, v in values.items() if name not in names})).decode()
-
-
-FOREIGN = [
-    "[]", "null", '{"format": 1}', "\xff", "", _without("status"), _without("cell", "made"), _without("key"),
-    _without()[:50], _without()[:-2], _without().replace("banana", "banane"), _without().replace(PLAIN.key, "0" * 20),
+DEEP = json.loads("[" * 500 + "]" * 500)
+TEXTS = [b"", b"null", b"[]", b"{", b"\xff", b'{"format": 1}', encoded(RECORD), _line()[:50], _line()[:-2]]
+TEXTS += [_line().replace(b"banana", b"banane"), _line(key="0" * 20)]
+CHANGES: list[dict[str, Any]] = [
+    {"cell__jitter": 1e-5}, {"cell__n": "many"}, {"cell__n": None}, {"cell__n": 10**30}, {"status": "perhaps"},
+    {"key": None}, {"key": "../../../x"}, {"result": []}, {"made": None}, {"cell": None}, {"format": FORMAT - 1},
+    {"format": "new"}, {"cell__dataset": "../../x"}, {"cell__dataset": "\ud800"}, {"cell__dataset": "x" * 900},
+    {"result__test": [1.0]}, {"arrays": "/../../x"}, {"result__iterations": 10**40},
+]  # fmt: skip
+ODD: list[dict[str, Any]] = [  # a seal says that they are sound, if nothing else does
+    {"made__note": DEEP}, {"made__command": "dlmexp 'run"}, {"made__time": "yesterday"}, {"cell__task": "guess"},
+    {"cell__options": {"samples": 1e999}}, {"cell__options": {"samples": "x"}}, {"cell__options": {"key": 5}},
+    {"cell__options": {"method": "x"}}, {"cell__options": {"bar": 10**40}}, {"cell__beta": -1.0},
+    {"cell__beta": math.nan}, {"result__test": {"nll": 1e308, "error": -1e308}}, {"result__test": {"": 1.0, "\n": 2.0}},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", FOREIGN)
-def test_what_is_no_sound_record_is_left_alone_by_readers_who_say_so_and_quarantined_by_a_run(store, text, caplog):
-    store.write(scored(replace(PLAIN, seed=1), nll=0.25))
-    _path(store).write_bytes(text.encode("latin-1"))
-    assert [r.cell.seed for r in store.own()] == [1]
-    assert _path(store).read_bytes() == text.encode("latin-1")
-    (said,) = caplog.messages
-    assert str(_path(store)) in said
-    assert store.find("banana", PLAIN.key) is None
-    assert PLAIN.key not in store.keys()[0]
+@pytest.mark.parametrize("text", [*TEXTS, *(_line(**changes) for changes in CHANGES + ODD)])
+def test_what_is_no_sound_record_ends_in_a_sentence_and_is_quarantined_by_a_run(store, text, capsys, caplog):
+    good, path = replace(ELBO, seed=1), store.path("banana", ELBO.key)
+    fill(store.root, candidates("elbo", [good]))
+    path.write_bytes(text)
+    for command in (["status", "--failed"], ["collect"]):
+        assert main([*command, "--results", str(store.root)]) in (0, 2)
+        assert "Traceback" not in capsys.readouterr().err
+    caplog.clear()
+    sound = [record.key for record in store.own()]
+    assert path.read_bytes() == text, "readers leave it alone"
+    if text in [_line(**changes) for changes in ODD] and ELBO.key in sound:
+        return
+    assert sound == [good.key]
+    assert [str(path) in said for said in caplog.messages] == [True]
+    assert store.find("banana", ELBO.key) is None
+    assert ELBO.key not in store.keys()[0]
     quarantined, why = sorted((store.root / "quarantine").iterdir())
     assert why.name == quarantined.name + ".why"
-    assert quarantined.read_bytes() == text.encode("latin-1")
+    assert quarantined.read_bytes() == text
 
 
-def test_whatever_else_lies_about_is_no_record(store):
-    store.write(scored(PLAIN, nll=0.25))
+def test_whatever_else_lies_about_is_no_record(store, capsys):
+    fill(store.root, candidates("elbo", [ELBO]))
     (store.records / ".DS_Store").write_bytes(b"\0")
     (store.records / "notes.json").write_text("{}")
-    (store.records / "banana" / f".{PLAIN.key}.json.abc.tmp").write_text("{")
-    _path(store, ".folder.json").mkdir()
-    assert len(list(store.own())) == 1
-    assert PLAIN.key in store.keys()[0]
+    (store.records / "banana" / f".{ELBO.key}.json.abc.tmp").write_text("{")
+    os.mkfifo(store.path("banana", "1" * 20))  # which is not waited for
+    os.mkfifo(store.root / "test" / "cells" / f"{'0' * 16}.json")
     folder = store.path("banana", "0" * 20)
     folder.mkdir()
+    assert [record.key for record in store.own()] == [ELBO.key]
+    assert main(["status", "--results", str(store.root)]) == 0
     assert store.find("banana", "0" * 20) is None
     assert not folder.exists(), "quarantined"
 
 
-def _damage_arrays(store, damage):
-    (path,) = store.records.glob("*/*.npz")
-    content = bytearray(path.read_bytes())
-    if damage == "bit":
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-    elif damage == "short":
-        path.write_bytes(content[:-5])
-    elif damage == "another's":
-        path.write_bytes(npz_bytes({"Z": np.ones(3)}))
-    else:
-        path.unlink()
+def test_a_record_of_a_newer_version_is_refused_and_stays(store):
+    """A run must not take it for damage and train the cell again."""
+    path = store.path("banana", ELBO.key)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(_line(format=FORMAT + 1, cell={"nothing": "known"}))
+    with pytest.raises(UserError, match=rf"format {FORMAT + 1}, from a newer dlmexp.*upgrade.*results=DIR"):
+        store.find("banana", ELBO.key)
+    assert path.exists()
+    assert not (store.root / "quarantine").exists()
 
 
-@pytest.mark.parametrize("damage", ["bit", "gone", "short", "another's"])
+def _flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("cell", [PLAIN, replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
+@pytest.mark.parametrize(
+    "damage", [_flipped, None, lambda content: content[:-5], lambda _: npz_bytes({"Z": ARRAYS["Z"]})]
+)
 def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_where_a_run_needs_them(
-    store, damage, caplog
+    store, damage, cell, caplog
 ):
-    store.write(scored(PLAIN, nll=0.25), ARRAYS)
-    (found,) = store.own()
-    _damage_arrays(store, damage)
-    assert _arrays(store, found) == {}
-    assert len(caplog.messages) == 1
-    assert store.keys() == ({PLAIN.key}, set())
-    assert store.base("banana", PLAIN.key) is None
-    assert store.keys() == (set(), set())
-    assert len(list((store.root / "quarantine").glob("*.json"))) == 1
-
-
-@pytest.mark.parametrize("cell", [replace(PLAIN, evaluate="10"), replace(PLAIN, kind="gradient")])
-def test_a_cell_that_lost_the_arrays_it_was_run_for_is_not_done(store, cell):
+    """A run needs those of a base fit, and those of a cell that was run for them."""
     store.write(scored(cell, nll=0.25), ARRAYS)
+    (record,), (path,) = store.own(), store.records.glob("*/*.npz")
     assert store.find("banana", cell.key) is not None
-    _damage_arrays(store, "short")
-    assert store.find("banana", cell.key) is None
+    content = path.read_bytes()
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage(content))
+    assert _arrays(store, record) == {}
+    assert len(caplog.messages) == 1
+    assert store.keys() == ({cell.key}, set())
+    assert (store.base if cell is PLAIN else store.find)("banana", cell.key) is None
     assert store.keys() == (set(), set())
     assert len(list((store.root / "quarantine").glob("*.json"))) == 1
 
 
 def test_a_failure_gives_way_to_success_and_is_not_deleted(store):
-    store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})
-    assert store.keys() == (set(), {PLAIN.key})
-    assert [r.status for r in store.own()] == ["failed"]
-    store.write(scored(PLAIN, nll=0.25), ARRAYS)
-    assert store.keys() == ({PLAIN.key}, set())
-    assert [r.status for r in store.own()] == ["done"]
+    done, failed = ({PLAIN.key}, set()), (set(), {PLAIN.key})
+    for status, keys in (("failed", failed), ("done", done), ("failed", done)):  # the last one elsewhere, later
+        store.write(scored(PLAIN, status), {"m": np.ones(3)})
+        assert store.keys() == keys
+        assert [record.status for record in store.own()] == ["done" if keys is done else "failed"]
     assert len(list((store.root / "quarantine").glob("*.failed.json"))) == 1
-    store.write(scored(PLAIN, "failed"), {"m": np.ones(3)})  # elsewhere, later
-    assert store.keys() == ({PLAIN.key}, set())
-    assert [r.status for r in store.own()] == ["done"]
 
 
 def test_two_writers_of_one_cell_never_leave_a_record_with_the_others_arrays(store):
     """Both differ in the last bit, as two machines may; whoever is last, record and arrays fit."""
-    trouble = []
 
     def write(who):
         for _ in range(40):
-            store.write(scored(PLAIN, nll=0.25 + who), {"Z": np.full(3, float(who))})
-
-    def read():
-        while writers[0].is_alive() or writers[1].is_alive():
-            for found in store.own():
-                if _arrays(store, found)["Z"][0] != found.result.validation["nll"] - 0.25:
-                    trouble.append(found)
+            store.write(scored(PLAIN, nll=float(who)), {"Z": np.full(3, float(who))})
 
     writers = [threading.Thread(target=write, args=(who,)) for who in (0, 1)]
-    reader = threading.Thread(target=read)
-    for thread in (*writers, reader):
+    for thread in writers:
         thread.start()
-    for thread in (*writers, reader):
-        thread.join()
-    assert not trouble
+    while any(thread.is_alive() for thread in writers):
+        for record in store.own():
+            assert _arrays(store, record)["Z"][0] == record.result.validation["nll"]
     assert not (store.root / "quarantine").exists()
-
-
-def test_a_record_of_a_newer_version_is_refused_and_stays(tmp_path):
-    """A run must not take it for damage and train the cell again."""
-    store, made = Store(tmp_path), scored(PLAIN, nll=0.1)
-    path = store.path(made.cell.dataset, made.key)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b'{"format":99}')
-    with pytest.raises(UserError, match=r"format 99, from a newer dlmexp.*results=DIR"):
-        store.find(made.cell.dataset, made.key)
-    assert path.exists()
-    assert not (tmp_path / "quarantine").exists()

@@ -16,7 +16,7 @@ from dlmexp.plan.setting import Setting
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
 from dlmexp.records.results import load
-from dlmexp.records.table import SETTING, candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
+from dlmexp.records.table import candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
 from tests.support.cells import ELBO, PLAIN, asked, candidates, fill, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
@@ -35,7 +35,7 @@ def _at(*betas, of=PLAIN):
     return [replace(of, beta=beta) for beta in betas]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from(BETAS)), SCORES, min_size=1),
     st.sets(st.sampled_from(BETAS), min_size=1),
@@ -46,28 +46,21 @@ def test_selection_against_brute_force(scores, betas):
     groups = [candidates("fixed_log_dlm", [cells[seed, beta] for beta in betas]) for seed in range(3)]
     table = _table(groups, [_scored(cells[place], score) for place, score in scores.items()])
     for seed in range(3):
-        there = [beta for beta in BETAS if beta in betas and (seed, beta) in scores]
+        known = {beta: scores[seed, beta] for beta in betas if (seed, beta) in scores}
         rows = table[table["seed"] == seed]
-        assert len(rows) == bool(there)
-        if not there:
-            continue
-        row = rows.iloc[0]
-        failed = sum(scores[seed, beta] == "failed" for beta in there)
-        assert (row["candidates"], row["missing"], row["failed"]) == (len(betas), len(betas) - len(there), failed)
-        finite = [
-            (scores[seed, b], -b) for b in there if scores[seed, b] != "failed" and math.isfinite(scores[seed, b])
-        ]
-        if row["missing"]:
-            assert row["status"] == "incomplete"
-            assert pd.isna([row["key"], row["beta"], row["test_nll"]]).all()
-        elif not finite:
-            assert row["status"] == "failed"
-        else:
+        assert len(rows) == bool(known)
+        finite = [(score, -beta) for beta, score in known.items() if score not in ("failed", math.inf)]
+        for row in rows.itertuples():
+            failed = list(known.values()).count("failed")
+            assert (row.candidates, row.missing, row.failed) == (len(betas), len(betas) - len(known), failed)
+            assert row.status == ("incomplete" if row.missing else "done" if finite else "failed")
+            if row.status != "done":
+                assert pd.isna([row.key, row.beta, row.test_nll]).all()
+                continue
             value, beta = min(finite)
-            assert (row["validation_nll"], row["beta"], row["status"]) == (value, -beta, "done")
+            assert (row.validation_nll, row.test_nll, row.beta) == (value, value + 0.5, -beta)
             ends = {max(betas): "largest", min(betas): "smallest"} if len(betas) > 1 else {}
-            assert row["edge"] == ends.get(-beta, "")
-            assert row["test_nll"] == value + 0.5
+            assert row.edge == ends.get(-beta, "")
 
 
 def test_a_cell_may_belong_to_two_methods_and_two_grids():
@@ -82,28 +75,25 @@ def test_a_cell_may_belong_to_two_methods_and_two_grids():
     assert len(table) == 3
 
 
-def test_both_selections_are_rows_and_each_reported_metric_finds_its_own():
+@pytest.mark.parametrize(
+    ("setting", "selected"),
+    [(Setting("paper"), {"nll": 10.0, "mse": 1.0}), (Setting("released", {}, "nll"), {"nll": 10.0})],
+)
+def test_both_selections_are_rows_unless_the_protocol_selects_by_nll(setting, selected):
+    """Each reported metric finds its own; a method without NLL is selected by MSE under every protocol."""
     nll, mse = _at(10.0, 1.0)
+    square = _at(4.0, 2.0, of=replace(ELBO, objective="sq_dlm"))
     records = [scored(nll, nll=0.1, mse=0.9), scored(mse, nll=0.2, mse=0.5)]
-    table = _table([candidates("fixed_log_dlm", [nll, mse])], records)
-    assert dict(zip(table["selected_by"], table["beta"], strict=True)) == {"nll": 10.0, "mse": 1.0}
-    assert rows_for(table, "mse")["beta"].tolist() == [1.0]
-    for metric in ("nll", "error", "mre", "crps"):
-        assert rows_for(table, metric)["beta"].tolist() == [10.0]
-
-
-def test_a_protocol_that_selects_by_nll_and_methods_without_it():
-    square = _at(10.0, 1.0, of=replace(ELBO, objective="sq_dlm"))
-    log = _at(10.0, 1.0)
-    records = [scored(square[0], mse=0.5), scored(square[1], mse=0.4)]
-    records += [scored(log[0], nll=0.1, mse=0.9), scored(log[1], nll=0.2, mse=0.5)]
-    released = Setting("released", {}, "nll")
-    groups = [candidates("joint_sq_dlm", square, released), candidates("fixed_log_dlm", log, released)]
+    records += [scored(cell, mse=cell.beta) for cell in square]
+    groups = [candidates("fixed_log_dlm", [nll, mse], setting), candidates("joint_sq_dlm", square, setting)]
     table = _table(groups, records)
-    assert {(row.method, row.selected_by, row.beta) for row in table.itertuples()} == {
-        ("joint_sq_dlm", "mse", 1.0), ("fixed_log_dlm", "nll", 10.0),
-    }  # fmt: skip
-    assert set(rows_for(table, "mse")["beta"]) == {1.0, 10.0}
+    by_metric = {(row.method, row.selected_by): row.beta for row in table.itertuples()}
+    assert by_metric == {("fixed_log_dlm", name): beta for name, beta in selected.items()} | {
+        ("joint_sq_dlm", "mse"): 2.0
+    }
+    log = table[table["method"] == "fixed_log_dlm"]
+    for metric in ("nll", "error", "mre", "crps", "mse"):
+        assert rows_for(log, metric)["beta"].tolist() == [selected.get(metric, 10.0)]
 
 
 def test_without_validation_rows_only_a_single_candidate_is_selected():
@@ -114,18 +104,18 @@ def test_without_validation_rows_only_a_single_candidate_is_selected():
 
 
 def test_roles_are_rows_apart_and_experiments_are_named_together():
-    cells = _at(1.0)
-    groups = [
-        candidates("fixed_log_dlm", cells, experiment="class-log"),
-        candidates("fixed_log_dlm", cells, experiment="mine"),
-        candidates("fixed_log_dlm", cells, role="anatomy", experiment="anatomy-class"),
-        candidates("fixed_log_dlm", [replace(cells[0], evaluate="10")], role="curve"),
-    ]  # fmt: skip
-    records = [scored(cell, nll=0.1) for cell in (*cells, replace(cells[0], evaluate="10"))]
-    table = _table(groups, records)
-    assert dict(zip(table["role"], table["experiment"], strict=True)) == {
-        "fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test",
-    }  # fmt: skip
+    cell = replace(PLAIN, beta=1.0)
+    curve = replace(cell, evaluate="10")
+    of = {
+        "class-log": (cell, "fit"),
+        "mine": (cell, "fit"),
+        "anatomy-class": (cell, "anatomy"),
+        "test": (curve, "curve"),
+    }
+    groups = [candidates("elbo", [each], role=role, experiment=name) for name, (each, role) in of.items()]
+    table = _table(groups, [scored(each, nll=0.1) for each in (cell, curve)])
+    named = dict(zip(table["role"], table["experiment"], strict=True))
+    assert named == {"fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test"}
 
 
 def test_rows_sort_by_their_texts_in_whatever_order_they_were_read():
@@ -141,33 +131,28 @@ CHANGES = st.dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(CHANGES, CHANGES, st.sampled_from(["paper", "released"]), st.sampled_from(["paper", "mine"]))
 def test_two_settings_never_share_a_row(first, second, protocol, other):
     """Runs in one folder that differ in any value, over the same cells or not: each row is of one of them."""
     assert changes_of(Setting(protocol, first).text).keys() == first.keys()
-    settings_ = [Setting(protocol, first), Setting(other, second)]
-    same = (protocol, Setting(protocol, first).text) == (other, Setting(other, second).text)
+    both = [Setting(protocol, first), Setting(other, second)]
+    number = len({(each.protocol, each.text) for each in both})
     cells = _at(10.0, 1.0)
-    groups = [candidates("fixed_log_dlm", cells, each) for each in settings_]
+    groups = [candidates("fixed_log_dlm", cells, each) for each in both]
     table = _table(groups, [scored(cell, nll=cell.beta) for cell in cells])
-    assert len(table) == (1 if same else 2)
-    assert not table.duplicated(["protocol", "changes"]).any()
+    assert len(table) == len(table.drop_duplicates(["protocol", "changes"])) == number
     taken = select_setting(table)
-    assert len(taken.rows.drop_duplicates(SETTING)) == 1
-    assert len(taken.others) == (0 if same else 1)
-    assert sum(count for _, count in taken.others) + len(taken.rows) == len(table)
+    assert (len(taken.rows), [count for _, count in taken.others]) == (1, [1] * (number - 1))
 
 
 def _several():
     """The paper's own values, two changes of it, and another protocol, over different seeds."""
-    every = {
-        0: Setting("paper"), 1: Setting("paper", {"training.lr": 0.01}),
-        2: Setting("paper", {"training.lr": 0.01, "M": 5}), 3: Setting("released"),
-    }  # fmt: skip
-    cells = {seed: replace(PLAIN, seed=seed, lr=0.01 if seed in (1, 2) else 0.1) for seed in every}
-    groups = [candidates("fixed_log_dlm", [cells[seed]], setting) for seed, setting in every.items()]
-    return _table(groups, [scored(cell, nll=0.1) for cell in cells.values()])
+    small = {"training.lr": 0.01}
+    every = [Setting("paper"), Setting("paper", small), Setting("paper", {**small, "M": 5}), Setting("released")]
+    cells = [replace(PLAIN, seed=seed, lr=0.01 if seed in (1, 2) else 0.1) for seed in range(4)]
+    groups = [candidates("fixed_log_dlm", [cell], each) for cell, each in zip(cells, every, strict=True)]
+    return _table(groups, [scored(cell, nll=0.1) for cell in cells])
 
 
 @pytest.mark.parametrize(
@@ -184,8 +169,8 @@ def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, s
     assert len(taken.others) == 3
     for options, _ in taken.others:  # what to type leads there
         words = options.split()
-        terms = [word for flag, word in zip(words[::2], words[1::2], strict=True) if flag == "--where"]
-        name = next((w for f, w in zip(words[::2], words[1::2], strict=True) if f == "--protocol"), None)
+        pairs = list(zip(words[::2], words[1::2], strict=True))
+        terms, name = [word for flag, word in pairs if flag == "--where"], dict(pairs).get("--protocol")
         assert select_setting(table, name, parse_where(terms, table)).rows["seed"].tolist() != [seed]
 
 
@@ -199,8 +184,7 @@ def test_the_rows_of_other_data_are_another_setting():
     cells = [PLAIN, replace(PLAIN, seed=4, data="other")]
     table = _table([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(c, nll=0.1) for c in cells])
     taken = select_setting(table)
-    assert len(taken.rows) == 1
-    assert len(taken.others) == 1
+    assert (len(taken.rows), len(taken.others)) == (1, 1)
 
 
 def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):
