@@ -59,10 +59,10 @@ def test_a_single_changed_setting_gives_another_setting_which_gives_itself_again
     assert {some.setting.text for some in before} == {""}
     index = [some.method for some in before].index("joint_log_dlm")
     setting = after[index].setting
-    assert (setting.text != "", setting.selection == value) == (name != "selection", name == "selection")
-    assert setting != before[index].setting
+    assert setting.text != ""
+    assert name != "selection" or setting.selection == value
     typed = [f"{_full(key)}={literal(value)}" for key, value in setting.changes.items()]
-    again = asked(*base, *typed, *([f"selection={setting.selection}"] if name == "selection" else []))
+    again = asked(*base, *typed)
     assert [(some.setting, some.cells) for some in again] == [(some.setting, some.cells) for some in after]
 
 
