@@ -4,12 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlmexp.catalogue import BINARY, COUNTS, REGRESSION
 from dlmexp.claims.rules import State, Verdict, combine
 from dlmexp.registry import Registry
-
-TASKS: dict[str, str] = {**dict.fromkeys(REGRESSION, "regression"), **dict.fromkeys(BINARY, "binary")}
-TASKS |= dict.fromkeys(COUNTS, "count")
 
 
 @dataclass

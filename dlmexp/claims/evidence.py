@@ -1,6 +1,6 @@
 """What claims are judged by: the rows of one setting, as lines of values by size and seed, and their margins."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 
 from dlmexp.catalogue import family
 from dlmexp.claims.claim import Part
-from dlmexp.claims.rules import Margin, Rule, State, Verdict, by_size, states
-from dlmexp.claims.statistics import compare
+from dlmexp.claims.rules import Margin, Rule, State, Verdict, by_size, compare, states
 from dlmexp.claims.thresholds import DENSITY, EXPLAINED_SHARE, METRIC_SHARE, MIN_REPETITIONS, overlap
 from dlmexp.labels import estimator_label, method_label
 from dlmexp.records.results import ResultsFolder
@@ -41,15 +40,11 @@ class Evidence:
     """The rows of one column of verdicts: one protocol with its own values, or one changed setting.
 
     `frame` has, under `kind`, the fits that were selected by NLL and by MSE, and the candidates of learning curves and
-    of gradient draws. `alone` gives the keys of timed runs that had their device to themselves. `capped`: a preset
-    ended runs after few iterations, which says nothing about convergence.
+    of gradient draws. `capped`: a preset ended runs after few iterations, which says nothing about convergence.
     """
 
-    def __init__(
-        self, results: ResultsFolder, table: pd.DataFrame, candidates: pd.DataFrame,
-        alone: Callable[[], set[str]] = set, capped: bool = False,
-    ):  # fmt: skip
-        self.results, self.candidates, self.alone, self.capped = results, candidates, alone, capped
+    def __init__(self, results: ResultsFolder, table: pd.DataFrame, candidates: pd.DataFrame, capped: bool = False):
+        self.results, self.candidates, self.capped = results, candidates, capped
         fits = table[table["role"] == "fit"]
         kinds = {by: rows_for(fits, by) for by in ("nll", "mse")}
         for role in ("curve", "gradient"):

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from typing import Any
 
 import pandas as pd
 
 from dlmexp import catalogue
 from dlmexp.catalogue import labelled
-from dlmexp.claims.claim import TASKS, Claim, Part, claims
+from dlmexp.claims.claim import Claim, Part, claims
 from dlmexp.claims.evidence import Evidence
 from dlmexp.claims.rules import Verdict
-from dlmexp.claims.sampling import alone_on_device
 from dlmexp.claims.thresholds import MIN_REPETITIONS
 from dlmexp.errors import UserError
 from dlmexp.records.results import ResultsFolder, load
@@ -54,14 +52,13 @@ def judge(
 ) -> Judged:
     """Every claim (or those with these numbers) under each protocol that was run, or in the settings asked for."""
     table, candidates = results.table, results.candidates
-    alone = cache(partial(alone_on_device, candidates))
     settings = _settings(candidates)
     if terms := parse_where(where, results.table):
         table, candidates = (frame[matching(frame, terms)] for frame in (table, candidates))
     columns = choose_columns(_settings(candidates) if terms else settings, protocol, everything=bool(terms))
     parts, verdicts = [], []
     for column in columns:
-        evidence = Evidence(results, rows_of(table, column), rows_of(candidates, column), alone, column.preset)
+        evidence = Evidence(results, rows_of(table, column), rows_of(candidates, column), column.preset)
         for claim in claims():
             if not numbers or claim.number in numbers:
                 facts = {"column": column.label, "number": claim.number}
@@ -170,7 +167,7 @@ def _missing(claim: Claim, parts: list[Part], evidence: Evidence, column: Column
         evidence.results.command(" ".join([f"dlmexp run experiment={experiment} dataset={dataset}", *settings]))
         for dataset in absent
         for experiment in claim.experiments
-        if FIRST_WORD.get(experiment.split("-")[0]) in (None, TASKS.get(str(dataset)))
+        if FIRST_WORD.get(experiment.split("-")[0]) in (None, catalogue.entries("dataset")[str(dataset)]["task"])
     ]
 
 

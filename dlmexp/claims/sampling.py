@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
 from dlmexp.catalogue import PAPER, REGRESSION
 from dlmexp.claims import thresholds
@@ -191,6 +190,7 @@ def converged_share(evidence: Evidence) -> Iterator[Part]:
 
 REJECTION = "uPS-{0:g} by rejection is slower than bMC-{0:g}"
 OURS = "uPS-{0:g} without rejection costs no more than bMC-{0:g}"
+TIMED = ["curve", "timing"]  # roles
 PLACE = ["dataset", "parameterisation", "samples"]
 SAME = ["device", "host", "commit", "n", "variant", "beta", "evaluate", "max_iterations", "epochs", "seed"]
 
@@ -206,9 +206,9 @@ def cost(evidence: Evidence) -> Iterator[Part]:
     frame = evidence.candidates
     timed = frame["role"].isin(TIMED) & frame["estimator"].isin(["ups", "bmc"])
     timed &= (frame["seconds"] > 0) & (frame["iterations"] > 0)
-    names = ["key", *PLACE, *SAME, "seconds", "iterations", "estimator", "sampler", "command"]
+    names = ["key", *PLACE, *SAME, "seconds", "iterations", "alone", "estimator", "sampler", "command"]
     frame = frame.loc[timed, names].drop_duplicates("key")
-    frame = frame.assign(log=np.log(frame["seconds"] / frame["iterations"]), alone=frame["key"].isin(evidence.alone()))
+    frame = frame.assign(log=np.log(frame["seconds"] / frame["iterations"]), alone=frame["alone"].eq(True))
     bmc, ups = (frame[frame["estimator"] == name] for name in ("bmc", "ups"))
     ups = ups.assign(says=np.where(ups["sampler"] == "rejection", REJECTION, OURS))
     alone = bmc.loc[bmc["alone"], [*PLACE, *SAME, "log"]]
@@ -229,41 +229,3 @@ def cost(evidence: Evidence) -> Iterator[Part]:
         if here.empty:
             reason = "no two runs that could be compared had the device to themselves"
             yield Part(says.format(samples), dataset, q, Verdict.UNDECIDABLE, reason=reason, beside=says == OURS)
-
-
-TIMED = ["curve", "timing"]  # roles
-BATCH = [
-    "host", "device", "dataset", "data", "n", "M", "kernel", "objective", "variant", "form", "parameterisation",
-    "estimator", "samples", "sampler", "lr", "minibatch", "max_iterations", "evaluate", "command", "commit",
-]  # fmt: skip
-"""What the cells of a batch have in common, and those of two batches at one time have not."""
-
-
-def alone_on_device(everything: pd.DataFrame) -> set[str]:
-    """Keys of timed runs whose batch overlaps with no other on its machine and device, whatever its setting.
-
-    A batch ended when its last record was written, and took at least as long as the seconds of its cells together.
-    Runs that left no record here can't be seen.
-    """
-    names = dict.fromkeys([*BATCH, "key", "role", "time", "seconds", "alone"])
-    known = everything.loc[everything["seconds"].gt(0) & everything["time"].notna(), list(names)].drop_duplicates("key")
-    batch = np.zeros(len(known), dtype=np.int64)
-    for name in BATCH:
-        codes = pd.factorize(known[name])[0]
-        batch = pd.factorize(batch * (codes.max() + 2) + codes)[0]
-    codes, times = pd.factorize(known["time"])
-    since = pd.to_datetime(pd.Series(list(times)), utc=True, errors="coerce") - pd.Timestamp(0, tz="UTC")
-    ends = since.dt.total_seconds().to_numpy()[codes]
-    frame = pd.DataFrame({"end": ends, "seconds": known["seconds"].to_numpy(), "batch": batch})
-    spans = frame.groupby("batch").agg(end=("end", "max"), seconds=("seconds", "sum"))
-    end, begin = spans["end"].to_numpy(), (spans["end"] - spans["seconds"]).to_numpy()
-    first = np.unique(batch, return_index=True)[1]
-    place = known[["host", "device"]].iloc[first].groupby(["host", "device"], observed=True, dropna=False).ngroup()
-    timed = known["role"].isin(TIMED) & known["estimator"].isin(["ups", "bmc"])
-    own = (timed & ~known["alone"].eq(False)).to_numpy()
-    free = []
-    for one in np.unique(batch[own]):
-        overlap = np.minimum(end, end[one]) - np.maximum(begin, begin[one])
-        overlap[(place.to_numpy() != place.iloc[one]) | (np.arange(len(end)) == one)] = 0.0
-        free += [one] if overlap.max() <= thresholds.OVERLAP_SECONDS else []
-    return set(known["key"].to_numpy()[own & np.isin(batch, free)])

@@ -1,5 +1,7 @@
 """Every number that turns measurements into verdicts, with its reason. Nothing else in `claims` decides by one."""
 
+from dlmexp.catalogue import entries
+
 # Level of every test, after Holm's correction over the sizes of a dataset: the chance that any size is falsely called
 # supported. To be lowest needs a significant difference from each rival; all tests must reject, so among rivals no
 # correction is needed (intersection-union test).
@@ -34,24 +36,16 @@ FIRST_ITERATIONS = 100
 ALMOST_ALL, NOT_ALMOST_ALL = 0.95, 0.90
 # uPS costs `no more` than bMC where a step takes at most 10 % longer, as timings scatter; `slower` needs more.
 COST_MARGIN = 1.1
-# Two runs shared a device if their times, whose ends are in whole seconds, overlap by more than this.
-OVERLAP_SECONDS = 1.0
 # Rounding allowed when a derivative is held against its bound.
 BOUND_TOLERANCE = 1e-9
-# Rows of the paper's datasets (docs/SPEC.md, section 5), where the share of test rows depends on them.
-ROWS = {
-    "song": 515345, "banana": 5300, "thyroid": 3772, "twonorm": 7400, "ringnorm": 7400, "abalone": 4177,
-    "peds1_dir0": 4000, "peds1_dir1": 4000, "peds1_dir2": 4000,
-}  # fmt: skip
 
 
 def overlap(dataset: str, task: str, largest: int) -> float:
     """Test rows / other rows of a repetition, which Nadeau and Bengio's correction needs. `dataset` is one of the
     paper's, or what it stands in for. Airline-type data train on all but 100 000 rows, the `largest` size."""
+    rows = entries("dataset").get(dataset, {}).get("rows") or 2 * largest
     if dataset == "airline":
         return 100_000 / largest
     if dataset == "song":
-        return 10_000 / (ROWS["song"] - 10_000)
-    if task == "regression":
-        return 1 / 3
-    return 1000 / max(ROWS.get(dataset, 2 * largest) - 1000, 1000)
+        return 10_000 / (rows - 10_000)
+    return 1 / 3 if task == "regression" else 1000 / max(rows - 1000, 1000)

@@ -55,7 +55,7 @@ class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     converged: bool | None = None
     stopped: str | None = None
     seconds: float | None = None
-    alone: bool | None = None  # no other batch of the process shared the device
+    alone: bool | None = None  # no other batch of the run shared the device
     acceptance: float | None = None  # share of accepted proposals of a product sampler
     objective_value: float | None = None
     y_mean: float | None = None  # with y_std: what undoes the normalisation of the targets

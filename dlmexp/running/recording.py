@@ -77,7 +77,8 @@ class AboutSplit(NamedTuple):
 
 class Recorder:
     """Writes a record per cell, and knows those that are written or wait for the writer. `again`: packed fits that are
-    trained again, for fixed variants to start from. `finished` is called with every record."""
+    trained again, for fixed variants to start from. `finished` is called with every record. `alone`: no other process
+    of the run shares the device."""
 
     def __init__(
         self,
@@ -86,8 +87,9 @@ class Recorder:
         finished: Callable[[Record], None],
         device: str,
         again: frozenset[Cell] = frozenset(),
+        alone: bool = True,
     ):
-        self.store, self.finished, self.device, self.again = store, finished, device, again
+        self.store, self.finished, self.device, self.again, self.alone = store, finished, device, again, alone
         self.writer = Writer(beside=device != "cpu")
         self.prepared = prepared_splits(sweep)
         self.keeps_models = sweep.cfg.keep != "none"
@@ -137,7 +139,7 @@ class Recorder:
             converged=finished.stopped != "limit" or all_iterations,
             stopped=("epochs" if cell.epochs else "iterations") if all_iterations else finished.stopped,
             seconds=float(finished.seconds),
-            alone=finished.alone,
+            alone=finished.alone and self.alone,
             acceptance=finished.acceptance,
             objective_value=float(objective[-1]) if len(objective) else None,
             y_mean=split.y_mean,

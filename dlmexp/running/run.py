@@ -215,7 +215,8 @@ class PlannedRun:
         if not is_extra():
             progress.say(self.announcement())
         self.extra = ExtraProcesses(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))
-        recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again)
+        alone = device.type == "cuda" or (self.workers == 1 and not is_extra())  # a process of its own for each GPU
+        recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
         try:
             with self.threads(), stop, Leases(root, stop.fail) as leases, self.extra, progress:
                 leases.progress = progress.so_far

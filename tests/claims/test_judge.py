@@ -145,7 +145,7 @@ def test_verdicts_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def evidence(rows: list[dict]) -> Evidence:
     made = Made(rows)
     frames = [judging.rows_of(frame, judging.Column("paper")) for frame in (made.table, made.candidates)]
-    return Evidence(made, *frames, set, False)  # pyright: ignore[reportArgumentType]
+    return Evidence(made, *frames)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dlmexp.claims import rules
-from dlmexp.claims.rules import BETTER, COMPARABLE, DIFFERENT, EQUAL, NO_WORSE, Rule, State, Verdict, states
-from dlmexp.claims.statistics import compare, holm
+from dlmexp.claims.rules import (
+    BETTER,
+    COMPARABLE,
+    DIFFERENT,
+    EQUAL,
+    NO_WORSE,
+    Rule,
+    State,
+    Verdict,
+    compare,
+    holm,
+    states,
+)
 
 S, C, B, W = State.SUPPORTED, State.CONTRADICTED, State.BETTER_WITHIN, State.WORSE_WITHIN
 NONE, U = State.NO_DIFFERENCE, State.UNDECIDED

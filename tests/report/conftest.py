@@ -30,7 +30,14 @@ def html(made: Made) -> str:
     canvas.subplots().plot([0, 1])
     with pytest.MonkeyPatch.context() as patch:
         pictures = [
-            page.Picture(name, "A title", page.source(canvas), f"About {NAME}.", ["a note"], ["dlmexp plot"])
+            {
+                "id": name,
+                "title": "A title",
+                "caption": f"About {NAME}.",
+                "notes": ["a note"],
+                "commands": ["dlmexp plot"],
+            }
+            | {"source": page.source(canvas)}
             for name in ("selection", "class-log")
         ]
         patch.setattr(page, "pictures", lambda results, column: pictures)

@@ -9,7 +9,7 @@ import pytest
 from dlmexp.claims.judge import Column
 from dlmexp.cli import outputs
 from dlmexp.errors import UserError
-from dlmexp.report import facts, page
+from dlmexp.report import page
 from tests.support.hostile import NAME, REASON
 from tests.support.tidy import Made, fits
 
@@ -57,26 +57,26 @@ def test_stand_ins_are_marked_and_no_path_is_a_title(html: str) -> None:
 
 
 def test_the_same_table_gives_the_same_numbers(made: Made) -> None:
-    table = facts.rows(made)  # pyright: ignore[reportArgumentType]
+    table = page.rows(made)  # pyright: ignore[reportArgumentType]
     row = table.query("dataset == 'banana' and n == 100 and method == 'joint DLM' and protocol == 'paper'").iloc[0]
     expected = made.table.query(
         "dataset == 'banana' and n == 100 and method == 'joint_log_dlm' and protocol == 'paper'"
     )
     assert row["test_nll_mean"] == pytest.approx(expected["test_nll"].mean())
     assert row["test_nll_std"] == pytest.approx(expected["test_nll"].std())
-    assert facts.made(made)["command"][row["made"]] == "dlmexp run paper"  # pyright: ignore[reportArgumentType]
-    assert facts.failures(made)[0][:2] == (REASON, 7)  # pyright: ignore[reportArgumentType]
-    assert facts.overview(made)["failed"] == 7  # pyright: ignore[reportArgumentType]
+    assert page.made(made)["command"][row["made"]] == "dlmexp run paper"  # pyright: ignore[reportArgumentType]
+    assert page.failures(made)[0][:2] == (REASON, 7)  # pyright: ignore[reportArgumentType]
+    assert page.overview(made)["failed"] == 7  # pyright: ignore[reportArgumentType]
 
 
 def test_settings_are_rows_of_their_own() -> None:
     rows = fits("banana", "elbo", 0.5, sizes=(100,)) + fits("banana", "elbo", 0.9, sizes=(100,), changes="M=50")
-    table = facts.rows(Made(rows))  # pyright: ignore[reportArgumentType]
+    table = page.rows(Made(rows))  # pyright: ignore[reportArgumentType]
     assert sorted(table["test_nll_mean"].round(1)) == [0.5, 0.9]
 
 
 def test_findings_are_the_best_methods_against_elbo(made: Made) -> None:
-    paper, released = (facts.findings(made, Column(name)) for name in ("paper", "released"))  # pyright: ignore[reportArgumentType]
+    paper, released = (page.findings(made, Column(name)) for name in ("paper", "released"))  # pyright: ignore[reportArgumentType]
     assert {one["dataset"] for one in paper} == {"banana", "ringnorm", "sarcos_test (stand-in for sarcos)"}
     assert {one["method"] for one in paper} <= {"joint DLM", "fixed DLM"}
     assert {one["method"] for one in released} == {"β-ELBO"}
