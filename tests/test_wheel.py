@@ -18,28 +18,16 @@ pytestmark = [
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+def test_every_module_config_file_and_what_modules_read_and_nothing_else(tmp_path: Path):
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
-    (wheel,) = folder.iterdir()
+    (wheel,) = tmp_path.iterdir()
     assert wheel.name == f"dlmexp-{dlmexp.__version__}-py3-none-any.whl"
-    return set(ZipFile(wheel).namelist())
-
-
-def test_every_module_and_what_modules_read(names: set[str]):
+    names = set(ZipFile(wheel).namelist())
     for package in ("dlmexp", "hydra_plugins"):
         files = {path for path in (REPOSITORY / package).rglob("*") if path.is_file() and path.suffix != ".pyc"}
         assert {path.relative_to(REPOSITORY).as_posix() for path in files} <= names
     assert {"dlmexp/py.typed", "dlmexp/report/report.html.j2", "dlmexp/figures/dlmexp.mplstyle"} <= names
-
-
-def test_every_config_file(names: set[str]):
     assert {f"dlmexp/conf/{path.relative_to(conf_dir()).as_posix()}" for path in conf_dir().rglob("*.yaml")} <= names
-
-
-def test_nothing_else(names: set[str]):
-    assert {name.partition("/")[0] for name in names} == {
-        "dlmexp", "hydra_plugins", f"dlmexp-{dlmexp.__version__}.dist-info"
-    }  # fmt: skip
+    info = f"dlmexp-{dlmexp.__version__}.dist-info"
+    assert {name.partition("/")[0] for name in names} == {"dlmexp", "hydra_plugins", info}
