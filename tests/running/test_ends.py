@@ -50,6 +50,8 @@ def test_workers_share_the_batches_and_leave_the_records_of_one_process(launcher
         assert "18 of 18 cells done, 0 failed" in said
     assert not (here / "executed").exists()
     assert comparable(here / "results") == comparable(undisturbed(words))
+    for root, alone in ((here / "results", False), (undisturbed(words), True)):
+        assert {record.result.alone for record in Store(root).own()} == {alone}
 
 
 def test_a_hangup_stops_all_processes_of_a_run(launcher, here, tiny):

@@ -47,7 +47,7 @@ def comparable(results: Path) -> dict[str, tuple]:
     store, found = Store(results), {}
     for record in store.own():
         assert record.key not in found
-        result = replace(record.result, seconds=None)
+        result = replace(record.result, seconds=None, alone=None)
         arrays = {name: array.tobytes() for name, array in arrays_of(store, record).items()}
         found[record.key] = (record.status, record.cell, result, arrays)
     return found
