@@ -118,12 +118,14 @@ def test_widening_follows_the_papers_rule(likelihood, observed):
     assert len(seen) > 2
 
 
-def test_acceptance_is_samples_over_proposals():
-    # With k = 1 a proposal from q is accepted with probability p / p_max, so the rate is Z / p_max.
-    likelihood, rows = Gaussian(t(0.5)), torch.zeros(1, 20_000, dtype=torch.float64)
-    sample = SAMPLERS["rejection"].draw(likelihood, rows, rows + 0.4, rows + 0.3, 5, draws_for(1))
-    expected = (-likelihood.log_loss(t([0.0]), t([0.4]), t([0.3])) - likelihood.log_p_max(t([0.3]))).exp().item()
-    assert sample.acceptance.item() == pytest.approx(expected, rel=0.01)
+@pytest.mark.parametrize(("likelihood", "mu", "v", "y"), [(Gaussian(t(0.5)), 0, 0.4, 0.3), (Probit(), -2, 1, 1)])
+def test_acceptance_is_samples_over_proposals(likelihood, mu, v, y):
+    """The rate is Z / p_max, whether proposals are drawn from q, or wider, with a bound that is k times as tight."""
+    mu, v, y = (torch.full((1, 20_000), float(x), dtype=torch.float64) for x in (mu, v, y))
+    assert (widening(likelihood, mu, v, y)[0, 0] > 1) == isinstance(likelihood, Probit)
+    sample = SAMPLERS["rejection"].draw(likelihood, mu, v, y, 5, draws_for(1))
+    expected = (-likelihood.log_loss(mu, v, y) - likelihood.log_p_max(y)).exp()[0, 0].item()
+    assert sample.acceptance.item() == pytest.approx(expected, rel=0.015)
 
 
 def test_rows_it_could_never_finish_come_from_the_exact_sampler():
@@ -148,11 +150,10 @@ def test_parameters_per_cell_meet_the_entries_still_open():
 
 def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
     rng = np.random.default_rng(1)
-    mu, v, y = rng.normal(size=(2, 300)) * 2, 10 ** rng.uniform(-1, 1, (2, 300)), rng.poisson(3, (2, 300))
-    mu, v, y = t(mu), t(v), t(y)
-    together = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
+    rows = rng.normal(size=(2, 300)) * 2, 10 ** rng.uniform(-1, 1, (2, 300)), rng.poisson(3, (2, 300))
+    together = SAMPLERS["rejection"].draw(Poisson(), *map(t, rows), 4, draws_for(2))
     monkeypatch.setattr(product_samplers, "MOST_AT_ONCE", 1)
-    one_by_one = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
+    one_by_one = SAMPLERS["rejection"].draw(Poisson(), *map(t, rows), 4, draws_for(2))
     torch.testing.assert_close(together.e, one_by_one.e, rtol=1e-12, atol=1e-12)
     assert torch.equal(torch.as_tensor(together.proposed), torch.as_tensor(one_by_one.proposed))
     assert torch.as_tensor(together.proposed).max() > 40, "rows that need several blocks of rounds"

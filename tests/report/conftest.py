@@ -29,16 +29,7 @@ def html(made: Made) -> str:
     canvas = Figure((2, 1))
     canvas.subplots().plot([0, 1])
     with pytest.MonkeyPatch.context() as patch:
-        pictures = [
-            {
-                "id": name,
-                "title": "A title",
-                "caption": f"About {NAME}.",
-                "notes": ["a note"],
-                "commands": ["dlmexp plot"],
-            }
-            | {"source": page.source(canvas)}
-            for name in ("selection", "class-log")
-        ]
+        about = {"title": "A title", "caption": f"About {NAME}.", "notes": ["a note"], "commands": ["dlmexp plot"]}
+        pictures = [about | {"id": name, "source": page.source(canvas)} for name in ("selection", "class-log")]
         patch.setattr(page, "pictures", lambda results, column: pictures)
         return page.page(made)  # pyright: ignore[reportArgumentType]
