@@ -21,21 +21,17 @@ from dlmexp.errors import UserError
 from tests.models.test_predictor import table
 from tests.support.cells import ELBO, candidates, fill
 
-SMALL: dict[str, Any] = {
-    "sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False,
-    "training": {task: {"max_iterations": 30} for task in ("regression", "binary", "count")},
-    "dataset.csv.M": 6,
-}  # fmt: skip
+SMALL: dict[str, Any] = {"sizes": [40], "seeds": [0, 1], "beta": "list", "device": "cpu", "verbose": False}
+SMALL |= {f"training.{task}.max_iterations": 30 for task in ("regression", "binary", "count")} | {"dataset.csv.M": 6}
 BETAS: dict[str, Any] = {"beta.values": [5, 0.5]}
-COLUMNS = ["rooms", "sort", "age"]
+FRAME, COLUMNS = table(), ["rooms", "sort", "age"]
 
 
 @pytest.mark.slow
 def test_a_session_on_a_data_frame(here, capsys):
-    frame = table()[[*COLUMNS, "regression"]]
-    found = dlmexp.run(
-        frame, ["elbo", "joint_log_dlm"], target="regression", task="regression", name="houses", **SMALL, **BETAS
-    )
+    frame = FRAME[[*COLUMNS, "regression"]]
+    about = {"target": "regression", "task": "regression", "name": "houses"}
+    found = dlmexp.run(frame, ["elbo", "joint_log_dlm"], **about, **SMALL, **BETAS)
     assert capsys.readouterr().out == ""
     assert "6 cells done, 0 failed" in repr(found)
     assert len(found.cells) == 6
@@ -57,15 +53,16 @@ def test_a_session_on_a_data_frame(here, capsys):
     assert best.export("mine.pt") == Path("mine.py")
     with pytest.raises(UserError, match="choose a seed"):
         found.model(seeds="all").to_gpytorch()
-    again = dlmexp.results("results")
-    pd.testing.assert_frame_equal(again.cells, found.cells)
+    pd.testing.assert_frame_equal(dlmexp.results("results").cells, found.cells)
+    watched = dlmexp.run(frame, "elbo", **about, **SMALL, evaluate=10)
+    curve = watched.curves(watched.cells.query("evaluate == '10'")["key"].iloc[0])
+    assert (curve["objective"].notna().sum(), curve["test_nll"].notna().sum()) == (30, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["binary", "count"])
 def test_arrays(here, task):
-    frame = table()
-    X, y = frame[["rooms", "age"]].to_numpy(), frame[task].to_numpy()
+    X, y = FRAME[["rooms", "age"]].to_numpy(), FRAME[task].to_numpy()
     found = dlmexp.run((X, y), "elbo", task=task, **SMALL)
     predicted = found.model().predict(X[:4])
     if task == "binary":
@@ -75,41 +72,25 @@ def test_arrays(here, task):
         assert predicted["upper_95"].dtype.kind == "i"
 
 
-@pytest.mark.slow
-def test_learning_curves_have_their_metrics(here):
-    frame = table()[["rooms", "age", "regression"]]
-    found = dlmexp.run(frame, "joint_log_dlm", target="regression", task="regression", evaluate=10, **SMALL, **BETAS)
-    curve = found.curves(found.cells["key"][0])
-    assert curve["test_nll"].notna().sum() >= 3
-    assert curve["objective"].notna().sum() == 30
-
-
+COUNTS = {"target": "count", "task": "count"}
+RENAMED = FRAME[["rooms", "age"]].set_axis(["rooms", "y"], axis=1)
 MISTAKES = {
-    "no task": (lambda f: {"dataset": f, "target": "regression"}, "needs task="),
-    "an unknown task": (lambda f: {"dataset": f, "target": "regression", "task": "ranking"}, "csv.task=ranking"),
-    "no target": (lambda f: {"dataset": f, "task": "regression"}, "name the column to predict"),
-    "an unknown target": (lambda f: {"dataset": f, "task": "regression", "target": "prise"}, "prise"),
-    "shapes": (lambda f: {"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
-    "the target's name among the features": (
-        lambda f: {
-            "dataset": (f[["rooms", "age"]].set_axis(["rooms", "y"], axis=1), f["count"].to_numpy()),
-            "task": "count",
-        },
-        "X has a column 'y'",
-    ),
+    "no task": ({"target": "regression"}, "needs task="),
+    "an unknown task": ({"target": "regression", "task": "ranking"}, "csv.task=ranking"),
+    "no target": ({"task": "regression"}, "name the column to predict"),
+    "an unknown target": ({"task": "regression", "target": "prise"}, "prise"),
+    "shapes": ({"dataset": (np.zeros((3, 2)), np.zeros(4)), "task": "regression"}, r"\(3, 2\) and \(4,\)"),
+    "the target's name": ({"dataset": (RENAMED, FRAME["count"].to_numpy()), "task": "count"}, "X has a column 'y'"),
     "a name twice": (
-        lambda f: {"dataset": pd.concat([f, f[["age"]]], axis=1), "target": "count", "task": "count"},
+        COUNTS | {"dataset": pd.concat([FRAME, FRAME[["age"]]], axis=1)},
         "several columns are called age",
     ),
-    "values of several types": (
-        lambda f: {"dataset": f.assign(age=[1, "old"] * (len(f) // 2)), "target": "count", "task": "count"},
-        "column age with type object",
-    ),
-    "something else": (lambda f: {"dataset": 7, "task": "regression"}, "is a int"),
-    "a target of a known dataset": (lambda f: {"dataset": "pol", "target": "y"}, "data in memory"),
-    "an unknown setting": (lambda f: {"dataset": "ringnorm_drawn", "sede": 1}, "there is no setting 'sede'"),
-    "an unknown method": (lambda f: {"dataset": "ringnorm_drawn", "method": "elbow"}, "there is no method 'elbow'"),
-    "an object": (lambda f: {"dataset": "ringnorm_drawn", "seeds": object()}, "a setting is"),
+    "several types": (COUNTS | {"dataset": FRAME.assign(age=[1, "old"] * 80)}, "column age with type object"),
+    "something else": ({"dataset": 7, "task": "regression"}, "is a int"),
+    "a target of a known dataset": ({"dataset": "pol", "target": "y"}, "data in memory"),
+    "an unknown setting": ({"dataset": "ringnorm_drawn", "sede": 1}, "there is no setting 'sede'"),
+    "an unknown method": ({"dataset": "ringnorm_drawn", "method": "elbow"}, "there is no method 'elbow'"),
+    "an object": ({"dataset": "ringnorm_drawn", "seeds": object()}, "a setting is"),
 }
 
 
@@ -117,7 +98,7 @@ MISTAKES = {
 def test_a_mistake_is_a_sentence_and_nothing_is_written(here, mistake):
     arguments, message = MISTAKES[mistake]
     with pytest.raises(UserError, match=message) as found:
-        dlmexp.run(**arguments(table()))
+        dlmexp.run(**{"dataset": FRAME} | arguments)
     assert "\n" not in str(found.value)
     assert list(here.iterdir()) == []
 
@@ -126,14 +107,15 @@ def test_keys_that_are_not_there(tmp_path):
     fill(tmp_path, *(candidates("elbo", [replace(ELBO, seed=seed)]) for seed in range(2)))
     found = dlmexp.results(tmp_path)
     assert repr(found).endswith("2 cells done, 0 failed)")
-    with pytest.raises(UserError, match="0 cells"):
-        found.curves("xyz")
-    with pytest.raises(UserError, match="2 cells"):
-        found.curves("")
-    with pytest.raises(UserError, match="no models"):
-        found.model()
-    with pytest.raises(UserError, match="seeds=some"):
-        found.model(seeds="some")
+    wrong = {
+        "0 cells": lambda: found.curves("xyz"),
+        "2 cells": lambda: found.curves(""),
+        "no models": lambda: found.model(),
+        "seeds=some": lambda: found.model(seeds="some"),
+    }
+    for words, ask in wrong.items():
+        with pytest.raises(UserError, match=words):
+            ask()
 
 
 @pytest.mark.slow
@@ -167,10 +149,8 @@ def _plain(value):
 
 
 def test_nested_settings_are_dotted():
-    words = list(
-        as_overrides({"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)})
-    )
-    assert words == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
+    nested = {"a": {"b": {"c": 1}, "d": "x y"}, "e": [0, 1], "f": None, "g": True, "h": np.float64(0.5)}
+    assert list(as_overrides(nested)) == ["a.b.c=1", "a.d='x y'", "e=[0,1]", "f=null", "g=true", "h=0.5"]
 
 
 @pytest.mark.processes
