@@ -105,6 +105,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
         return "" if self.noise_floor is None else f" noise>{self.noise_floor:g}"
 
     @property
+    def model_label(self) -> str:
+        """Estimator, q where it is not whitened, and floor of the noise: `bmc-10 unwhitened noise>0.01`."""
+        q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
+        return f"{self.estimator_label}{q}{self.floor_label}"
+
+    @property
     def iterations_per_epoch(self) -> int:
         return self.n // self.minibatch if self.minibatch else 1
 
@@ -133,8 +139,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_
     def describe(self) -> str:
         """One line for people: what is trained on what."""
         beta = "" if self.beta is None else f" beta={self.beta:g}"
-        q = "" if self.parameterisation == "whitened" else f" {self.parameterisation}"
-        trained = f"{self.variant} {self.objective} {self.estimator_label}{q}{self.floor_label}{beta}"
+        trained = f"{self.variant} {self.objective} {self.model_label}{beta}"
         return f"{self.dataset} n={self.n} seed={self.seed} {trained}"
 
 

@@ -55,11 +55,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, method: str, cells: Sequence[Cell], **about: Any) -> Self:
         """What is asked for with these cells; `about` has what they do not say."""
-        cell = cells[0]
-        q = "" if cell.parameterisation == "whitened" else f" {cell.parameterisation}"
-        label = f"{cell.estimator_label}{q}{cell.floor_label}"
-        betas, keys = tuple(each.beta for each in cells), tuple(each.key for each in cells)
-        return cls(method, cell.dataset, cell.n, cell.seed, label=label, betas=betas, keys=keys, **about)
+        cell, betas, keys = cells[0], tuple(each.beta for each in cells), tuple(each.key for each in cells)
+        return cls(method, cell.dataset, cell.n, cell.seed, label=cell.model_label, betas=betas, keys=keys, **about)
 
     def describe(self, key: str) -> str:
         """One line for people about one of the candidates."""

@@ -4,7 +4,6 @@ A kind of batch is what its cells share (`Cell.group`). Where a kind has been ti
 numbers count; other kinds follow by their work, in multiplications of the largest products of a step."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -59,17 +58,11 @@ def bound(
     """Seconds that batches take if no cell converges before its limit. Times steps of the kinds of batches with the
     most work, while that takes little of the whole and less than `most` seconds; `step_seconds` times a step of a
     batch."""
-    largest, work = dict[Kind, Batch](), Counter[Kind]()
-    for batch in batches:
-        kind = batch[0].group
-        work[kind] += batch_work(batch)  # pyright: ignore[reportArgumentType]
-        largest[kind] = max(largest.get(kind, batch), batch, key=len)
     pace, began, total = dict[Kind, float](), perf_counter(), 0.0  # pace: seconds per unit of work
-    for kind, _ in work.most_common():
-        batch = largest[kind]
-        if batch[0].kind == "gradient" or batch[0].solved:
+    for name, kind in sorted(_kinds(batches).items(), key=lambda item: -item[1].work):
+        if kind.first.kind == "gradient" or kind.first.solved:
             continue
-        pace[kind] = step_seconds(batch) / step_work(batch[0], len(batch))
+        pace[name] = step_seconds(kind.largest) / step_work(kind.first, len(kind.largest))
         mean = sum(pace.values()) / len(pace)
         each = [batch_work(batch) * pace.get(batch[0].group, mean) for batch in batches]
         total = sum(each) / workers + max(each) * (1 - 1 / workers)  # the last batch may train while others wait
@@ -82,8 +75,8 @@ def bound(
 class _Kind:
     """The cells of a kind of batch: how many have no record, and what the finished ones took."""
 
-    first: Cell
-    size: int = 0  # cells of the largest batch
+    largest: Batch
+    work: float = 0.0  # of all its batches, up to their limits
     waiting: int = 0
     by_others: int = 0  # cells that other processes have trained
     cells: int = 0
@@ -91,9 +84,23 @@ class _Kind:
     seconds: float = 0.0
 
     @property
-    def work(self) -> float:
+    def first(self) -> Cell:
+        return self.largest[0]
+
+    @property
+    def cell_work(self) -> float:
         """Work of one cell in an iteration (`step_work`)."""
-        return step_work(self.first, self.size) / self.size
+        return step_work(self.first, len(self.largest)) / len(self.largest)
+
+
+def _kinds(batches: Iterable[Batch]) -> dict[Kind, _Kind]:
+    kinds: dict[Kind, _Kind] = {}
+    for batch in batches:
+        kind = kinds.setdefault(batch[0].group, _Kind(batch))
+        kind.largest = max(kind.largest, batch, key=len)
+        kind.work += batch_work(batch)
+        kind.waiting += len(batch)
+    return kinds
 
 
 class Clock:
@@ -101,12 +108,8 @@ class Clock:
 
     def __init__(self, batches: Iterable[Batch]):
         self.began = time.monotonic()
-        self._kinds: dict[Kind, _Kind] = {}
+        self._kinds = _kinds(batches)
         self._training: dict[str, tuple[Kind, int]] = {}  # cells in training with their iterations
-        for batch in batches:
-            kind = self._kinds.setdefault(batch[0].group, _Kind(batch[0]))
-            kind.size = max(kind.size, len(batch))
-            kind.waiting += len(batch)
 
     def seen(self, cells: Iterable[Cell], iteration: int) -> None:
         """These cells are in training, at this iteration."""
@@ -134,7 +137,7 @@ class Clock:
         done = [kind for kind in self._kinds.values() if kind.cells]
         if not done:
             return None
-        pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.work for kind in done) or 1.0
+        pace = sum(kind.seconds for kind in done) / sum(kind.iterations * kind.cell_work for kind in done) or 1.0
         ruled = [kind for kind in done if kind.first.has_stopping_rule]
         shares = [kind.iterations / kind.cells / max(1, kind.first.iterations) for kind in ruled]
         training, made, left = list(self._training.values()), 0.0, 0.0
@@ -146,7 +149,7 @@ class Clock:
             more = (min(max(expected - i, MORE * i), kind.first.iterations - i) for i in reached)
             to_do = sum(max(0.0, iterations) for iterations in more)
             to_do += expected * max(0, kind.waiting - len(reached))
-            seconds = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.work  # of an iteration
+            seconds = kind.seconds / kind.iterations if kind.seconds > 0 else pace * kind.cell_work  # of an iteration
             left += seconds * to_do
             made += seconds * (kind.iterations + kind.by_others * expected + sum(reached))
         return (time.monotonic() - self.began) * left / made if made else None
