@@ -28,8 +28,7 @@ def status(args: argparse.Namespace) -> int:
     """Cells done, running, failed (with --failed: why) and missing, for each experiment in a results folder; iteration,
     objective and time left of batches in training, on any node; jobs on a cluster that are pending, running, can't
     start, or ended without a record, with their logs."""
-    from dlmexp.cli.status_tables import print_tables, watch
-    from dlmexp.cluster.status import read_status
+    from dlmexp.cluster.status import print_tables, read_status, watch
 
     folder = results_folder(args)
     if args.watch is not None:

@@ -25,7 +25,7 @@ class Plan:
 
     @property
     def pending(self) -> int:
-        return sum(len(batch) for batch in self.batches)
+        return sum(map(len, self.batches))
 
 
 def plan(

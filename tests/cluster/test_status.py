@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dlmexp.cli import main, status_tables
-from dlmexp.cli.status_tables import print_tables, watch
-from dlmexp.cluster.status import read_status
+from dlmexp.cli import main
+from dlmexp.cluster import status as module
+from dlmexp.cluster.status import print_tables, read_status, watch
 from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.store import Store
 from dlmexp.running.leases import BatchProgress, Leases, RunProgress
@@ -117,7 +117,7 @@ def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: py
         if len(slept) == 2:
             path.unlink()
 
-    monkeypatch.setattr(status_tables.time, "sleep", sleep)
+    monkeypatch.setattr(module.time, "sleep", sleep)
     watch(tmp_path, 3.0)
     said = capsys.readouterr().out
     assert slept == [3.0, 3.0]
