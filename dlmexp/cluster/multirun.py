@@ -19,7 +19,7 @@ from dlmexp.plan.cell import Cell
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
-from dlmexp.running.device import device_and_free_memory
+from dlmexp.running.device import select_target
 from dlmexp.running.run import environment, results_folder, say_once, write_what_is_asked
 from dlmexp.running.signals import STOPPED, StopRequest
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
@@ -55,8 +55,8 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     root = Path(configs[0].results)
     if configs[0].plan:
         for sweep in sweeps:
-            store = Store(root, read_only=True)
-            show_plan(plan_sweep(sweep, store, *device_and_free_memory(sweep.cfg))[0], sweep)
+            target = select_target(sweep.cfg.device, sweep.cfg.dtype)
+            show_plan(plan_sweep(sweep, Store(root, read_only=True), target)[0], sweep)
         return 0
     if kind == SLURM and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out")

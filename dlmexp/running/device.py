@@ -1,16 +1,12 @@
-"""The device that a run trains on: which one, its number type, and free memory. Loads torch where needed."""
-
-from __future__ import annotations
+"""The device that a run trains on: which one, its number type, and free memory."""
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from dlmexp.config import RunConfig
+import torch
+
 from dlmexp.errors import UserError
-
-if TYPE_CHECKING:
-    import torch
+from dlmexp.plan.checks import check_device
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
@@ -22,6 +18,11 @@ class Target:
     device: torch.device
     dtype: torch.dtype
 
+    @property
+    def free_memory(self) -> float | None:
+        """The free bytes of a GPU; None for the CPU."""
+        return None if self.device.type == "cpu" else float(torch.cuda.mem_get_info(self.device)[0])
+
 
 def select_target(device: str, dtype: str) -> Target:
     """The named device and dtype; `auto` is a GPU where there is one, else the CPU.
@@ -29,10 +30,6 @@ def select_target(device: str, dtype: str) -> Target:
     CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
     waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
     """
-    import torch
-
-    from dlmexp.plan.checks import check_device
-
     check_device(device)
     given = os.environ.get(QUEUES)
     os.environ.setdefault(QUEUES, "32")
@@ -50,21 +47,4 @@ def select_target(device: str, dtype: str) -> Target:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether it says that memory ran out: a GPU's, NumPy's, or torch's on a CPU, which has no class of its own."""
-    import torch
-
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
-
-
-def device_and_free_memory(cfg: RunConfig) -> tuple[str, float | None]:
-    """`("cpu", None)`, or `("cuda", bytes)` with the free memory of the GPU. Does not load torch for `device=cpu`."""
-    if cfg.device == "cpu":
-        return "cpu", None
-    target = select_target(cfg.device, cfg.dtype)
-    return target.device.type, free_memory(target)
-
-
-def free_memory(target: Target) -> float | None:
-    """The free bytes of a GPU; None for the CPU."""
-    import torch
-
-    return None if target.device.type == "cpu" else float(torch.cuda.mem_get_info(target.device)[0])

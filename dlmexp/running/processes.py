@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 import dlmexp
 from dlmexp.atomic import within
 from dlmexp.cores import cores
@@ -48,8 +50,6 @@ def gpus_for(workers: int, device: str) -> list[str]:
     fewer."""
     if device != "cuda":
         return []
-    import torch
-
     count = torch.cuda.device_count()
     if workers > max(1, count):
         raise UserError(f"workers={workers}: a single process fills a GPU; give {count} at most, one for each GPU here")

@@ -25,7 +25,7 @@ from dlmexp.plan.cell import FIELDS, Cell
 from dlmexp.records.table import select
 from dlmexp.running.checkpoint import Batch
 from dlmexp.running.clock import STEP_WORK, TRIAL_SECONDS, step_work
-from dlmexp.running.device import Target, free_memory
+from dlmexp.running.device import Target
 from dlmexp.training.metrics import evaluate
 from dlmexp.training.program import BatchData, Model, Posterior, Program
 from dlmexp.training.state import Settings, State
@@ -184,7 +184,7 @@ def best_fit(cells: Sequence[Cell], split: Prepared, schema: Schema, target: Tar
     """Train cells that differ in beta alone, the largest first, in as large batches as fit, and select the one with the
     lowest validation NLL (MSE for square loss); a single cell needs no validation rows."""
     metric = OBJECTIVES[cells[0].objective].selected_by or "nll"
-    size = max(1, cells_at_once(cells[0], target.device.type, free_memory(target)))
+    size = max(1, cells_at_once(cells[0], target.device.type, target.free_memory))
     fits: list[tuple[Cell, Finished]] = []
     for first in range(0, len(cells), size):
         batch = tuple(cells[first : first + size])

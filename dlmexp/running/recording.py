@@ -191,9 +191,9 @@ class Recorder:
         self.base_fits += gives_hyperparameters(cell)
         self.finished(record)
 
-    def drop_models(self, seconds: float = DROP_SECONDS) -> None:
-        """Delete models that no run keeps, as far as that is known by now, if it was not done in the last `seconds`."""
-        if self.keeps_models and time.monotonic() - self._dropped >= seconds:
+    def drop_models(self) -> None:
+        """Delete models that no run keeps, as far as that is known by now, unless it was done just before."""
+        if self.keeps_models and time.monotonic() - self._dropped >= DROP_SECONDS:
             drop_unselected(self.store)
             self._dropped = time.monotonic()
 

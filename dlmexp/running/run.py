@@ -8,21 +8,28 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
+
+import torch
 
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
 from dlmexp.console import budget_seconds, counted, duration
 from dlmexp.errors import UserError
+from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.clock import PLAN_SECONDS, RUN_SECONDS, bound, is_short
-from dlmexp.running.device import Target, device_and_free_memory, select_target
-from dlmexp.running.leases import remove_leftovers
+from dlmexp.running.device import Target, select_target
+from dlmexp.running.engine import Engine
+from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.processes import ExtraProcesses, cores_each, gpus_for, is_extra, processes_that_pay, threads_given
+from dlmexp.running.programs import step_seconds
+from dlmexp.running.progress import nobody_reads, progress_display
+from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 from dlmexp.running.tables import show_plan, summary, what_was_read
@@ -39,10 +46,10 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         sweep = prepare_sweep(cfg)
         if not is_extra():
             say_once([*what_was_read(sweep), *sweep.notes])
-        device, free = device_and_free_memory(cfg)
-        gpus_for(cfg.workers or 1, device)
-        _try_plugins(sweep)
-        plan_run = partial(PlannedRun, sweep, device, free, arguments, choose_workers)
+        target = select_target(cfg.device, cfg.dtype)
+        gpus_for(cfg.workers or 1, target.device.type)
+        _try_plugins(sweep, target)
+        plan_run = partial(PlannedRun, sweep, target, arguments, choose_workers)
         if not cfg.plan:
             with results_folder(Path(cfg.results)):
                 return _run(sweep, plan_run)
@@ -51,23 +58,17 @@ def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool 
         print(planned.announcement())
         return 0
     except BrokenPipeError:
-        from dlmexp.running.progress import nobody_reads
-
         nobody_reads()
         return STOPPED + SIGPIPE
     except MemoryError:
         raise UserError(f"there is not enough memory left for this run; {SAFE}") from None
 
 
-def _try_plugins(sweep: Sweep) -> None:
+def _try_plugins(sweep: Sweep, target: Target) -> None:
     """Make a step with each objective that is not ours, so that a mistake in it is seen before anything is written."""
-    from dlmexp.objectives import OBJECTIVES
-
     for name, cell in {cell.objective: cell for cell in sweep.cells}.items():
         if not getattr(OBJECTIVES[name].row_loss, "__module__", "dlmexp.").startswith("dlmexp."):
-            from dlmexp.running.programs import step_seconds
-
-            step_seconds((cell,), prepared_splits(sweep), select_target(sweep.cfg.device, cell.dtype), seconds=0.0)
+            step_seconds((cell,), prepared_splits(sweep), target, seconds=0.0)
 
 
 def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
@@ -80,6 +81,7 @@ def _run(sweep: Sweep, plan_run: "Callable[[], PlannedRun]") -> int:
         planned = plan_run()
         if (stopped := planned.train()) is not None:
             return stopped
+        drop_unselected(planned.store)  # also what other processes of this run left undecided
         written_to = "standard output"
         code = summary(sweep.candidates, planned.store)
     except BrokenPipeError:
@@ -147,10 +149,10 @@ def results_folder(root: Path) -> Iterator[None]:
 class PlannedRun:
     """The batches of a sweep that are to be trained, by so many processes, of which this is one."""
 
-    def __init__(self, sweep: Sweep, device: str, free: float | None, arguments: Sequence[str], choose_workers: bool):
-        self.cfg, self.sweep, self.arguments = sweep.cfg, sweep, arguments
-        self.store = Store(self.cfg.results, read_only=self.cfg.plan)
-        self.plan, self.again = plan_sweep(sweep, self.store, device, free)
+    def __init__(self, sweep: Sweep, target: Target, arguments: Sequence[str], choose_workers: bool):
+        self.cfg, self.sweep, self.target, self.arguments = sweep.cfg, sweep, target, arguments
+        self.store, device = Store(self.cfg.results, read_only=self.cfg.plan), target.device.type
+        self.plan, self.again = plan_sweep(sweep, self.store, target)
         self.is_short = is_short(self.plan.batches, device)
         unasked = processes_that_pay(len(self.plan.batches), device) if choose_workers and not self.is_short else 1
         self.workers, self.extra = self.cfg.workers or unasked, None
@@ -159,16 +161,10 @@ class PlannedRun:
             self.queue = checkpoint.resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
 
-    @cached_property
-    def target(self) -> Target:
-        return select_target(self.cfg.device, self.cfg.dtype)
-
     @contextmanager
     def threads(self) -> Iterator[None]:
         """Compute with this process' share of the cores, in short runs with one of them. Whoever sets the number of
         threads has chosen."""
-        import torch
-
         before = torch.get_num_threads()
         if self.workers > 1:
             torch.set_num_threads(cores_each(self.workers))
@@ -186,8 +182,6 @@ class PlannedRun:
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        from dlmexp.running.programs import step_seconds
-
         time_step = partial(step_seconds, prepared=prepared_splits(self.sweep), target=self.target)
         with self.threads():
             most = bound(self.batches, time_step, self.workers, PLAN_SECONDS if self.cfg.plan else RUN_SECONDS)
@@ -201,14 +195,7 @@ class PlannedRun:
     def train(self) -> int | None:
         """Train the batches. None when all that can be is trained; else the exit code, after a sentence."""
         if not self.batches:
-            if self.cfg.keep != "none":  # of a run that was stopped between its last record and this
-                drop_unselected(self.store)
             return None
-        from dlmexp.running.engine import Engine
-        from dlmexp.running.leases import Leases
-        from dlmexp.running.progress import progress_display
-        from dlmexp.running.recording import Recorder
-
         root, device = self.store.root, self.target.device
         stop = StopRequest(budget_seconds(self.cfg.budget))
         progress = progress_display(self.batches, stop)
@@ -232,7 +219,6 @@ class PlannedRun:
             if not stop.interrupted_twice:
                 raise
             raise KeyboardInterrupt from None
-        recorder.drop_models(seconds=0.0)  # also what other processes of this run left undecided
         progress.say(f"{counted(progress.settled, 'cell')} in {duration(time.monotonic() - progress.clock.began)}")
         return None
 

@@ -23,6 +23,7 @@ from dlmexp.plan.compose import dataset_config
 from dlmexp.plan.grid import Grid, split_name
 from dlmexp.plan.setting import Asked
 from dlmexp.records.store import Store
+from dlmexp.running.device import Target
 
 # Folders of results.
 RESERVED = ("records", "data", "tables", "running", "checkpoints", "quarantine", "multirun", "figures")
@@ -110,10 +111,9 @@ def _available_stand_ins(dataset: str, root: Path) -> list[str]:
     return [spec.name for spec in specs if not loader_of(spec).drawn and find_files(spec, root).state == "ready"]
 
 
-def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> tuple[Plan, frozenset[Cell]]:
-    """The batches of cells that have no sound record yet, or are trained again; and the latter. `device` is cpu or
-    cuda, `free` the GPU's free bytes."""
-    (recorded, failed), cells = store.keys(), sweep.by_key
+def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozenset[Cell]]:
+    """The batches of cells that have no sound record yet, or are trained again; and the latter."""
+    (recorded, failed), cells, free = store.keys(), sweep.by_key, target.free_memory
     done = recorded & cells.keys()
     done = {key for key in done if store.has(cells[key].dataset, key)}
     # A base fit whose hyperparameters are not stored is trained again where a pending cell starts from them.
@@ -122,7 +122,7 @@ def plan_sweep(sweep: Sweep, store: Store, device: str, free: float | None) -> t
             done.discard(base)
 
     def size(cell: Cell) -> int:
-        return sweep.cfg.batch_cells or cells_at_once(cell, device, free)
+        return sweep.cfg.batch_cells or cells_at_once(cell, target.device.type, free)
 
     planned = plan(sweep.cells, done, failed & cells.keys(), size, sweep.cfg.retry_failed)
     return planned, frozenset(cell for batch in planned.batches for cell in batch if cell.key in recorded)

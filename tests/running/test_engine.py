@@ -13,6 +13,7 @@ from dlmexp.records.record import Result
 from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
+from dlmexp.running.device import select_target
 from dlmexp.running.engine import Engine
 from dlmexp.running.recording import Writer
 from dlmexp.running.run import execute
@@ -100,7 +101,7 @@ def test_packed_fits_are_made_again_where_fixed_variants_need_them(tmp_path, tin
     (tmp_path / "second").mkdir()
     collect_packed(str(tmp_path / "first"), str(tmp_path / "second" / "records.parquet"))
     second = prepare_sweep(compose([*words, "beta.values=[1,10]"]))
-    chosen, again = plan_sweep(second, Store(tmp_path / "second"), "cpu", None)
+    chosen, again = plan_sweep(second, Store(tmp_path / "second"), select_target("cpu", "float64"))
     sweep = Sweep(tmp_path / "second", [*words, "beta.values=[1,10]"], again=again)
     planned = {(cell.variant, cell.beta) for batch in chosen.batches for cell in batch}
     assert planned == {("joint", 1.0), ("fixed", 10.0)}
