@@ -54,6 +54,11 @@ def harmless_output() -> Iterator[None]:
         yield
 
 
+def nobody_reads() -> None:
+    """Let what is printed from now on go nowhere: whoever read it has gone, and the interpreter still flushes."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def wide_console(stderr: bool = False) -> "Console":
     """A console as wide as the terminal or $COLUMNS; in a file or pipe, wide enough for our tables. Text is shown as it
     is, without markup, and `harmless`."""

@@ -1,7 +1,6 @@
 """The command `dlmexp`: arguments and help texts. A subcommand imports what it needs only when it runs."""
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from dlmexp import __version__
-from dlmexp.console import harmless_output
+from dlmexp.console import harmless_output, nobody_reads
 from dlmexp.errors import UserError, nearest
 from dlmexp.plugins import extended
 
@@ -88,8 +87,7 @@ def _main(argv: list[str]) -> int:
         print(f"dlmexp: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The program that reads our output has ended (`dlmexp status | head`). /dev/null avoids a second error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nobody_reads()  # as after `dlmexp status | head`
         return 0
     except OSError as error:
         if error.errno is None:

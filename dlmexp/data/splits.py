@@ -4,7 +4,6 @@ first n of the pool. So a smaller set is nested in a larger one, and test and va
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -185,10 +184,6 @@ def resolve_size(size: int | str, pool: int) -> int:
             f"size '{size}' means {counted(rows, 'row')}, but the training pool has {pool}: choose 1 to {pool}"
         )
     return rows
-
-
-def resolve_sizes(sizes: Sequence[int | str], pool: int) -> list[int]:
-    return sorted({resolve_size(size, pool) for size in sizes})
 
 
 def training_rows(split: Split, size: int | str) -> Int[np.ndarray, " n"]:

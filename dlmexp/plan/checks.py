@@ -84,11 +84,6 @@ def _advice(
     return f"give a number >= {least}" if least is not None and not least <= value < math.inf else None
 
 
-def check_device(device: str) -> None:
-    """Raise a UserError about a device that is not `auto`, `cpu` or `cuda`."""
-    check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
-
-
 def check_together(cfg: RunConfig) -> None:
     """Raise a UserError about the first settings that can't be used with one another, or with what is on the disk."""
     budget_seconds(cfg.budget)

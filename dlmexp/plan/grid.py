@@ -12,7 +12,7 @@ from torch import Tensor
 from dlmexp import catalogue
 from dlmexp.config import BetaConfig, DatasetConfig, MethodConfig, MethodTrainingConfig, RunConfig
 from dlmexp.data.dataset import Dataset
-from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pool_rows, resolve_size, resolve_sizes
+from dlmexp.data.splits import SPLIT_VERSION, inducing_points, pool_rows, resolve_size
 from dlmexp.errors import UserError
 from dlmexp.gp.kernels import Parameter, kernel_named
 from dlmexp.gp.likelihoods import LIKELIHOODS
@@ -64,16 +64,23 @@ class Grid:
         self.training = cfg.training[dataset.kind]
         self.likelihood = LIKELIHOODS[dataset.likelihood]
         self.pool = pool_rows(len(data.y), dataset.split, data.arrangement)
+        self.asked = [str(size) for size in cfg.sizes or dataset.sizes]  # training sizes, as they were typed
 
     @cached_property
-    def sizes(self) -> list[int]:
-        """The training sizes in rows, without those beyond `cfg.largest`."""
-        asked, largest = self.cfg.sizes or self.dataset.sizes, self.cfg.largest
-        sizes = resolve_sizes(asked, self.pool)
-        if self.cfg.sizes and all(not str(size).endswith("%") and int(size) > self.pool for size in asked):
-            many = f"sizes=[{','.join(map(str, asked))}]: {self.dataset.name} has {self.pool} rows to train on"
+    def sizes(self) -> dict[int, str]:
+        """The training sizes in rows, and as they were typed, without those beyond `cfg.largest`."""
+        largest = self.cfg.largest or self.pool
+        sizes = {resolve_size(size, self.pool): size for size in reversed(self.asked)}
+        if self.cfg.sizes and self.beyond == self.asked:
+            many = f"sizes=[{','.join(self.asked)}]: {self.dataset.name} has {self.pool} rows to train on"
             raise UserError(f"{many}; give at most so many")
-        return sizes if largest is None else [n for n in sizes if n <= largest] or [min(largest, self.pool)]
+        fitting = {n: sizes[n] for n in sorted(sizes) if n <= largest}
+        return fitting or {min(largest, self.pool): str(min(largest, self.pool))}
+
+    @property
+    def beyond(self) -> list[str]:
+        """The sizes that are more than the data have."""
+        return [size for size in self.asked if not size.endswith("%") and int(size) > self.pool]
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -88,9 +95,7 @@ class Grid:
         cfg, dataset = self.cfg, self.dataset
         file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
         known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
-        for n, seed in product(self.sizes, cfg.seeds):
-            asked = (str(size) for size in cfg.sizes or dataset.sizes if resolve_size(size, self.pool) == n)
-            size = next(asked, str(n))
+        for (n, size), seed in product(self.sizes.items(), cfg.seeds):
             for method, cells in self._methods(self._template(n, seed)):
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
@@ -104,10 +109,8 @@ class Grid:
         """Sentences about what is not done quite as it was typed: sizes beyond the data, more inducing inputs than
         rows."""
         cfg, name, pool, sizes = self.cfg, self.dataset.name, self.pool, self.sizes
-        asked = cfg.sizes or self.dataset.sizes
-        beyond = [str(size) for size in asked if not str(size).endswith("%") and int(size) > pool]
-        if beyond and pool in sizes:
-            yield f"{name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(beyond)}"
+        if self.beyond and pool in sizes:
+            yield f"{name}: there are {pool} rows to train on, so n = {pool} in place of {', '.join(self.beyond)}"
         if fewer := [str(n) for n in sizes if cfg.M is not None and n < cfg.M]:
             yield f"{name}: no more inducing inputs than rows: M = n in place of {cfg.M} with n = {', '.join(fewer)}"
 

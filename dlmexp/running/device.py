@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
+from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
-from dlmexp.plan.checks import check_device
+from dlmexp.plan.checks import check_limits
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 
@@ -30,7 +31,7 @@ def select_target(device: str, dtype: str) -> Target:
     CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
     waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
     """
-    check_device(device)
+    check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
     given = os.environ.get(QUEUES)
     os.environ.setdefault(QUEUES, "32")
     try:

@@ -1,6 +1,5 @@
 """The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere."""
 
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from dlmexp.console import counted, duration, speed, wide_console
+from dlmexp.console import counted, duration, nobody_reads, speed, wide_console
 from dlmexp.records.record import Record
 from dlmexp.running.checkpoint import Batch
 from dlmexp.running.clock import Clock
@@ -200,11 +199,6 @@ class Progress:
         what = "fewer of such a size" if batches > 1 else "half as many"
         at_once = counted(batches, "batch") if batches > 1 else counted(cells, "cell")
         self.message(f"  out of memory with {at_once} at once: going on with {what}")
-
-
-def nobody_reads() -> None:
-    """Let what is printed from now on go nowhere: whoever read it has gone, and the interpreter still flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def described(cells: Batch) -> str:

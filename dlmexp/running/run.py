@@ -15,7 +15,7 @@ import torch
 
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
-from dlmexp.console import budget_seconds, counted, duration
+from dlmexp.console import budget_seconds, counted, duration, nobody_reads
 from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
@@ -28,7 +28,7 @@ from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.processes import ExtraProcesses, cores_each, gpus_for, is_extra, processes_that_pay, threads_given
 from dlmexp.running.programs import step_seconds
-from dlmexp.running.progress import nobody_reads, progress_display
+from dlmexp.running.progress import progress_display
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits

@@ -5,9 +5,7 @@ import threading
 import time
 from types import FrameType
 
-STOP_SIGNALS = [
-    getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "USR2") if hasattr(signal, f"SIG{name}")
-]
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
 BUDGET_SPENT = 3
 STOPPED = 128  # from here on: this, plus the signal that asked the process to stop

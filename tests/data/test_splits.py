@@ -18,7 +18,6 @@ from dlmexp.data.splits import (
     permutation,
     prepare,
     resolve_size,
-    resolve_sizes,
     split,
     training_rows,
 )
@@ -83,8 +82,8 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
 
 
 def test_sizes_and_inducing_points_are_the_papers():
-    assert resolve_sizes(["80%", "5%", "100%"], 13829) == [691, 11063, 13829], "of cadata"
-    assert resolve_sizes([100, 200, 500, 1000, 2000], 450) == [100, 200, 450], "capped by the pool"
+    assert [resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [691, 11063, 13829], "of cadata"
+    assert [resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], "capped by the pool"
     assert [inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [53, 37, 74, 41, 20, 200]
 
 
