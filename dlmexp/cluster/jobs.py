@@ -133,13 +133,11 @@ def unfinished_jobs(
     # Of jobs with the same cell the last one in this order owns it: active jobs come after those that ended.
     by_precedence = sorted(jobs, key=lambda job: states[job.id].active)
     owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
-    known = []
-    for job in jobs:
+    for i, job in enumerate(jobs):
         owned = frozenset(key for key in job.keys if owner.get(key) == job.id)
-        if owned or states[job.id].active:
-            about = {"state": states[job.id], "unrecorded": job.keys - recorded, "owned": owned}
-            known.append(msgspec.structs.replace(job, **about))
-    return known
+        about = {"state": states[job.id], "unrecorded": job.keys - recorded, "owned": owned}
+        jobs[i] = msgspec.structs.replace(job, **about)
+    return [job for job in jobs if job.owned or job.state.active]
 
 
 def _states(jobs: list[Job]) -> dict[str, SlurmState]:

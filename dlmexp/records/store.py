@@ -78,18 +78,16 @@ class Store:
     def _write(self, path: Path, content: bytes, durable: bool = True) -> None:
         write_atomically(within(self.root, path), content, durable)
 
-    def _files(self) -> list[tuple[Path, str, bool]]:
+    def _files(self) -> Iterator[tuple[Path, str, bool]]:
         """The files of records, the key in each name, and whether it is that of a failure."""
-        folders = [folder for folder in sorted(self.records.glob("*")) if folder.is_dir()]
-        files = [(folder / name, name) for folder in folders for name in sorted(os.listdir(folder))]
-        records = [(path, name) for path, name in files if name.endswith(".json") and not name.startswith(".")]
-        return [
-            (path, name.removesuffix(FAILED).removesuffix(".json"), name.endswith(FAILED)) for path, name in records
-        ]
+        for folder in sorted(self.records.glob("*")):
+            for name in sorted(os.listdir(folder)) if folder.is_dir() else ():
+                if name.endswith(".json") and not name.startswith("."):
+                    yield folder / name, name.removesuffix(FAILED).removesuffix(".json"), name.endswith(FAILED)
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells, from file names alone (20 000 of them in a moment) and from packs."""
-        files, packs = self._files(), [pack.keys for pack in self.packs]
+        files, packs = list(self._files()), [pack.keys for pack in self.packs]
         done = {key for _, key, failed in files if not failed}.union(*(keys for keys, _ in packs))
         return done, {key for _, key, failed in files if failed}.union(*(keys for _, keys in packs)) - done
 
@@ -181,7 +179,7 @@ class Store:
     def own(self, keys: Collection[str] | None = None) -> Iterator[Record]:
         """The folder's own sound records (of these `keys`), done and failed; a failed one only if the cell is not done.
         A warning says how many files were skipped as damaged, and why the first of them was."""
-        files, skipped = self._files(), []
+        files, skipped = list(self._files()), []
         done = {key for _, key, failed in files if not failed}
         for path, key, failed in files:
             if (keys is None or key in keys) and not (failed and (key in done or key in self.packed)):
