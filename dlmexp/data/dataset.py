@@ -16,7 +16,7 @@ from jaxtyping import Float
 from dlmexp.catalogue import stand_ins
 from dlmexp.console import counted
 from dlmexp.data.parsers.registry import Parsed, loader_of, parse
-from dlmexp.data.raw_files import Availability, data_command, find_files, how_to_get, mismatch
+from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
 from dlmexp.data.schema import Schema
 from dlmexp.data.spec import TEST, DatasetSpec, Task, as_spec
 from dlmexp.data.splits import Arrangement
@@ -110,27 +110,26 @@ def _content_checksum(task: str, parsed: Parsed) -> str:
 def dataset_status(spec: DatasetSpec, root: Path) -> dict[str, Any]:
     """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
     `detail` notes, or what to do."""
-    found, notes = find_files(spec, root), [spec.note]
-    state: Availability = "drawn" if loader_of(spec).drawn else found.state
-    if state in ("missing", "partial"):
+    found, detail = find_files(spec, root), spec.note or ""
+    if found.state in ("missing", "partial"):
         others = " and ".join(stand_ins(spec.name))
-        notes = [how_to_get(spec, found, root), f"{others} may stand in" if others else None]
+        detail = how_to_get(spec, found, root) + (f"; {others} may stand in" if others else "")
     places = (f"package {e.package}" if e.package else str((root / e.name).parent) for e in spec.files)
     about = {name: getattr(spec, name) for name in ("name", "task", "rows", "features", "M")}
-    return about | {"state": state, "folders": list(dict.fromkeys(places)), "detail": "; ".join(filter(None, notes))}
+    return about | {"state": found.state, "folders": list(dict.fromkeys(places)), "detail": detail}
 
 
 def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
     """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
     check), and what was seen."""
-    drawn, found = loader_of(spec).drawn, find_files(spec, root)
-    if not drawn and not found.present:
+    found = find_files(spec, root)
+    if found.state == "missing":
         return None, "no files"
     try:
-        verified = "" if drawn else f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; "
-        if not drawn and found.state != "ready":
+        verified = f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; " * bool(found.present)
+        if found.state == "partial":
             return True, f"{verified}incomplete, so not parsed"
         rows, features = parse(spec, found.files).X.shape
     except UserError as error:
         return False, str(error)
-    return True, f"{verified}{rows} x {features} {'drawn' if drawn else 'parsed'}, checks pass"
+    return True, f"{verified}{rows} x {features} {'parsed' if verified else 'drawn'}, checks pass"

@@ -19,20 +19,33 @@ PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", r
 
 
 class TableProblems(UserError):
-    """All that is wrong with a user's table; `remedies` are the settings that do away with it: values by option."""
+    """All that is wrong with a user's table, and the settings that do away with it: values by option."""
 
-    def __init__(self, file: str, problems: Sequence[str], remedies: Mapping[str, Sequence[str]]):
-        self.listed = f"{file}: {problems[0]}"
-        if len(problems) > 1:
-            self.listed = "\n- ".join([f"{file}: {len(problems)} problems:", *problems])
-        self.remedies = {f"csv.{option}": setting(option, *values) for option, values in remedies.items()}
-        super().__init__(self.with_command(()))
+    def __init__(self, file: str, options: CsvConfig):
+        self.file, self.options = file, options
+        self.problems: list[str] = []
+        self.remedies: dict[str, list[str]] = {}
+
+    def add(self, problem: str, **remedies: Sequence[str]) -> None:
+        """Note a problem. Its remedies are added to what is given already, where that is a list."""
+        self.problems.append(problem)
+        for option, values in remedies.items():
+            given = getattr(self.options, option)
+            before = self.remedies.get(option, given if isinstance(given, list) else [])
+            self.remedies[option] = list(dict.fromkeys([*before, *values]))
 
     def with_command(self, typed: Sequence[str]) -> str:
         """What is wrong, and the whole command that was `typed`, corrected."""
-        kept = [word for word in typed if word.partition("=")[0] not in self.remedies]
-        command = " ".join([*map(shlex.quote, kept), *self.remedies.values()])
-        return self.listed + (f"\nAll of it: {command}" if self.remedies else "")
+        listed = [f"{self.file}: {len(self.problems)} problems:", *self.problems]
+        said = "\n- ".join(listed) if len(self.problems) > 1 else f"{self.file}: {self.problems[0]}"
+        if not self.remedies:
+            return said
+        kept = [word for word in typed if word.partition("=")[0].removeprefix("csv.") not in self.remedies]
+        remedies = (setting(option, *values) for option, values in self.remedies.items())
+        return f"{said}\nAll of it: {' '.join([*map(shlex.quote, kept), *remedies])}"
+
+    def __str__(self) -> str:
+        return self.with_command(())
 
 
 def table_options(given: Mapping[str, Any]) -> CsvConfig:

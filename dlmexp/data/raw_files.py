@@ -30,17 +30,6 @@ MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 
 
-@dataclass(frozen=True)
-class FoundFiles:
-    """Files of a dataset, paths by name: `files` of the first complete group, which is the one to read; all that are
-    `present`; and those `missing` in the group closest to complete."""
-
-    state: Availability
-    files: dict[str, Path]
-    present: dict[str, Path]
-    missing: list[FileSpec]
-
-
 class Group(NamedTuple):
     """Files that are read together. A dataset's groups are alternatives: any complete one is enough."""
 
@@ -49,16 +38,34 @@ class Group(NamedTuple):
     missing: list[FileSpec]
 
 
-def find_groups(spec: DatasetSpec, root: Path, staged: Mapping[str, Path] | None = None) -> list[Group]:
-    """The groups of a dataset in the order of its spec. Files in `staged` (by name) stand for those in `root`."""
-    groups = []
+@dataclass(frozen=True)
+class FoundFiles:
+    """The files of a dataset, paths by name: `files` of the first complete group, which is the one to read; all that
+    are `present`; and those `missing` in the group closest to complete."""
+
+    state: Availability
+    files: dict[str, Path]
+    present: dict[str, Path]
+    missing: list[FileSpec]
+    groups: list[Group]
+
+
+def find_files(spec: DatasetSpec, root: Path, staged: Mapping[str, Path] | None = None) -> FoundFiles:
+    """Which files of a dataset are in the data root. Those in `staged` (by name) stand for others there."""
+    if loader_of(spec).drawn:
+        return FoundFiles("drawn", {}, {}, [], [])
+    groups, present = [], {}
     for group in dict.fromkeys(entry.group for entry in spec.files):
         entries = [entry for entry in spec.files if entry.group == group]
         matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
         files = {name: path for match in matches for name, path in sorted(match.items())}
         missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
         groups.append(Group(entries, files, missing))
-    return groups
+        present |= files
+    best = min(groups, key=lambda group: len(group.missing), default=Group([], {}, []))
+    if best.entries and not best.missing:
+        return FoundFiles("ready", best.files, present, [], groups)
+    return FoundFiles("partial" if present else "missing", {}, present, best.missing, groups)
 
 
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
@@ -71,20 +78,9 @@ def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> 
     return {entry.name: path} if path.is_file() else {}
 
 
-def find_files(spec: DatasetSpec, root: Path) -> FoundFiles:
-    """Which files of a dataset are in the data root."""
-    groups = find_groups(spec, root)
-    present = {name: path for group in groups for name, path in group.files.items()}
-    for group in groups:
-        if not group.missing:
-            return FoundFiles("ready", group.files, present, [])
-    closest = min((group.missing for group in groups), key=len, default=[])
-    return FoundFiles("partial" if present else "missing", {}, present, closest)
-
-
 def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
     """A message for a dataset that is not ready: what is missing, and the commands and web pages to get it."""
-    named = [[e for e in g.entries if e.package is None and "*" not in e.name] for g in find_groups(spec, root)]
+    named = [[e for e in g.entries if e.package is None and "*" not in e.name] for g in found.groups]
     in_root = [entries for entries in named if entries]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
     if any(all(entry.url for entry in entries) for entries in in_root):
@@ -155,9 +151,10 @@ def download(url: str, target: Path, progress: ProgressCallback, sha256: str | N
 def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
     """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
     `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
-    if loader_of(spec).drawn:
+    found = find_files(spec, root)
+    if found.state == "drawn":
         return []
-    found, groups = find_files(spec, root), [group.entries for group in find_groups(spec, root)]
+    groups = [group.entries for group in found.groups]
     if found.state == "ready":
         groups = [[entry for entry in spec.files if entry.name in found.files and entry.url]]
     groups = [entries for entries in groups if all(entry.url for entry in entries)]
@@ -182,14 +179,12 @@ def _fetch_file(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Pa
     for url in filter(None, (entry.url, *entry.mirrors)):
         try:
             download(url, target, progress, entry.sha256)
+            if (problem := mismatch(entry, target)) is None:
+                return target
+            target.unlink()
+            problems.append(f"{url} is not the expected file: {problem}; the download was deleted")
         except UserError as error:
             problems.append(str(error))
-            continue
-        problem = mismatch(entry, target)
-        if problem is None:
-            return target
-        target.unlink()
-        problems.append(f"{url} is not the expected file: {problem}; the download was deleted")
     raise UserError("; then ".join(problems))
 
 
@@ -224,7 +219,7 @@ def _recognise(spec: DatasetSpec, path: Path) -> str:
 
 def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:
     """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
-    for group in find_groups(spec, root, staged):
+    for group in find_files(spec, root, staged).groups:
         if staged.keys() & group.files.keys() and not group.missing:
             parse(spec, group.files)
     for name, path in staged.items():

@@ -9,7 +9,6 @@ from pathlib import Path
 from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
-from dlmexp.data.parsers.registry import loader_of
 from dlmexp.data.raw_files import find_files
 from dlmexp.data.spec import as_spec, read_spec
 from dlmexp.data.splits import Prepared, prepare
@@ -107,8 +106,7 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig, data: 
 
 def _available_stand_ins(dataset: str, root: Path) -> list[str]:
     """Datasets to use instead of a missing one of the paper, under their own names: real data whose files are there."""
-    specs = [read_spec(name) for name in stand_ins(dataset)]
-    return [spec.name for spec in specs if not loader_of(spec).drawn and find_files(spec, root).state == "ready"]
+    return [name for name in stand_ins(dataset) if find_files(read_spec(name), root).state == "ready"]
 
 
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozenset[Cell]]:

@@ -2,7 +2,7 @@
 list, with the settings that do away with it; what makes results look better than they are is warned of."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,6 @@ ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
 MANY = 0.1  # as a share of the rows: so many copies are no coincidence
 RARE = 10  # rows of a class
 EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
-
-
-Problem = tuple[str, Mapping[str, list[str]]]
-"""What is wrong, and the settings that do away with it: values by option."""
 
 
 @parser("table")
@@ -132,31 +128,27 @@ def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangem
 
 def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file: str) -> list[str]:
     """What looks wrong without being refused. `TableProblems` lists all that is wrong."""
+    problems, warnings = TableProblems(file, options), []
+    _check_gaps(values, schema, problems)
     y, wrong = _targets(values[schema.target], schema, task)
-    problems: list[Problem] = [*_gaps(values, schema, options)]
-    problems += [(f"csv.target={schema.target}{wrong}", {})] if wrong else []
-    warnings = []
+    if wrong:
+        problems.add(f"csv.target={schema.target}{wrong}")
     for column in schema.columns:
         name, some = column.name, values[column.name]
-        problems += _odd_categories(column, some, options)
+        _check_category(column, some, problems)
         exact, how = (False, "") if y is None else _leak(some, column, y)
         advice = f"{setting('drop', name)} leaves it out"
         sentence = f"column '{name}' gives the target '{schema.target}' away: {how}; {advice}"
         if exact and name not in options.columns:
-            problems.append((f"{sentence}, naming it in csv.columns=[...] keeps it", {"drop": [name]}))
+            problems.add(f"{sentence}, naming it in csv.columns=[...] keeps it", drop=[name])
         elif how:
             warnings.append(f"{sentence}; is it known when you predict?")
         if _numbers_rows(some):
             warnings.append(f"column '{name}' numbers the rows: {advice}")
         elif (some == some[0]).all():
             warnings.append(f"column '{name}' is the same in all rows")
-    if problems:
-        remedies: dict[str, list[str]] = {}
-        for option, names in (pair for _, settings in problems for pair in settings.items()):
-            given = getattr(options, option)
-            before = remedies.get(option, given if isinstance(given, list) else [])
-            remedies[option] = list(dict.fromkeys([*before, *names]))
-        raise TableProblems(file, [text for text, _ in problems], remedies)
+    if problems.problems:
+        raise problems
     if not schema.features:
         raise UserError(f"{file} has no feature besides the target '{schema.target}'")
     for value, label in enumerate(schema.labels or ()):
@@ -166,24 +158,25 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
     return warnings
 
 
-def _gaps(values: Values, schema: Schema, options: CsvConfig) -> Iterator[Problem]:
-    """Infinite and missing values."""
+def _check_gaps(values: Values, schema: Schema, problems: TableProblems) -> None:
+    """Note infinite and missing values."""
     features, lacking = [c.name for c in schema.columns], {name: missing(column) for name, column in values.items()}
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
-            yield f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row", {}
+            problems.add(f"a value is infinite in row {row}, column '{name}'; correct it, or drop the row")
     for name in (empty := [name for name in features if lacking[name].all()]):
-        yield f"column '{name}' is empty: {setting('drop', name)} leaves it out", {"drop": [name]}
+        problems.add(f"column '{name}' is empty: {setting('drop', name)} leaves it out", drop=[name])
     # With a mean to put in, only the target and what rows are divided by must be there.
-    strict = [name for name in values if name not in empty and (options.missing == "refuse" or name not in features)]
+    refused = problems.options.missing == "refuse"
+    strict = [name for name in values if name not in empty and (refused or name not in features)]
     gaps = [(int(np.argmax(lacking[name])) + 1, name) for name in strict if lacking[name].any()]
     if gaps:
         (row, name), count = min(gaps), sum(int(lacking[name].sum()) for name in strict)
         mean = ", mean puts in the mean of the training rows (level: a level of categories)" if name in features else ""
         said = f"a value is missing in row {row}, column '{name}'" + (f" ({count} in all)" if count > 1 else "")
         remedy = "mean" if all(name in features for _, name in gaps) else "drop"
-        yield f"{said}; csv.missing=drop leaves such rows out{mean}", {"missing": [remedy]}
+        problems.add(f"{said}; csv.missing=drop leaves such rows out{mean}", missing=[remedy])
 
 
 def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
@@ -207,17 +200,17 @@ def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray 
     return y, ""
 
 
-def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> Iterator[Problem]:
-    """A category that is rather numbers with a few words among them, names or dates."""
+def _check_category(column: Column, values: np.ndarray, problems: TableProblems) -> None:
+    """Note a category that is rather numbers with a few words among them, names or dates."""
     if column.kind != "category":
         return
-    name, drop = column.name, f"{setting('drop', column.name)} leaves it out"
+    options, name, drop = problems.options, column.name, f"{setting('drop', column.name)} leaves it out"
     odd, words = _stray_words(values) if name not in options.categories else ("", [])
     if odd:
         gaps = {"missing": ["mean"]} if options.missing == "refuse" else {}
         remedies = {"na": words, **gaps} if 0 < len(words) <= MANY_WORDS else {"categories": [name]}
-        yield f"column '{name}' {odd}, {setting('categories', name)} takes each value as a category; {drop}", remedies
-        return
+        advice = f"{setting('categories', name)} takes each value as a category; {drop}"
+        return problems.add(f"column '{name}' {odd}, {advice}", **remedies)
     most, count = options.levels or min(MAX_LEVELS, max(2, len(values) // 10)), len(column.levels)
     if count > most:
         forms = DATE_FORMATS if value_kind(values) == "text" else ()
@@ -226,7 +219,7 @@ def _odd_categories(column: Column, values: np.ndarray, options: CsvConfig) -> I
         example = f"{count} distinct values (e.g. '{column.levels[0][:40]}') in {len(values)} rows, more than {most}"
         dates = f"if these are dates, {choices} reads them, " if formats else ""
         said = f"column '{name}' is a category with {example}: {dates}csv.levels={count} allows so many; {drop}"
-        yield said, {"date_format": formats} if len(formats) == 1 else {"drop": [name]}
+        problems.add(said, **{"date_format": formats} if len(formats) == 1 else {"drop": [name]})
 
 
 def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:

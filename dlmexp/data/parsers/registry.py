@@ -1,7 +1,7 @@
 """The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data); and the checks
 of what they return against the spec, which name the expected and the actual value."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,47 +114,39 @@ def check(parsed: Parsed, spec: DatasetSpec) -> None:
     except msgspec.ValidationError as error:
         known = ", ".join(Checks.__struct_fields__)
         raise UserError(f"dataset '{spec.name}': options.checks: {error}; checks are {known}") from None
-    for name, problem in _problems(parsed.X, parsed.y, spec, expected):
-        raise UserError(f"dataset '{spec.name}': check '{name}' failed: {problem}")
 
+    def require(fine: Any, name: str, wanted: object, actual: object) -> None:
+        if not fine:
+            raise UserError(f"dataset '{spec.name}': check '{name}' failed: expected {wanted}, found {actual}")
 
-def _problems(X: np.ndarray, y: np.ndarray, spec: DatasetSpec, expected: Checks) -> Iterator[tuple[str, str]]:
-    if X.ndim != 2 or y.shape != X.shape[:1]:
-        yield "shape", f"expected X [rows, features] and y [rows], found {X.shape} and {y.shape}"
+    X, y, task = parsed.X, parsed.y, spec.task
+    fits = X.ndim == 2 and y.shape == X.shape[:1]
+    require(fits, "shape", "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}")
     for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
-        if actual == 0 or actual != (wanted or actual):
-            yield name, f"expected {wanted or 'some'}, found {actual or 'none'}"
+        require(actual and actual == (wanted or actual), name, wanted or "some", actual or "none")
     filled = spec.options.get("missing") in ("mean", "level")
     for column, values in enumerate((y, *X.T)):
         # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
         fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
-        if not fine.all():
-            row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
-            units = f", above {MAX_ABS_VALUE:g}: choose larger units" if np.isfinite(values[row]) else ""
-            yield "finite", f"row {row + 1}, {what} is {values[row]}{units}"
-    if spec.task != "regression":
-        name, words = ("labels", "0 and 1") if spec.task == "binary" else ("counts", "integers >= 0")
-        wrong = (y != 0.0) & (y != 1.0) if spec.task == "binary" else (y < 0.0) | (y != np.floor(y))
-        if wrong.any():
-            yield name, f"expected {words}, found {y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
-        elif spec.task == "binary" and y.min() == y.max():
-            yield name, f"expected two classes, found only {y[0]:g}"
-    yield from _other_data(X, y, expected)
-
-
-def _other_data(X: np.ndarray, y: np.ndarray, expected: Checks) -> Iterator[tuple[str, str]]:
-    """How the numbers differ from those that the spec expects."""
+        row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
+        wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
+        require(fine.all(), "finite", wanted, f"that in row {row + 1}, {what} is {values[row]}")
+    if task != "regression":
+        name, words = ("labels", "0 and 1") if task == "binary" else ("counts", "integers >= 0")
+        wrong = (y != 0.0) & (y != 1.0) if task == "binary" else (y < 0.0) | (y != np.floor(y))
+        require(not wrong.any(), name, words, f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}")
+        require(task == "count" or y.min() < y.max(), name, "two classes", f"only {y[0]:g}")
     for name, wanted, actual in (("positives", expected.positives, y.sum()), ("y_mean", expected.y_mean, y.mean())):
-        if wanted is not None and abs(actual - wanted) > 1e-6 * abs(wanted):
-            yield name, f"expected {wanted}, found {actual:.8g}"
+        require(wanted is None or abs(actual - wanted) <= 1e-6 * abs(wanted), name, wanted, f"{actual:.8g}")
     spread = X.std(axis=0)
     for name, wanted, actual in (("x_mean", expected.x_mean, X.mean(axis=0)), ("x_std", expected.x_std, spread)):
-        if wanted and (len(wanted) != len(spread) or (np.abs(actual - wanted) > SAME * spread).any()):
-            said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (wanted, actual))
-            yield name, f"these are other data: expected {said}, ..., found {shown}, ..."
+        same = not wanted or (len(wanted) == len(spread) and not (np.abs(actual - wanted) > SAME * spread).any())
+        said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (wanted or (), actual))
+        require(same, name, f"{said}, ...", f"{shown}, ...: these are other data")
     ranges = {"y_range": (y, expected.y_range)}
     ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in expected.x_range.items()}
     for name, (values, bounds) in ranges.items():
-        if bounds is not None and not (values.size and bounds[0] <= values.min() and values.max() <= bounds[1]):
+        if bounds is not None:
             actual = f"{values.min():.4g} to {values.max():.4g}" if values.size else "no such feature"
-            yield name, f"expected {bounds[0]:g} to {bounds[1]:g}, found {actual}"
+            fine = values.size and bounds[0] <= values.min() and values.max() <= bounds[1]
+            require(fine, name, f"{bounds[0]:g} to {bounds[1]:g}", actual)
