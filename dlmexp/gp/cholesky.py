@@ -57,7 +57,7 @@ def pullback(inverse: Float[Tensor, "B M M"], C: Float[Tensor, "B M M"]) -> Floa
     else:
         half = C * C.new_full(C.shape[-2:], 0.5).tril_().fill_diagonal_(0.25)
         half = half + half.mT
-    return inverse.mT @ half @ inverse
+    return torch.bmm(torch.bmm(inverse.mT, half), inverse)
 
 
 class _Jitter(torch.autograd.Function):
@@ -99,7 +99,7 @@ def cholesky(K: Float[Tensor, "B M M"]) -> tuple[Tensor, Tensor, Bool[Tensor, "B
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     L, info = torch.linalg.cholesky_ex(K)
     # LAPACK may let a NaN through without complaint; then it reaches the last diagonal entry.
-    ok = (info == 0) & L[..., -1, -1].isfinite()
+    ok = (info == 0) & (L[..., -1, -1] < torch.inf)
     if K.is_cuda or not ok.all():
         L = torch.where(ok[..., None, None], L, eye)
     return L, _inverse(L, eye), ok

@@ -45,13 +45,14 @@ class _Marginals(torch.autograd.Function):
         ctx: Any, Z: Tensor, l: Tensor, s: Tensor, m: Tensor, L: Tensor, X: Tensor, jitter: Tensor, memory: Workspace
     ) -> tuple[Tensor, Tensor, Tensor]:
         (B, M, _), N = Z.shape, X.shape[-2]
-        left = _left(Z, l, s)
+        precision = l.square().reciprocal_().unsqueeze(-2)
+        left = _left(Z, precision, s)
         right = _right(Z, l)
         K_raw = torch.bmm(left, right.mT).exp_()
         Kuu = add_to_diagonal(K_raw, jitter)
         _, R, ok = cholesky(Kuu)
         S = torch.bmm(L, L.mT)
-        S.diagonal(dim1=-2, dim2=-1).sub_(1)
+        S.diagonal(dim1=-2, dim2=-1).sub_(1.0)
         T = torch.bmm(R.mT, S)
         K, A, V, KV = (memory.array(name, Z, (B, M, N)) for name in ("K", "A", "V", "product"))
         of_rows = memory.made("rows", X, lambda X: _right(X, l))
@@ -60,7 +61,7 @@ class _Marginals(torch.autograd.Function):
         torch.bmm(T, A, out=V)
         fit = torch.bmm(m.unsqueeze(-2), A)
         gain = torch.bmm(Z.new_ones(1, 1, M).expand(B, 1, M), torch.mul(K, V, out=KV))
-        ctx.save_for_backward(Z, l, s, m, L, jitter, left, right, K_raw, R, of_rows)
+        ctx.save_for_backward(Z, l, precision, s, m, L, jitter, left, right, K_raw, R, of_rows)
         ctx.in_memory = K, A, V, KV
         ctx.mark_non_differentiable(ok)
         return fit.squeeze(-2), gain.squeeze(-2), ok
@@ -68,7 +69,7 @@ class _Marginals(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        Z, l, s, m, L, jitter, left, right, K_raw, R, of_rows = ctx.saved_tensors
+        Z, l, precision, s, m, L, jitter, left, right, K_raw, R, of_rows = ctx.saved_tensors
         K, A, V, product = ctx.in_memory
         g, h, _ = grads
         h_rows = h.unsqueeze(-2)
@@ -76,19 +77,18 @@ class _Marginals(torch.autograd.Function):
         r = torch.bmm(A, g.unsqueeze(-1))
         w = torch.bmm(R.mT, m.unsqueeze(-1)).mul_(0.5)
         half_d_E = torch.mul(V, h_rows, out=product).addcmul_(w, g.unsqueeze(-2)).mul_(K)
-        d_left = torch.bmm(half_d_E, of_rows).mul_(2)
-        d_L = torch.bmm(P, L).mul_(2)
+        d_left = torch.bmm(half_d_E, of_rows).mul_(2.0)
+        d_L = torch.bmm(P, L).mul_(2.0)
         C = torch.bmm(L, d_L.mT).sub_(P, alpha=2).baddbmm_(m.unsqueeze(-1), r.mT)
         d_E = add_to_diagonal(pullback(R, C), jitter).mul_(K_raw).neg_()
         d_left.baddbmm_(d_E, right)
         d_right = torch.bmm(d_E, left)  # d_E is symmetric
-        return *_pull(Z, l, s, d_left, d_right), r.squeeze(-1), d_L, None, None, None
+        return *_pull(Z, l, precision, s, d_left, d_right), r.squeeze(-1), d_L, None, None, None
 
 
-def _left(Z: Tensor, l: Tensor, s: Tensor) -> Tensor:
+def _left(Z: Tensor, precision: Tensor, s: Tensor) -> Tensor:
     """`[z / l^2, -1/(2 l^2), -|z|^2 / (2 l^2) + log s]`: times `_right`, the logarithm of the kernel matrix."""
-    D, P = Z.shape[-1], l.shape[-1]
-    precision = l.square().reciprocal_().unsqueeze(-2)
+    D, P = Z.shape[-1], precision.shape[-1]
     left = Z.new_empty(*Z.shape[:-1], D + P + 1)
     scaled = torch.mul(Z, precision, out=left[..., :D])
     left[..., D : D + P] = precision.mul(-0.5)
@@ -101,7 +101,7 @@ def _right(X: Tensor, l: Tensor) -> Tensor:
     D, P = X.shape[-1], l.shape[-1]
     right = X.new_empty(*X.shape[:-1], D + P + 1)
     right[..., :D] = X
-    right[..., -1] = 1
+    right[..., -1].fill_(1.0)
     if P == 1:
         torch.sum(X.square(), -1, out=right[..., D])
     else:
@@ -109,10 +109,11 @@ def _right(X: Tensor, l: Tensor) -> Tensor:
     return right
 
 
-def _pull(Z: Tensor, l: Tensor, s: Tensor, d_left: Tensor, d_right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _pull(
+    Z: Tensor, l: Tensor, precision: Tensor, s: Tensor, d_left: Tensor, d_right: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients in Z, l and s from those in `_left` and in the `_right` of Z."""
     D, P = Z.shape[-1], l.shape[-1]
-    precision = l.square().reciprocal_().unsqueeze(-2)
     last = d_left[..., -1:]
     d_scaled = d_left[..., :D] - last * Z  # both of z / l^2 and, twice, of |z|^2 / (2 l^2)
     d_Z = torch.addcmul(d_right[..., :D], Z, d_right[..., D : D + P], value=2).addcmul_(d_scaled, precision)
@@ -120,5 +121,5 @@ def _pull(Z: Tensor, l: Tensor, s: Tensor, d_left: Tensor, d_right: Tensor) -> t
     if P == 1:
         d_precision = d_precision.sum(-1, keepdim=True)
     d_precision = d_precision.sub_(d_left[..., D : D + P].sum(-2), alpha=0.5)
-    d_l = d_precision.mul_(-2).div_(l * l * l)
+    d_l = d_precision.mul_(-2.0).div_(l * l * l)
     return d_Z, d_l, last.sum((-2, -1)).div_(s)

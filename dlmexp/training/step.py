@@ -39,7 +39,7 @@ def step(program: Program, state: State, settings: Settings) -> None:
         # Square loss does not see the noise: its gradient is zero, not absent.
         gradients = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
-    grads = {name: grad.detach() for name, grad in zip(leaves, gradients, strict=True)}
+    grads = {n: grad.detach() if grad.requires_grad else grad for n, grad in zip(leaves, gradients, strict=True)}
     acceptance = value.acceptance
     if acceptance is not None:
         acceptance = torch.where(state.live, acceptance, 0.0).to(state.acceptance.dtype)
@@ -96,13 +96,14 @@ def adam(state: State, grads: Tensors, move: Bool[Tensor, "B"] | None, settings:
     """
     lr, resolution = settings.lr_at(state.iteration), settings.resolution
     made = state.steps.clamp(min=1).to(torch.float64)  # a power of integers would come in float32
-    correction = 1 - BETA1**made
-    scale = (1 - BETA2**made).sqrt_()
+    correction = 1.0 - BETA1**made
+    scale = (1.0 - BETA2**made).sqrt_()
     values, first, second = (list(part.values()) for part in (state.values, state.first, state.second))
     gradients = [grads[name] for name in state.values]
 
     def by_cell(numbers: Float[Tensor, "B"]) -> list[Tensor]:
-        return [numbers.to(value.dtype).view(-1, *(1,) * (value.ndim - 1)) for value in values]
+        views = {ndim: numbers.view(-1, *(1,) * (ndim - 1)) for ndim in {value.ndim for value in values}}
+        return [views[value.ndim] for value in values]
 
     before = [] if move is None else [tensor.clone() for tensor in (*values, *first, *second)]
     torch._foreach_lerp_(first, gradients, 1 - BETA1)
@@ -139,7 +140,7 @@ def _finite(objective: Float[Tensor, "B"], grads: Tensors) -> Bool[Tensor, "B"]:
     """Whether a cell's objective and all of its gradient are finite: a sum is finite only if its terms are (0 x inf is
     NaN)."""
     whole = torch.cat([objective[:, None], *(grad.reshape(len(grad), -1) for grad in grads.values())], 1)
-    return whole.mul_(0).sum(1) == 0
+    return whole.mul_(0.0).sum(1) == 0.0
 
 
 def divided(program: Program, state: State) -> list[tuple[Program, State]]:
