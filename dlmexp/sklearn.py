@@ -1,11 +1,5 @@
 """Estimators in the style of scikit-learn (`pip install dlmexp[sklearn]`): sparse Gaussian processes trained by direct
-loss minimisation, or by the ELBO, with beta selected on a share of the training rows. All betas train as one batch.
-
-    from dlmexp import DLMRegressor
-
-    model = DLMRegressor().fit(X, y)
-    mean, std = model.predict(X_new, return_std=True)
-"""
+loss minimisation, or by the ELBO."""
 
 import warnings
 from collections.abc import Sequence
@@ -40,6 +34,7 @@ from dlmexp.running.programs import NothingFitted, best_fit
 
 KERNELS = {"matern": "matern52"}  # other names of kernels
 DECAY = 100  # the learning rate ends at its DECAY-th part
+TINY = np.finfo(float).tiny
 
 
 class InvalidParameter(ValueError, TypeError):
@@ -158,24 +153,23 @@ class SparseGP(BaseEstimator):
         likelihood = LIKELIHOODS[self.likelihood_name]
         known = [name for name in OBJECTIVES if OBJECTIVES[name].has_beta and OBJECTIVES[name].fits(likelihood)]
 
-        def whole(name: str, optional: bool = False) -> tuple[str, bool, str]:
+        def number(value: Any, least: float = 0, most: float = np.inf, kind: type = Real) -> bool:
+            return isinstance(value, kind) and not isinstance(value, bool) and least <= float(value) < most
+
+        fits = {
+            "objective": (self.objective in known, f"one of {', '.join(known)}"),
+            "betas": (len(betas) > 0 and all(map(number, betas)), "a number >= 0, or a list of them"),
+            "validation_fraction": (number(self.validation_fraction, TINY, 1), "a share"),
+            "learning_rate": (number(self.learning_rate, TINY), "a number > 0"),
+            "tol": (number(self.tol), "a number >= 0"),
+            "device": (str(self.device).partition(":")[0] in DEVICES, f"one of {', '.join(DEVICES)}"),
+        }
+        for name, none in {"n_inducing": True, "max_iter": False, "window": False, "batch_size": True}.items():
             value = getattr(self, name)
-            fits = (isinstance(value, Integral) and int(value) > 0) or (optional and value is None)
-            return name, fits, "a whole number > 0" + ", or None" * optional
-
-        def real(value: Any) -> bool:
-            return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < np.inf
-
-        for name, fits, what in (
-            ("objective", self.objective in known, f"one of {', '.join(known)}"),
-            ("betas", len(betas) > 0 and all(map(real, betas)), "a number >= 0, or a list of them"),
-            *(whole("n_inducing", True), whole("max_iter"), whole("window"), whole("batch_size", True)),
-            ("validation_fraction", real(self.validation_fraction) and 0 < self.validation_fraction < 1, "a share"),
-            ("learning_rate", real(self.learning_rate) and self.learning_rate > 0, "a number > 0"),
-            ("tol", real(self.tol), "a number >= 0"),
-            ("device", str(self.device).partition(":")[0] in DEVICES, f"one of {', '.join(DEVICES)}"),
-        ):
-            if not fits:
+            whole = number(value, 1, kind=Integral) or (none and value is None)
+            fits[name] = whole, "a whole number > 0" + ", or None" * none
+        for name, (fine, what) in fits.items():
+            if not fine:
                 raise InvalidParameter(f"{name}={getattr(self, name)!r}: give {what}")
         try:
             kernel_named(KERNELS.get(str(self.kernel), str(self.kernel)), typed=True)
@@ -305,8 +299,7 @@ class DLMClassifier(ClassifierMixin, SparseGP):
 
     def predict(self, X: Any) -> np.ndarray:
         """The more probable class [n] at every row of X [n, features]."""
-        best = self.predict_proba(X).argmax(1)
-        return self.classes_[best]
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
@@ -321,14 +314,11 @@ class DLMClassifier(ClassifierMixin, SparseGP):
     def _divided(self, y: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
         """The same share of each class for validation; every class keeps a row to train on."""
         order = random.permutation(len(y))
-        validation = []
-        for value in (0.0, 1.0):
-            rows = order[y[order] == value]
-            validation.append(rows[: min(round(self.validation_fraction * len(rows)), len(rows) - 1)])
-        chosen = np.concatenate(validation)
+        classes, share = [order[y[order] == value] for value in (0.0, 1.0)], self.validation_fraction
+        chosen = np.concatenate([rows[: min(round(share * len(rows)), len(rows) - 1)] for rows in classes])
         if not len(chosen):  # few rows: one of the larger class
-            larger = order[y[order] == float(y.mean() > 0.5)]
-            chosen = larger[: 1 if len(larger) > 1 else 0]
+            larger = max(classes, key=len)
+            chosen = larger[: min(1, len(larger) - 1)]
         return order[~np.isin(order, chosen)], chosen
 
     def __sklearn_tags__(self) -> Any:

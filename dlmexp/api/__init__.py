@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Results", "TrainedModel", "plot", "results", "run"]
 
-Arrays = tuple[Any, Any]
 FAILED = 1  # exit code of a run
 
 
 def run(
-    dataset: "str | Sequence[str] | pd.DataFrame | Arrays | None" = None,
+    dataset: "str | Sequence[str] | pd.DataFrame | tuple[Any, Any] | None" = None,
     method: str | Sequence[str] | None = None,
     *,
     target: str | None = None,
@@ -202,9 +201,7 @@ def own_table(data: Any, target: str | None, task: str | None, name: str, result
         frame = X.copy() if isinstance(X, pd.DataFrame) else pd.DataFrame(X)
         frame.columns = [f"x{k + 1}" if isinstance(c, int) else str(c) for k, c in enumerate(frame.columns)]
         if target in frame.columns:
-            raise UserError(
-                f"X has a column '{target}', as the target is called: give the target another name, target="
-            )
+            raise UserError(f"X has a column '{target}', as the target is called: give that another name, target=")
         frame[target] = np.asarray(y)
     elif isinstance(data, pd.DataFrame):
         if target is None:

@@ -21,15 +21,7 @@ SELECTED = ["dataset", "n", "M", "seed", "method", "estimator", "samples", "para
 
 
 class Results:
-    """A results folder: tables of cells, learning curves, trained models. `dlmexp.run` and `dlmexp.results` give it.
-
-    Example:
-        ```python
-        found = dlmexp.results("results")
-        found.cells                                       # every cell that was trained
-        found.curves(found.selected["key"].iloc[0])       # how the first of the selected ones was trained
-        ```
-    """
+    """A results folder: tables of cells, learning curves, trained models. `dlmexp.run` and `dlmexp.results` give it."""
 
     def __init__(self, records: ResultsFolder):
         self._records = records
@@ -65,18 +57,8 @@ class Results:
         return rows[[name for name in names if name in rows]]
 
     def curves(self, key: str) -> pd.DataFrame:
-        """How one cell was trained.
-
-        Args:
-            key: The key of the cell, or the start of it that no other cell has.
-
-        Returns:
-            A table with one row per iteration and a column `objective`. Where the run asked for metrics (`evaluate=`),
-            there are columns such as `test_nll` too.
-
-        Raises:
-            UserError: No cell has this key, or several have.
-        """
+        """How the cell was trained whose key is `key`, or alone begins with it: a table with one row per iteration and
+        a column `objective`; where the run asked for metrics (`evaluate=`), columns such as `test_nll` too."""
         arrays = self._records.arrays(self._key(key))
         objective = arrays.get("objective", np.zeros(0))
         frame = pd.DataFrame({"objective": objective}, index=pd.RangeIndex(1, len(objective) + 1, name="iteration"))
@@ -117,9 +99,7 @@ class Results:
         keys = self.cells["key"]
         matching = keys[keys.str.startswith(start)]
         if len(matching) != 1:
-            raise UserError(
-                f"{len(matching)} cells in '{self.folder}' have a key that begins with '{start}': give all of it"
-            )
+            raise UserError(f"'{start}' begins the keys of {len(matching)} cells in '{self.folder}': give all of it")
         return str(matching.iloc[0])
 
     def __repr__(self) -> str:
@@ -128,14 +108,7 @@ class Results:
 
 
 class TrainedModel:
-    """A trained model, or a mixture of several, that predicts in the units and labels of its data.
-
-    Example:
-        ```python
-        model = dlmexp.results("results").model(method="joint_log_dlm")
-        model.predict(new)[["mean", "lower_95", "upper_95"]]
-        ```
-    """
+    """A trained model, or a mixture of several, that predicts in the units and labels of its data (`Results.model`)."""
 
     def __init__(self, predictor: "Predictor"):
         self._predictor = predictor
@@ -171,13 +144,9 @@ class TrainedModel:
         return pd.DataFrame(self._predictor.predict(rows), index=index)
 
     def to_gpytorch(self) -> tuple[Any, Any]:
-        """The model for GPyTorch, on normalised features and targets (`export` writes the numbers that normalise).
-
-        Returns:
-            An `ApproximateGP` and its likelihood, both in evaluation mode.
-
-        Raises:
-            UserError: It is a mixture, or GPyTorch has no such likelihood.
+        """The model for GPyTorch, on normalised features and targets (`export` writes the numbers that normalise): an
+        `ApproximateGP` and its likelihood, both in evaluation mode. UserError for a mixture, and for a likelihood that
+        GPyTorch has not.
 
         Example:
             ```python
@@ -191,17 +160,9 @@ class TrainedModel:
         return exported.model, exported.likelihood
 
     def export(self, path: str | os.PathLike[str]) -> Path:
-        """Write the model for GPyTorch, as `dlmexp export` does.
-
-        Args:
-            path: The file for the state dicts, the numbers that normalise, and the names of columns; it ends in `.pt`.
-
-        Returns:
-            The Python file beside it, which loads the model without dlmexp.
-
-        Raises:
-            UserError: It is a mixture, GPyTorch has no such likelihood, or the file can't be written.
-        """
+        """Write the model, as `dlmexp export` does: to a `.npz` file for `dlmexp predict --model`; or, for GPyTorch, to
+        a `.pt` file with the Python file beside it, whose path is returned and which loads it without dlmexp. UserError
+        for a mixture, a likelihood that GPyTorch has not, or a file that can't be written."""
         from dlmexp.models.export import export
 
         return export(self._single(), Path(path))

@@ -104,7 +104,5 @@ def _best(rows: pd.DataFrame, option: str) -> pd.DataFrame:
             return finite[:1].assign(why=why)
     if len(rows) == 1:
         return rows.assign(why="the only model")
-    keys = ", ".join(rows["key"][:SHOWN])
-    raise UserError(
-        f"none of {len(rows)} models has validation rows to choose by: name one with {option} key=KEY, of {keys}"
-    )
+    advice = f"name one with {option} key=KEY, of {', '.join(rows['key'][:SHOWN])}"
+    raise UserError(f"none of {len(rows)} models has validation rows to choose by: {advice}")

@@ -195,10 +195,13 @@ def _source(trained: TrainedCell, file: str) -> str:
     if cell.likelihood == "poisson_softplus" and not hasattr(sys.modules["gpytorch"].likelihoods, "PoissonLikelihood"):
         raise UserError("this GPyTorch has no PoissonLikelihood: upgrade it to export a model with poisson_softplus")
     module, kernel = _kernel(cell.kernel, D if cell.ard else None)
+    hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
+    # GPyTorch's jitter is absolute, ours is relative to the mean of Kuu's diagonal.
+    jitter = float(trained.jitter * checked_kernel(trained).diagonal(hyper["Z"], hyper).mean())
     imports = "\n".join(f"import {name}" for name in sorted({"gpytorch", "torch", module}))
     about, file = (re.sub(r"[^\w .,=+-]", "?", text) for text in (cell.describe(), file))  # no text ends the docstring
     return SOURCE.format(
-        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, jitter=_jitter(trained), kernel=kernel,
+        mark=MARK, about=about, file=file, D=D, M=cell.M, imports=imports, jitter=jitter, kernel=kernel,
         classes=POISSON_EXP if cell.likelihood == "poisson" else "", likelihood=LIKELIHOODS[cell.likelihood],
     )  # fmt: skip
 
@@ -216,10 +219,3 @@ def _kernel(name: str, ard: int | None) -> tuple[str, str]:
         known = ", ".join(KERNELS)
         raise UserError(f"GPyTorch has no kernel like '{name}': models with {known} or its own kernels can be exported")
     return module, f"{path}({', '.join(f'{key}={value}' for key, value in options.items())})"
-
-
-def _jitter(trained: TrainedCell) -> float:
-    """GPyTorch's is absolute, ours is relative to the mean of Kuu's diagonal."""
-    kernel = checked_kernel(trained)
-    hyper = {name: torch.as_tensor(np.array(value))[None] for name, value in trained.hyper.items()}
-    return float(trained.jitter * kernel.diagonal(hyper["Z"], hyper).mean())

@@ -69,11 +69,9 @@ def encoded(model: TrainedCell) -> bytes:
 
 def load_file(path: Path) -> TrainedCell:
     """The model in a file, which holds all that predictions need, the schema of tables included."""
-    if not path.is_file():
-        raise UserError(f"'{path}': there is no such file")
     try:
         return decoded(content(path))
-    except Unreadable as why:
+    except (Unreadable, OSError) as why:
         raise UserError(f"'{path}' can't be used as a model: {why}") from None
 
 

@@ -19,8 +19,6 @@ from dlmexp.errors import UserError
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading.tables import stream_table
 
-REPORT_SECONDS = 10.0
-
 
 def predict_file(predictor: Predictor, path: Path, out: str, level: float, only: bool) -> tuple[int, Counter]:
     """Predict on the rows of a file and write its own columns, unless `only`, and those of the predictions to `out`:
@@ -57,7 +55,7 @@ def _predicted(predictor: Predictor, path: Path, level: float, only: bool, gaps:
             raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it, or add --only")
         yield pa.table({**own, **predictions})
         rows += piece.num_rows
-        if monotonic() - said > REPORT_SECONDS:
+        if monotonic() - said > 10:  # seconds
             said = monotonic()
             print(f"{rows} rows", file=sys.stderr, flush=True)
     if not rows:

@@ -30,10 +30,8 @@ def checked_kernel(model: TrainedCell) -> Kernel:
     kernel = kernel_named(cell.kernel)
     for name, parameter in {**kernel.parameters(D, cell.ard), **LIKELIHOODS[cell.likelihood].parameters}.items():
         if name not in model.hyper or model.hyper[name].shape != parameter.shape:
-            raise UserError(
-                f"the model of cell {cell.key} does not fit its kernel '{cell.kernel}' and likelihood "
-                f"'{cell.likelihood}' ('{name}'): they have changed since it was trained; train it again"
-            )
+            both = f"its kernel '{cell.kernel}' and likelihood '{cell.likelihood}' ('{name}')"
+            raise UserError(f"the model of cell {cell.key} does not fit {both}, which have changed: train it again")
     return kernel
 
 
@@ -91,10 +89,8 @@ class Predictor:
         self.task = models[0].cell.task
         other = next((model for model in models if model.schema != self.schema), None)
         if other is not None:
-            raise UserError(
-                f"the models of cells {models[0].cell.key} and {other.cell.key} are of tables with other names of "
-                "columns or labels, or read in another way, and make no mixture: train the seeds again on one of them"
-            )
+            both = f"the models of cells {models[0].cell.key} and {other.cell.key}"
+            raise UserError(f"{both} make no mixture: their tables have other columns or labels; train them on one")
 
     @cached_property
     def has_distribution(self) -> bool:
