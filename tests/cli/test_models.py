@@ -157,20 +157,16 @@ def test_labels_are_the_users_own_and_counts_have_whole_ends(here, capsys):
 
 GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
 ROWS = {  # what is wrong: the file, and what the sentence names
-    "a column is missing": ("rooms,age\n1,10\n", ["'sort'", "age, rooms"]),
     "several are missing": ("room,sorts\n1,a\n", ["'rooms'", "2 more: sort, age", "did you mean room"]),
     "a column is there twice": ("rooms,sort,age,age\n1,a,10,10\n", ["age"]),
     "an unknown category": (GOOD + "3,d,30\n", ["row 3, column 'sort'", "'d'", "a, b, c"]),
     "a number is missing": (GOOD + "3,a,\n", ["row 3, column 'age'"]),
-    "infinity": (GOOD + "inf,a,30\n", ["row 3, column 'rooms'", "infinite"]),
-    "text": (GOOD + "3,a,old\n", ["row 3, column 'age'", "'old'"]),
-    "far down": ("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9, ["row 71, column 'age'"]),
+    "far down": ("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9, ["row 71, column 'age'", "'x'"]),
     "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'", "--only"]),
     "an empty file": ("", ["new.csv"]),
     "only a header": ("rooms,sort,age\n", ["no rows"]),
     "not UTF-8": (GOOD.encode() + b"3,\xe9,30\n", ["new.csv"]),
     "NaN in Parquet": (NEW.assign(age=[1, math.nan, 3, 4]), ["row 2, column 'age'"]),
-    "dates in Parquet": (NEW.assign(age=pd.Timestamp("2020-01-01")), ["column 'age'", "dates"]),
     "no Parquet": (None, ["new.parquet"]),
 }  # fmt: skip
 
@@ -215,27 +211,21 @@ def _another():
     Store("results").write(scored(cell, nll=1.0), model=encoded(model))
 
 
-def _two():
-    fill()
-    fill(dataset="other")
+def _with(**other):
+    """A model, and beside it another one."""
+    return lambda: (fill(), fill(**other))
 
 
-def _renamed():
-    """The same numbers under other names: cells that differ in their seed only."""
-    fill(schema=Schema("price", MIXED.columns))
-    fill(seeds=(1,), schema=Schema("cost", MIXED.columns))
-
-
-def _one_without():
-    fill()
-    fill(seeds=(4,), keep=False)
-
-
+COST = Schema("cost", MIXED.columns)
 ASKED = {  # what is there, what is typed, what the sentence names
     "no folder": (lambda: None, "predict new.csv", ["'results'"]),
     "no records": (lambda: Path("results").mkdir(), "predict new.csv", ["'results'"]),
     "no models": (lambda: fill(keep=False), "predict new.csv", ["'results'", "results="]),
-    "no model": (_one_without, "predict new.csv --where seed=4", ["seed=4", "1 record without"]),
+    "no model": (
+        _with(seeds=(4,), keep=False),
+        "predict new.csv --where seed=4",
+        ["seed=4", "1 record without"],
+    ),
     "a field that cells do not have": (fill, "predict new.csv --where sede=1", ["sede", "seed"]),
     "no value": (fill, "predict new.csv --where seed=", ["--where seed="]),
     "two files": (fill, "predict new.csv --where seed=0 other.csv", ["one file"]),
@@ -243,9 +233,13 @@ ASKED = {  # what is there, what is typed, what the sentence names
     "a value that no record has": (fill, "predict new.csv --where seed=9", ["seed=9", "there are 0"]),
     "a method that nobody ran": (fill, "predict new.csv --where method=elbo", ["method=elbo", "joint_log_dlm"]),
     "a key that is not there": (fill, "predict new.csv --where key=xyz", ["key=xyz"]),
-    "several datasets": (_two, "predict new.csv", ["dataset=banana|other"]),
+    "several datasets": (_with(dataset="other"), "predict new.csv", ["dataset=banana|other"]),
     "all seeds, and one": (fill, "predict new.csv --seeds all --where seed=0", ["seed="]),
-    "a mixture of tables": (_renamed, "predict new.csv --seeds all", ["columns"]),
+    "a mixture of tables": (
+        _with(seeds=(1,), schema=COST),
+        "predict new.csv --seeds all",
+        ["columns"],
+    ),
     "a damaged model": (_damaged, "predict new.csv", ["checksum", "results="]),
     "that of another cell": (_another, "predict new.csv", ["another cell"]),
     "no share": (fill, "predict new.csv --interval 95", ["--interval 95"]),
@@ -268,24 +262,26 @@ def test_mistakes_in_what_is_asked_for(mistake, here, capsys):
     _refused(here, capsys, typed.split(), expected)
 
 
-@pytest.mark.parametrize("words", ["KEY model.pt", "--where seed=1 model.pt", "model.pt --where seed=1"])
-def test_the_exported_model_is_the_one_asked_for(here, capsys, words):
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["KEY"], "model.pt"),
+        (["--where", "seed=1"], "my-model v1.2.pt"),
+        (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
+    ],
+)
+def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(here, capsys, monkeypatch, words, name):
     key = fill(seeds=(0, 1))[1, 1.0].cell.key
-    assert main(["export", *words.replace("KEY", key[:10]).split()]) == 0
-    assert key in capsys.readouterr().out
-    assert torch.load("model.pt", weights_only=True)["key"] == key
-
-
-@pytest.mark.parametrize("name", ["model.pt", "my-model v1.2.pt", "folder/model.pt"])
-def test_what_is_said_to_load_it_does(here, capsys, monkeypatch, name):
-    key = fill(seeds=(0, 1))[0, 1.0].cell.key
     Path("folder").mkdir()
-    assert main(["export", name]) == 0
-    code = capsys.readouterr().out.splitlines()[-1].partition(".py: ")[2]
+    words = [word.replace("KEY", key[:10]) for word in words]
+    assert main(["export", *words, *([] if name in words else [name])]) == 0
+    said = capsys.readouterr().out
+    assert key in said
+    assert torch.load(name, weights_only=True)["key"] == key
     monkeypatch.syspath_prepend(str(here))
     monkeypatch.delitem(sys.modules, "model", raising=False)
     loaded: dict[str, Any] = {}
-    exec(code, loaded)
+    exec(said.splitlines()[-1].partition(".py: ")[2], loaded)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     assert loaded["saved"]["key"] == key
 

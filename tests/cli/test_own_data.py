@@ -35,78 +35,62 @@ def told(words: list[str]) -> tuple[int, str]:
         return main(words), said.getvalue()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("own")
-    rng = np.random.default_rng(0)
+    """The current folder, with a table."""
+    folder, rng = tmp_path_factory.mktemp("own"), np.random.default_rng(0)
     lines = [f"{rng.normal():.3f},{rng.choice(['u', 'v'])},{rng.poisson(2)}" for _ in range(120)]
     (folder / "mall visits.csv").write_text("a,kind,visits\n" + "\n".join(lines) + "\n")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def here(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("DLMEXP_DATA", str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("DLMEXP_DATA", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def said(folder) -> dict[str, str]:
     """What commands say, after a run and another with one more seed that was only planned."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("DLMEXP_DATA", str(folder))
-        run = told(RUN)
-        assert run[0] == 0, run
-        plan = told([*RUN, "seeds=[0,1]", "plan=true"])
-        readers = {name: told([*words, "--results", RESULTS]) for name, words in READERS.items()}
-    return {name: text for name, (_, text) in {"run": run, "plan": plan, **readers}.items()}
+    code, run = told(RUN)
+    assert code == 0, run
+    _, plan = told([*RUN, "seeds=[0,1]", "plan=true"])
+    readers = {name: told([*words, "--results", RESULTS])[1] for name, words in READERS.items()}
+    return {"run": run, "plan": plan, **readers}
 
 
-def test_what_was_read_is_said_before_anything_is_trained(said):
+def test_what_was_read_is_said_before_anything_is_trained(said, folder):
     read = "mall: 120 rows of mall visits.csv, 2 features from 2 columns: a (number), kind (category of 2 levels"
     assert read in said["plan"]
     assert "divided at random: 54 rows for training, 12 for validation, 54 for testing; n = 20; M = 20" in said["plan"]
-
-
-def test_the_experiment_is_named_after_its_data(said, folder):
     assert re.search(r"\bmall\b", said["status"])
-    assert (folder / RESULTS / "mall" / "cells").is_dir()
+    assert (folder / RESULTS / "mall" / "cells").is_dir(), "the experiment is named after its data"
 
 
 def test_whatever_was_run_is_drawn(said, folder):
     import pandas as pd
 
     assert f"own-mall: {RESULTS}/figures/own-mall.{{png,csv,md}}" in said["plot"]
-    assert not re.search("not run|missing|no results yet", said["plot"]), (
-        "of the paper's figures, which nobody asked for"
-    )
+    assert not re.search("not run|missing|no results yet", said["plot"]), "nobody asked for the paper's figures"
     numbers = pd.read_csv(folder / RESULTS / "figures" / "own-mall.csv")
     lines = set(zip(numbers["method"], numbers["estimator"], numbers["samples"].fillna(0), strict=True))
     assert lines == {("elbo", "exact", 0), ("joint_log_dlm", "ups", 10)}
     assert {"nll", "mre", "crps", "coverage_95"} <= set(numbers["metric"])
     code, text = told(["plot", "own-hall", "--results", RESULTS])
     assert (code, "did you mean own-mall" in text) == (2, True)
+    page = (folder / RESULTS / "report.html").read_text()
+    assert "own-mall" in page
+    assert not re.search("What the paper says|#claims|lost", re.sub(r"<style>.*?</style>", "", page, flags=re.S))
 
 
-def test_another_table_under_the_same_name(said, folder):
+def test_tables_that_are_refused(said, folder):
+    """Another one under the same name; and one with problems, which ends with the whole corrected command."""
     (folder / "other.csv").write_text((folder / "mall visits.csv").read_text().replace("visits\n", "visits\n0.5,u,3\n"))
     code, text = told([word.replace("mall visits.csv", "other.csv") for word in RUN])
     assert (code, "csv.name=NAME" in text) == (2, True)
-
-
-def test_problems_of_a_table_end_with_the_whole_corrected_command(folder):
     (folder / "ids.csv").write_text("id,a,y\n" + "".join(f"n{k},{k % 7},{k % 5}\n" for k in range(60)))
     typed = ["run", "dataset=csv", "csv.path=ids.csv", "csv.target=y", "csv.task=count", "csv.name=ids", "plan=true"]
     code, text = told(typed)
     assert code == 2
     assert text.splitlines()[-1] == f"All of it: {shlex.join(['dlmexp', *typed])} csv.drop=[id]"
-
-
-def test_a_report_of_own_data_has_no_claims_of_the_paper(said, folder):
-    page = (folder / RESULTS / "report.html").read_text()
-    assert "own-mall" in page
-    assert not re.search("What the paper says|#claims|lost", re.sub(r"<style>.*?</style>", "", page, flags=re.S))
 
 
 def advised(text: str) -> set[str]:

@@ -68,11 +68,25 @@ def test_fetch_puts_a_verified_file_in_place(tmp_path):
 
 @pytest.mark.parametrize(("body", "errors", "file", "word"), [
     (TABLE, [], {"sha256": "0" * 64}, "hash"), (TABLE, [], {"git_blob": "0" * 40}, "git blob"),
-    (b"1,2,x\n", [], {}, "3 numbers"), (TABLE, [404] * 9, {}, "404"),
+    (b"1,2,x\n", [], {}, "3 numbers"), (TABLE, [404] * 9, {}, "404"), (TABLE, [], {"url": "ftp://h/x"}, "ftp://h/x"),
+    (TABLE, [], {"url": "file:///etc/passwd"}, "file:///etc/passwd"), (TABLE, [], {"url": "nonsense"}, "nonsense"),
+    (TABLE, [], {"url": "http://127.0.0.1:9/x"}, "127.0.0.1:9/x"), (TABLE, [], {"url": "http://["}, r"http://\["),
+    (TABLE, [], {"url": None}, "no public address.*dlmexp data import toy"),
 ])  # fmt: skip
 def test_what_is_not_the_file_leaves_nothing_behind(tmp_path, body, errors, file, word):
     with serving(body, *errors) as url, pytest.raises(UserError, match=word):
-        fetch(toy(url=url, pinned=False, **file), tmp_path, silent)
+        fetch(toy(**{"url": url, "pinned": False, **file}), tmp_path, silent)
+    assert all_files(tmp_path) == []
+
+
+def test_files_that_are_too_large_folders_that_are_closed_and_data_without_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
+    with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
+        download(url, tmp_path / "f", silent())
+    (tmp_path / "closed").mkdir(mode=0o555)
+    with pytest.raises(UserError, match="read-only"):
+        fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
+    assert fetch(read_spec("ringnorm_drawn"), tmp_path, silent) == []
     assert all_files(tmp_path) == []
 
 
@@ -90,23 +104,6 @@ def test_errors_that_pass_mirrors_and_other_formats_are_tried_in_order(tmp_path)
     assert all_files(tmp_path / "c") == ["toy/b.arff"]
 
 
-def test_where_nothing_can_be_fetched(tmp_path, monkeypatch):
-    for url in ("ftp://127.0.0.1/x", "file:///etc/passwd", "nonsense", "http://127.0.0.1:9/x", "http://["):
-        with pytest.raises(UserError) as refused:
-            fetch(toy(url=url), tmp_path, silent)
-        assert url in str(refused.value)
-    monkeypatch.setattr(raw_files, "MAX_BYTES", 100)
-    with serving(TABLE) as url, pytest.raises(UserError, match="more than 100 bytes"):
-        download(url, tmp_path / "f", silent())
-    assert all_files(tmp_path) == []
-    (tmp_path / "closed").mkdir(mode=0o555)
-    with pytest.raises(UserError, match="read-only"):
-        fetch(toy(url="http://127.0.0.1:9/"), tmp_path / "closed", silent)
-    with pytest.raises(UserError, match=r"no public address.*dlmexp data import toy"):
-        fetch(toy(), tmp_path, silent)
-    assert fetch(read_spec("ringnorm_drawn"), tmp_path, silent) == []
-
-
 def test_import_by_name_and_checksum(tmp_path):
     for name, spec, copy in (("toy.dat", toy(sha256=SHA), "toy.dat"), ("renamed.bin", toy(sha256=SHA), "toy.dat"),
                              ("any.csv", toy(FileSpec("toy/*.csv")), "any.csv")):  # fmt: skip
@@ -115,9 +112,6 @@ def test_import_by_name_and_checksum(tmp_path):
         assert import_files(spec, root, [tmp_path / name]) == [root / "toy" / copy]
         assert np.array_equal(load(spec, root).X, X)
         assert (tmp_path / name).exists()
-
-
-def test_import_refuses_unknown_and_invalid_files(tmp_path):
     (tmp_path / "other.dat").write_bytes(OTHER)
     (tmp_path / "toy.dat").write_bytes(b"1,2,x\n")
     for spec, name, word in (
@@ -160,8 +154,7 @@ def test_status_and_check(root):
     about = {"rows": None, "features": 2, "state": "ready", "folders": [str(root / "toy")], "detail": "a note"}
     assert about.items() <= row.items()
     assert "sarcos_test may stand in" in dataset_status(read_spec("sarcos"), root)["detail"]
-    states = [dataset_status(read_spec(name), root)["state"] for name in ("song", "airline_like")]
-    assert states == ["missing", "drawn"]
+    assert [dataset_status(read_spec(name), root)["state"] for name in ("song", "airline_like")] == ["missing", "drawn"]
     sound = [verify(spec, root)[0] for spec in (toy(sha256=SHA), read_spec("song"), read_spec("ringnorm_drawn"))]
     assert sound == [True, None, True]
     (root / "toy" / "toy.dat").write_bytes(b"9" + TABLE[1:])
@@ -169,6 +162,12 @@ def test_status_and_check(root):
 
 
 def test_the_command(root, monkeypatch, capsys):
+    assert main(["data", "list", "--json", "--data-root", str(root)]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == dataset_names()
+    for action in (["fetch", "cadata", "sonng"], ["import", "sonng", "x"], ["check", "sonng"]):
+        assert main(["data", *action, "--data-root", str(root)]) == 2
+        assert "'sonng': did you mean song" in capsys.readouterr().err
+    assert all_files(root) == ["toy/toy.dat"]
     monkeypatch.setattr("dlmexp.data.spec.read_spec", lambda name: toy())
     monkeypatch.setattr("dlmexp.data.spec.dataset_names", lambda: ["toy"])
     there = ["--data-root", str(root / "[red]")]
@@ -183,21 +182,11 @@ def test_the_command(root, monkeypatch, capsys):
     assert main(["data", "check", "--data-root", str(root / "nowhere")]) == 2
 
 
-def test_the_command_on_all_datasets(tmp_path, capsys):
-    assert main(["data", "list", "--json", "--data-root", str(tmp_path)]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == dataset_names()
-    for action in (["fetch", "cadata", "sonng"], ["import", "sonng", "x"], ["check", "sonng"]):
-        assert main(["data", *action, "--data-root", str(tmp_path)]) == 2
-        assert "'sonng': did you mean song" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
-CHECKSUMS = {
+CHECKSUMS = {  # of the values, whatever the format of the file: part of the keys of published results
     "abalone": "51502a0c4cdf", "banana": "3db3221ec108", "cadata": "c1321452dee9", "flights": "7b472808b380",
     "peds1_left": "ef11ba3e6199", "pol": "a420adce2a89", "ringnorm": "192a12c663fd", "sarcos_test": "ab0379a883eb",
     "thyroid": "1a90e3a78b55", "twonorm": "c6f9fd4c4e1a",
 }  # fmt: skip
-"""Of the values, whatever the format of the file: part of the keys of published results."""
 
 
 @pytest.mark.slow

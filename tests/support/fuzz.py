@@ -5,6 +5,7 @@ memory stays under a bound, nothing outside the results folder has changed, and 
     python -m tests.support.fuzz MINUTES [TARGET...]
 """
 
+import logging
 import os
 import random
 import resource
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from tests.support.fuzz_targets import DIRECT, OWN, TARGETS, quiet, sound_record, sweep
+from tests.support.fuzz_targets import DIRECT, OWN, TARGETS, sound_record, sweep
 
 MEMORY = 3 << 30  # bytes of address space on top of what the process has when it starts
 
@@ -34,14 +35,10 @@ def case(target: str, seed: int) -> str | None:
         os.chdir(top)
         folder, results = Path(top), Path(top) / "results"
         (folder / "outside").write_text("mine")
-        if target in DIRECT:
-            results.mkdir()
-        else:
-            shutil.copytree(sweep().folder, results)
+        results.mkdir() if target in DIRECT else shutil.copytree(sweep().folder, results)
         before = _snapshot(folder)
         try:
-            with quiet():
-                TARGETS[target](random.Random(f"{target} {seed}"), results)
+            TARGETS[target](random.Random(f"{target} {seed}"), results)
             assert _snapshot(folder) == before, f"what should be as it was: {_snapshot(folder) ^ before}"
         except Exception:
             return f"{target} {seed}:\n{traceback.format_exc()}"
@@ -73,6 +70,7 @@ def _limit() -> None:
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    logging.disable(logging.WARNING)
     os.environ["OMP_NUM_THREADS"] = "1"  # threads of OpenMP wait for ever in a forked process
     torch.set_num_threads(1)
 

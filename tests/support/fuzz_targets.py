@@ -5,10 +5,9 @@ import contextlib
 import hashlib
 import io
 import json
-import logging
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -222,15 +221,6 @@ def target_overrides(chance: random.Random, folder: Path) -> None:
     problem = overrides.wrong(words)
     assert problem is None, f"{words}: {problem}"
     assert not list(folder.iterdir())
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 TARGETS: dict[str, Callable[[random.Random, Path], None]] = {

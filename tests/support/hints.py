@@ -37,21 +37,18 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _where_shaped(*, typechecker: Any) -> Callable[[Any], Any]:
-    def decorate(decorated: Any) -> Any:
-        if inspect.isfunction(decorated) and not SHAPED.search(str(decorated.__annotations__)):
-            return decorated
-        always = _jaxtyped(decorated, typechecker=typechecker)
-        return _at_first(always, decorated) if inspect.isfunction(decorated) else always
+    def decorate(plain: Any) -> Any:
+        if not inspect.isfunction(plain):
+            return _jaxtyped(plain, typechecker=typechecker)
+        if not SHAPED.search(str(plain.__annotations__)):
+            return plain
+        always = _jaxtyped(plain, typechecker=typechecker)
+
+        @wraps(plain)
+        def at_first(*arguments: Any, **options: Any) -> Any:
+            calls[plain] += 1
+            return (always if calls[plain] <= CALLS else plain)(*arguments, **options)
+
+        return at_first
 
     return decorate
-
-
-def _at_first(checked: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The checked function for the first calls of a test, then the plain one."""
-
-    @wraps(plain)
-    def function(*arguments: Any, **options: Any) -> Any:
-        calls[plain] += 1
-        return (checked if calls[plain] <= CALLS else plain)(*arguments, **options)
-
-    return function

@@ -1,34 +1,30 @@
 """HTTP servers on this machine that misbehave on request."""
 
 import contextlib
-import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 
 
+class _Handler(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            self.request.settimeout(5)
+            self.request.recv(65536)
+            self.request.sendall(self.server.answer())  # pyright: ignore[reportAttributeAccessIssue]
+
+
 @contextlib.contextmanager
 def _listening(answer: Callable[[], bytes]) -> Iterator[str]:
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(5)
-                connection.recv(65536)
-                connection.sendall(answer())
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/file"
-    finally:
-        listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        thread.join()
+    with socketserver.TCPServer(("127.0.0.1", 0), _Handler) as server:
+        server.answer = answer  # pyright: ignore[reportAttributeAccessIssue]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/file"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def answering(data: bytes) -> contextlib.AbstractContextManager[str]:

@@ -1,6 +1,7 @@
 """Fixtures of tests that run a sweep: real processes, a tiny sweep on drawn data, and what its records must be."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +57,12 @@ def comparable(results: Path) -> dict[str, tuple]:
 @pytest.fixture(scope="module")
 def undisturbed(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], Path]:
     """`undisturbed(arguments)`: the results folder of one process that was left alone."""
-    known: dict[tuple[str, ...], Path] = {}
 
-    def run(arguments: list[str]) -> Path:
-        if tuple(arguments) not in known:
-            folder = tmp_path_factory.mktemp("undisturbed")
-            code, said = launcher.run(folder, "run", *arguments)
-            assert code == 0, said
-            known[tuple(arguments)] = folder / "results"
-        return known[tuple(arguments)]
+    @cache
+    def run(*arguments: str) -> Path:
+        folder = tmp_path_factory.mktemp("undisturbed")
+        code, said = launcher.run(folder, "run", *arguments)
+        assert code == 0, said
+        return folder / "results"
 
-    return run
+    return lambda arguments: run(*arguments)
