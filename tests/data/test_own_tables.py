@@ -1,7 +1,6 @@
 """A user's own table: what can be said about it, what is refused with what to type, and what is warned of."""
 
 import gzip
-import re
 import shlex
 from typing import Any
 
@@ -107,13 +106,6 @@ def test_damaged_files_and_other_endings_are_refused(tmp_path):
 ])  # fmt: skip
 def test_mistakes_in_the_options_are_named(path, options, words):
     refused(*words, path=written(path), **options)
-
-
-@pytest.mark.slow
-def test_limits_of_options_are_those_of_the_configuration():
-    for typed in ("csv.missing=zero", "csv.split=tmie", "csv.levels=1"):
-        with pytest.raises(UserError, match=re.escape(typed)):
-            compose(["dataset=csv", "csv.path=a.csv", "csv.target=y", "csv.task=count", typed])
 
 
 def test_columns_drop_and_categories(path):

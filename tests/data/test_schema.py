@@ -51,7 +51,7 @@ def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"
 
 @pytest.mark.slow
 @given(made=frames(), chance=st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_training_and_prediction_encode_alike(made, chance, tmp_path_factory):
     """Columns permuted, others added, other types of the same values, in memory and in files; the schema saved and
     loaded."""

@@ -1,4 +1,4 @@
-"""Which cells a config spans; and the table of docs/SPEC.md, section 6, in files, composed configs and cells."""
+"""Which cells a config spans."""
 
 import itertools
 from collections import Counter

@@ -19,14 +19,8 @@ import pandas as pd
 from dlmexp.cluster.status import read_status
 from dlmexp.records.store import Store
 from tests.support.launcher import Launcher
-from tests.support.processes import comparable
+from tests.support.processes import SWEEP, comparable
 
-# An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every iteration.
-SWEEP = [
-    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3", "sizes=[10]",
-    "seeds=[0]", "method=[elbo,fixed_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu",
-    "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
-]  # fmt: skip
 KINDS = ("kill", "ENOSPC", "EIO")
 
 

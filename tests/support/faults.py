@@ -21,7 +21,7 @@ from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
 from dlmexp.running import leases, run
 from dlmexp.training import step as training_step
-from tests.support.fault_suite import SWEEP
+from tests.support.processes import SWEEP
 
 EVENTS = {"os.mkdir": "mkdir", "os.rename": "replace", "os.remove": "unlink", "os.utime": "utime"}
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPOSITORY)}
-LOADED = ["dlmexp.cluster.multirun", "dlmexp.running.engine", "dlmexp.running.progress", "tests.support.faults"]
+LOADED = ["pandas", "dlmexp.cluster.multirun", "dlmexp.running.progress", "tests.support.faults"]
 
 
 def run(folder: Path, words: list[str], log: Path, errors: Path, fault: dict[str, Any], environment: dict[str, str]):

@@ -16,6 +16,12 @@ TINY = [
     "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=200", "dataset.ringnorm_drawn.M=6", "sizes=[20]",
     "seeds=[0,1]", "beta=list", "beta.values=[10,1,0.1]", "device=cpu", "training.binary.max_iterations=40",
 ]  # fmt: skip
+# An ELBO fit, and a DLM fit that starts from it: two batches, with a checkpoint after every iteration.
+SWEEP = [
+    "dataset=ringnorm_drawn", "dataset.ringnorm_drawn.options.rows=60", "dataset.ringnorm_drawn.M=3", "sizes=[10]",
+    "seeds=[0]", "method=[elbo,fixed_log_dlm]", "beta=list", "beta.values=[1]", "device=cpu",
+    "training.binary.max_iterations=2", "checkpoint_seconds=1e-9",
+]  # fmt: skip
 
 
 @pytest.fixture
