@@ -299,7 +299,8 @@ class DLMClassifier(ClassifierMixin, SparseGP):
 
     def predict(self, X: Any) -> np.ndarray:
         """The more probable class [n] at every row of X [n, features]."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        best = self.predict_proba(X).argmax(1)  # first, as it says where nothing is fitted yet
+        return self.classes_[best]
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
