@@ -79,30 +79,25 @@ def test_kernel_matrix_and_its_gradients(case, matern, gram, random):
         torch.testing.assert_close(mine.double(), other, rtol=0, atol=tolerance * max(float(other.abs().max()), 1e-3))
 
 
-def test_passes_over_the_projection(random):
-    K, V, w = random(2, 45, 130), random(2, 45, 130), random(2, 45)
-    fit, gain = products.column_sums(w, K, V)
-    torch.testing.assert_close(fit, (w[:, None] @ K)[:, 0])
-    torch.testing.assert_close(gain, (K * V).sum(1))
-    torch.testing.assert_close(products.squares(K), K.square().sum(1))
-
-
-@pytest.mark.parametrize("weights", [True, False], ids=["weighted", "plain"])
-@pytest.mark.parametrize(("M", "N"), [(1, 1), (74, 31), (140, 64)])
-def test_gram_matrix(M, N, weights, random):
-    A, h = random(2, M, N), random(2, N)
-    P = products.weighted_gram(A, h if weights else None)
-    torch.testing.assert_close(P, (A * h[:, None] if weights else A) @ A.mT)
-    torch.testing.assert_close(P, P.mT, rtol=0, atol=1e-13)  # tiles on the diagonal are symmetric but for rounding
-
-
-@pytest.mark.parametrize(("M", "N"), [(10, 16), (74, 96)])
-def test_products_with_a_triangle_or_a_factor_that_is_shared(M, N, random):
-    A, L, h = random(2, M, N), random(2, 3, M, M).tril(), random(2, 3, N)
-    torch.testing.assert_close(products.triangular_product(L[:, 0], A), L[:, 0] @ A)
-    torch.testing.assert_close(products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2))
-    P = products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3))
-    torch.testing.assert_close(P, (A[:, None] * h[:, :, None]) @ A[:, None].mT)
+@pytest.mark.parametrize(("M", "N"), [(1, 1), (45, 130), (74, 31), (140, 64)])
+def test_products_with_the_projection(M, N, random):
+    """Sums over columns; Gram matrices, plain, weighted, and of a factor that is shared; products with a triangle."""
+    A, V, w, h = random(2, M, N), random(2, M, N), random(2, M), random(2, 3, N)
+    L = random(2, 3, M, M).tril()
+    weighted = (A[:, None] * h[:, :, None]) @ A[:, None].mT
+    own = products.weighted_gram(A, h[:, 0])
+    pairs = [
+        (torch.stack(products.column_sums(w, A, V)), torch.stack([(w[:, None] @ A)[:, 0], (A * V).sum(1)])),
+        (products.squares(A), A.square().sum(1)),
+        (products.weighted_gram(A, None), A @ A.mT),
+        (own, weighted[:, 0]),
+        (own, own.mT),  # tiles on the diagonal are symmetric but for rounding
+        (products.weighted_gram(A, h.flatten(0, 1)).unflatten(0, (2, 3)), weighted),
+        (products.triangular_product(L[:, 0], A), L[:, 0] @ A),
+        (products.spread(L, A), (L.mT @ A[:, None]).square().sum(-2)),
+    ]
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-11)
 
 
 @pytest.mark.parametrize("matern", [False, True], ids=["rbf", "matern52"])

@@ -9,9 +9,8 @@ from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.variational import CholeskyVariationalDistribution, UnwhitenedVariationalStrategy, VariationalStrategy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
-from dlmexp.gp.kernels import KERNELS, rbf
+from dlmexp.gp.kernels import rbf
 from dlmexp.gp.posterior import kl, marginals, projection, shared_marginals, to_whitened
 from dlmexp.gp.products import Workspace
 from dlmexp.gp.rbf_posterior import rbf_marginals
@@ -101,20 +100,6 @@ def test_equals_gpytorch_in_value_and_every_gradient(form, objective, cells):
         torch.testing.assert_close(mine, gradient.flatten(), rtol=1e-8, atol=1e-8, msg=lambda s, n=name: f"{n}: {s}")
 
 
-@pytest.mark.parametrize(("name", "whitened"), [("rbf", True), ("matern52", False)])
-def test_gradient_of_marginals_by_finite_differences(name, whitened, cells):
-    c = cells(2, 3, 4, 2)
-    names = ("Z", "X", "lengthscale", "outputscale", "mean", "m", "L")
-
-    def f(*args):
-        a: dict[str, torch.Tensor] = dict(zip(names, args, strict=True))
-        p = projection(KERNELS[name], a, a["X"], c["jitter"])
-        m, L = (a["m"], a["L"]) if whitened else to_whitened(a["m"], a["L"], p.Kuu)
-        return marginals(p, a["mean"], m, L)
-
-    assert gradcheck(f, [c[k].requires_grad_() for k in names])
-
-
 def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
     """A smooth kernel on a line, q nearly a point mass: v is 1e-6 of the prior variance, all of it jitter. The
     reference is computed with 40 digits."""
@@ -142,13 +127,13 @@ def test_variance_keeps_its_digits_where_inducing_points_nearly_coincide():
     N=st.integers(1, 12),
     seed=st.integers(0, 10**6),
     form=st.sampled_from(["whitened", "unwhitened", "rbf"]),
-    ill=st.sampled_from([None, "nan", "singular"]),
+    ill=st.sampled_from([None, "nan", "inf", "singular"]),
 )
 def test_a_cell_in_a_batch_is_the_cell_alone(B, M, N, seed, form, ill, cells):
-    """Value and gradient to 1e-10, with a neighbour that is NaN or cannot be factorised in the batch or not."""
+    """Value and gradient to 1e-10, with a neighbour that is no number or cannot be factorised in the batch or not."""
     c = cells(B + 1, M, N, 2, seed=seed)
-    if ill == "nan":
-        c["Z"][B] = torch.nan
+    if ill in ("nan", "inf"):
+        c["Z"][B] = float(ill)
     if ill == "singular":
         c["outputscale"][B] = -1.0
     together = c | {k: c[k].clone().requires_grad_() for k in LEARNED}
