@@ -29,6 +29,7 @@ for line in sys.stdin:
 COMMANDS = ["run", "predict", "export", "status", "logs", "cancel"]
 COMMANDS += ["collect", "plot", "claims", "report", "data"]
 HELP = ["--version", "--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS)]
+LIGHT = [*HELP, "data list", "data check ringnorm_drawn --data-root ."]
 REFUSED = ["run dataset=bananna", "run device=gpu", "run training.lr=1e10"]
 CELLS = [replace(ELBO, seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 
@@ -49,15 +50,15 @@ def test_help_fits_80_columns_and_no_command_loads_more_than_it_needs(collected)
     """All in one process, so that whatever one of them loads shows from there on."""
     foreign = collected / "results" / "records" / "banana" / "mine.json"
     foreign.write_text("{}")
-    lines = [*HELP, "status", *REFUSED, "collect"]
+    lines = [*LIGHT, "status", *REFUSED, "collect"]
     done = subprocess.run(
         [sys.executable, "-c", LOADED], input="\n".join(lines), capture_output=True, text=True,
         env={**os.environ, "COLUMNS": "80"},
     )  # fmt: skip
     out = done.stdout
     ends = [line.split()[1:] for line in out.splitlines() if line.startswith("ended")]
-    assert ends[: len(HELP)] == [["0"]] * len(HELP)
-    (status, *loaded), *refused, collect = ends[len(HELP) :]
+    assert ends[: len(LIGHT)] == [["0"]] * len(LIGHT)
+    (status, *loaded), *refused, collect = ends[len(LIGHT) :]
     assert status == collect[0] == "0"
     assert not {"torch", "pandas"} & set(loaded)
     assert [code for code, *_ in refused] == ["2"] * len(REFUSED)

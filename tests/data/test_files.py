@@ -3,8 +3,6 @@
 import hashlib
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -195,9 +193,3 @@ def test_real_data_has_the_published_checksum(data_root, name):
     if name == "flights" and len(list((data_root / "flights").glob("*.npz"))) != 4:
         pytest.skip("not all four parts of flights are there")
     assert load(read_spec(name), data_root).checksum.startswith(CHECKSUMS[name])
-
-
-@pytest.mark.processes
-def test_loading_imports_no_torch_hydra_or_pandas():
-    code = "import sys; from dlmexp.data import dataset, splits; print({'torch', 'hydra', 'pandas'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -8,22 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.data import splits
 from dlmexp.data.dataset import Dataset
 from dlmexp.data.spec import DatasetSpec, Task
-from dlmexp.data.splits import (
-    SPLIT_VERSION,
-    SPLITS,
-    inducing_points,
-    normalisation,
-    permutation,
-    prepare,
-    resolve_size,
-    split,
-    training_rows,
-)
+from dlmexp.data.splits import prepare, split, training_rows
 from dlmexp.errors import UserError
 
-rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(SPLITS), st.integers(0, 2**31)
+rows, kinds, seeds = st.integers(20, 3000), st.sampled_from(splits.SPLITS), st.integers(0, 2**31)
 
 
 def made_up(n: int, task: Task = "regression") -> Dataset:
@@ -38,9 +29,9 @@ def spec(kind: str, task: Task = "regression") -> DatasetSpec:
 
 def test_the_first_indices_do_not_change():
     # If this fails, every split has changed: increase SPLIT_VERSION.
-    assert SPLIT_VERSION == 1
-    assert permutation(20640, 0)[:8].tolist() == [20554, 16026, 6037, 855, 921, 3697, 12977, 269]
-    assert permutation(20640, 4)[:8].tolist() == [4306, 9782, 5907, 9320, 17815, 12615, 8245, 9943]
+    assert splits.SPLIT_VERSION == 1
+    assert splits.permutation(20640, 0)[:8].tolist() == [20554, 16026, 6037, 855, 921, 3697, 12977, 269]
+    assert splits.permutation(20640, 4)[:8].tolist() == [4306, 9782, 5907, 9320, 17815, 12615, 8245, 9943]
 
 
 @given(rows, kinds, seeds, st.none() | st.integers(1, 500), st.data())
@@ -82,15 +73,15 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
 
 
 def test_sizes_and_inducing_points_are_the_papers():
-    assert [resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [691, 11063, 13829], "of cadata"
-    assert [resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], "capped by the pool"
-    assert [inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [53, 37, 74, 41, 20, 200]
+    assert [splits.resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [691, 11063, 13829], "of cadata"
+    assert [splits.resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], "capped by the pool"
+    assert [splits.inducing_points(n) for n in (5300, 3772, 7400, 4177, 300, 10**6)] == [53, 37, 74, 41, 20, 200]
 
 
 @pytest.mark.parametrize("size", [-5, 0, "0%", "101%", "abc", "5 %%", "1/0%", ""])
 def test_impossible_sizes_are_refused(size):
     with pytest.raises(UserError, match=re.escape(f"size '{size}'")):
-        resolve_size(size, 1000)
+        splits.resolve_size(size, 1000)
 
 
 def test_unknown_split_and_too_few_rows_are_refused():
@@ -113,7 +104,7 @@ def test_training_rows_have_mean_zero_and_deviation_one_and_other_targets_stay()
 @given(st.lists(st.floats(-1e90, 1e90), min_size=1, max_size=30), st.floats(-1e50, 1e50))
 def test_normalised_values_are_finite_and_constant_features_zero(values, constant):
     X = np.column_stack([values, np.full(len(values), constant)])
-    scale = normalisation(X)
+    scale = splits.normalisation(X)
     assert np.isfinite(scale.apply(X.copy())).all()
     assert (scale.apply(np.array([[0.0, constant], [0.0, constant + 1.0], [0.0, -7.0]]))[:, 1] == 0.0).all()
     assert scale.std[1] == 1.0
