@@ -57,16 +57,10 @@ def same(table, models):
         np.testing.assert_allclose(table[name], values, rtol=1e-12, atol=1e-12 * np.abs(values).max())
 
 
-@pytest.mark.parametrize(
-    ("where", "cell"),
-    [
-        ([], (0, 1.0)), (["seed=1", "beta=0.1"], (1, 0.1)), (["beta=0.1", "seed=1", "method=joint_log_dlm"], (1, 0.1)),
-        (["key=KEY"], (1, 0.1)),
-    ],
-)  # fmt: skip
-def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where, cell):
-    models = fill(seeds=(0, 1), betas=(1.0, 0.1))
-    words = [word.replace("KEY", models[1, 0.1].cell.key[:9]) for word in where]
+@pytest.mark.parametrize("where", ["", "seed=1 beta=0.1", "beta=0.1 seed=1 method=joint_log_dlm", "KEY"])
+def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where):
+    models, cell = fill(seeds=(0, 1), betas=(1.0, 0.1)), (1, 0.1) if where else (0, 1.0)
+    words = where.replace("KEY", f"key={models[1, 0.1].cell.key[:9]}").split()
     table, notes = predicted(capsys, *(["--where", *words] if words else []))
     same(table, [models[cell]])
     pd.testing.assert_frame_equal(table[list(NEW)], NEW)
@@ -81,13 +75,13 @@ def test_the_best_model_or_the_one_that_is_asked_for(here, capsys, where, cell):
 def test_own_units_decide_which_model_is_best(here, capsys):
     """A model whose targets have a spread of 100 has log 100 more NLL in own units than on its normalised scale."""
     store = Store("results")
-    models = {unit: made_up_model(seed=int(unit), schema=MIXED) for unit in (1.0, 100.0)}
-    for unit, nll in ((1.0, 0.5), (100.0, 0.4)):
-        record = scored(models[unit].cell, nll=nll)
+    models = [made_up_model(seed=seed, schema=MIXED) for seed in range(2)]
+    for model, unit, nll in zip(models, (1.0, 100.0), (0.5, 0.4), strict=True):
+        record = scored(model.cell, nll=nll)
         record.result.y_std = unit
-        store.write(record, model=encoded(models[unit]))
-    ask(store.root, "mine", [model.cell for model in models.values()])
-    assert models[1.0].cell.key in predicted(capsys)[1]
+        store.write(record, model=encoded(model))
+    ask(store.root, "mine", [model.cell for model in models])
+    assert models[0].cell.key in predicted(capsys)[1]
 
 
 def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
@@ -262,14 +256,10 @@ def test_mistakes_in_what_is_asked_for(mistake, here, capsys):
     _refused(here, capsys, typed.split(), expected)
 
 
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["KEY"], "model.pt"),
-        (["--where", "seed=1"], "my-model v1.2.pt"),
-        (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
-    ],
-)
+@pytest.mark.parametrize(("words", "name"), [
+    (["KEY"], "model.pt"), (["--where", "seed=1"], "my-model v1.2.pt"),
+    (["folder/model.pt", "--where", "seed=1"], "folder/model.pt"),
+])  # fmt: skip
 def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(here, capsys, monkeypatch, words, name):
     key = fill(seeds=(0, 1))[1, 1.0].cell.key
     Path("folder").mkdir()

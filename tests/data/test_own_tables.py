@@ -220,12 +220,9 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
     assert word in " ".join(loaded(written(path, **changed), task, "counts").facts["warnings"])
 
 
-def test_a_saved_index_is_left_out(path):
+def test_a_saved_index_is_left_out_and_dates_are_recognised(tmp_path, path):
     assert "numbers the rows" in loaded(written(path, **{"": range(ROWS)})).facts["left_out"][0]
     refused("column 6 has no name", path=written(path, **{"": range(ROWS, 0, -1)}))
-
-
-def test_dates_are_recognised(tmp_path):
     for name, at in (("t.csv", DATES), ("t.parquet", pd.to_datetime(DATES))):
         path = written(tmp_path / name, when=DATES, at=at)
         assert loaded(path).X[0, -2:].tolist() == [18262, 18262]
