@@ -87,9 +87,7 @@ def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
 
 def _verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:
     """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
-    pinned = [
-        entry for entry in spec.files if entry.pinned and entry.name in files and (entry.sha256 or entry.git_blob)
-    ]
+    pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob)]
     for entry in pinned:
         if problem := mismatch(entry, files[entry.name]):
             fetch = data_command(f"fetch {spec.name}", root)

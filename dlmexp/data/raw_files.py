@@ -22,10 +22,8 @@ from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
 
-Availability = Literal["ready", "partial", "missing", "drawn"]
-"""All files present, some present, none present; or drawn from a definition, without files."""
-ProgressCallback = Callable[[int, int | None], None]
-"""Called with (bytes so far, bytes in total if known)."""
+Availability = Literal["ready", "partial", "missing", "drawn"]  # all files present, some, none; or it needs none
+ProgressCallback = Callable[[int, int | None], None]  # called with bytes so far, bytes in total if known
 MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 

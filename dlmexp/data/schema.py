@@ -151,10 +151,7 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
             column = rows.iloc[:, names.index(name)] if isinstance(rows, pd.DataFrame) else rows.column(name)
             try:
                 column = pa.array(column, from_pandas=True) if isinstance(rows, pd.DataFrame) else column
-            except (
-                pa.ArrowException,
-                TypeError,
-            ):  # values without a common type are text, which names the odd one later
+            except (pa.ArrowException, TypeError):  # no common type: as text, in which the odd one is named later
                 column = pa.array([None if pd.isna(value) is True else str(value) for value in column], pa.string())
             values[name] = from_arrow(name, column, source)
         return values
@@ -261,9 +258,8 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
             raise refuse(row, f"'{texts[row]}' is not {like}, as others are")
         values = parsed
     elif wanted not in ("text", value_kind(values)):
-        raise UserError(
-            f"{source}: column '{column.name}' holds {value_kind(values)}; the model was trained on {wanted}"
-        )
+        held = f"holds {value_kind(values)}; the model was trained on {wanted}"
+        raise UserError(f"{source}: column '{column.name}' {held}")
     lacking, own_level = missing(values), MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
         raise refuse(np.argmax(lacking), "the value is missing; fill it in")

@@ -14,10 +14,8 @@ from dlmexp.paths import conf_dirs
 
 Task = Literal["regression", "binary", "count"]
 
-USER_TABLE = "csv"
-"""The dataset that is a user's own file; its spec is complete only inside a composed config."""
-TEST = "test rows"
-"""The name under which a user's own file of test rows is given to the loader of tables."""
+USER_TABLE = "csv"  # the dataset that is a user's own file; its spec is complete only inside a composed config
+TEST = "test rows"  # the name under which a user's own file of test rows is given to the loader of tables
 
 
 class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -61,10 +61,8 @@ class Arrangement:
         end = start + validation
         kept = rows[:pool], rows[start:end], rows[_next_group(ranks, end) :]
         if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
-            raise UserError(
-                f"csv.by={self.column}: its {len(np.unique(by))} groups are too few or too large to leave validation "
-                "and test rows in groups of their own: use csv.split=random without csv.by, or a finer column"
-            )
+            few = f"its {len(np.unique(by))} groups are too few or too large for validation and test rows in others"
+            raise UserError(f"csv.by={self.column}: {few}: use csv.split=random without csv.by, or a finer column")
         return kept[0][shuffled], kept[1], kept[2]
 
 
@@ -180,9 +178,7 @@ def resolve_size(size: int | str, pool: int) -> int:
         raise UserError(f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'")
     rows = _percent(pool, Fraction(text[:-1])) if text.endswith("%") else min(int(text), pool)
     if not 1 <= rows <= pool:
-        raise UserError(
-            f"size '{size}' means {counted(rows, 'row')}, but the training pool has {pool}: choose 1 to {pool}"
-        )
+        raise UserError(f"size '{size}' is {counted(rows, 'row')}, the training pool has {pool}: choose 1 to {pool}")
     return rows
 
 

