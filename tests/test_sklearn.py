@@ -37,10 +37,10 @@ def data(n=150, seed=0):
 @pytest.mark.parametrize("kind", [DLMRegressor, DLMClassifier, DLMCountRegressor])
 def test_scikit_learns_own_checks(kind):
     """With one beta and as few steps as their scores need."""
-    how = {"learning_rate": 0.3, "max_iter": 20}
+    how: dict[str, Any] = QUICK | {"betas": 0.1, "learning_rate": 0.3, "max_iter": 20}
     if kind is DLMCountRegressor:
-        how = {"learning_rate": 0.2, "max_iter": 40, "objective": "elbo"}
-    checks = check_estimator(kind(**QUICK | {"betas": 0.1} | how), on_fail=None, on_skip=None)
+        how |= {"learning_rate": 0.2, "max_iter": 40, "objective": "elbo"}
+    checks = check_estimator(kind(**how), on_fail=None, on_skip=None)
     assert len(checks) > 40
     assert [(check["check_name"], check["exception"]) for check in checks if check["status"] == "failed"] == []
 

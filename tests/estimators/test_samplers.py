@@ -150,10 +150,10 @@ def test_parameters_per_cell_meet_the_entries_still_open():
 
 def test_rounds_at_once_are_rounds_one_by_one(monkeypatch):
     rng = np.random.default_rng(1)
-    rows = rng.normal(size=(2, 300)) * 2, 10 ** rng.uniform(-1, 1, (2, 300)), rng.poisson(3, (2, 300))
-    together = SAMPLERS["rejection"].draw(Poisson(), *map(t, rows), 4, draws_for(2))
+    mu, v, y = t(rng.normal(size=(2, 300)) * 2), t(10 ** rng.uniform(-1, 1, (2, 300))), t(rng.poisson(3, (2, 300)))
+    together = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
     monkeypatch.setattr(product_samplers, "MOST_AT_ONCE", 1)
-    one_by_one = SAMPLERS["rejection"].draw(Poisson(), *map(t, rows), 4, draws_for(2))
+    one_by_one = SAMPLERS["rejection"].draw(Poisson(), mu, v, y, 4, draws_for(2))
     torch.testing.assert_close(together.e, one_by_one.e, rtol=1e-12, atol=1e-12)
     assert torch.equal(torch.as_tensor(together.proposed), torch.as_tensor(one_by_one.proposed))
     assert torch.as_tensor(together.proposed).max() > 40, "rows that need several blocks of rounds"
