@@ -94,8 +94,7 @@ def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
     assert [job.log for job in read_submissions(tmp_path)] == [folder / "9_0_log.out"], "a torn file is skipped"
     slurm["9"] = SlurmState("COMPLETED", "node1")
     (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
-    assert (job.lost, job.owned) == (True, {"k2"})
-    assert job.description == "ended (COMPLETED): ValueError: x"
+    assert (job.lost, job.owned, job.description) == (True, {"k2"}, "ended (COMPLETED): ValueError: x")
     assert unfinished_jobs(tmp_path, {"k1", "k2"}, []) == []
 
 

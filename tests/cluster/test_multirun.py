@@ -68,9 +68,8 @@ def test_jobs_that_ask_for_a_gpu_train_on_it(here, monkeypatch, launcher, words,
     monkeypatch.setattr(module, "which", lambda _: "sbatch")
     monkeypatch.setattr(module, "submit", lambda root, blocks, params: submitted.extend(blocks))
     assert main(["run", "-m", f"hydra/launcher={launcher}", "seeds=[0],[1]", "wait=false", *TINY[:-1], *words]) == 0
-    assert [[word for word in overrides if "device" in word] for _, overrides in submitted] == [
-        [expected] * bool(expected)
-    ] * 2
+    devices = [[word for word in overrides if "device" in word] for _, overrides in submitted]
+    assert devices == [[expected] if expected else []] * 2
 
 
 def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path, monkeypatch, capsys):
@@ -92,34 +91,30 @@ def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path
 
 
 @pytest.mark.slow
-def test_a_job_that_raises_leaves_the_others_alone(here, capsys, monkeypatch):
-    def execute_or_raise(cfg, *rest):
-        if cfg.seeds == [0]:
-            raise RuntimeError("the first block fails")
-        return execute(cfg, *rest)
-
-    monkeypatch.setattr(submission, "execute", execute_or_raise)
-    assert main(["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY]) == 1
-    output = capsys.readouterr()
-    assert "RuntimeError: the first block fails" in output.err
-    assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("by", ["block", "signal"])
-def test_a_block_that_is_stopped_is_the_last_one(here, monkeypatch, by):
+@pytest.mark.parametrize("how", ["raises", "stops", "signal"])
+def test_a_block_that_raises_leaves_the_others_alone_and_one_that_is_stopped_is_the_last(
+    here, capsys, monkeypatch, how
+):
     started = []
 
-    def stopped(cfg, *_):
+    def executed(cfg, *rest):
         started.append(cfg.seeds)
-        if by == "signal":
+        if how == "raises" and cfg.seeds == [0]:
+            raise RuntimeError("the first block fails")
+        if how == "signal":
             signal.raise_signal(signal.SIGTERM)
-        return 0 if by == "signal" else 128 + signal.SIGTERM
+        return 128 + signal.SIGTERM if how == "stops" else execute(cfg, *rest) if how == "raises" else 0
 
-    monkeypatch.setattr(submission, "execute", stopped)
-    assert main(["run", "-m", "seeds=[0],[1],[2]", *TINY]) == 128 + signal.SIGTERM
-    assert started == [[0]]
+    monkeypatch.setattr(submission, "execute", executed)
+    code = main(["run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=2", *TINY])
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    output = capsys.readouterr()
+    if how == "raises":
+        assert (code, started) == (1, [[0], [1]])
+        assert "RuntimeError: the first block fails" in output.err
+        assert "1 of 2 cells done, 0 failed, 1 without a record" in output.out
+    else:
+        assert (code, started) == (128 + signal.SIGTERM, [[0]])
 
 
 @pytest.mark.processes
@@ -130,10 +125,8 @@ def test_jobs_one_after_another(launcher, here):
     assert "2 of 2 cells done" in said
     records = [json.loads(path.read_text()) for path in here.glob("results/records/*/*.json")]
     assert {record["cell"]["seed"] for record in records} == {0, 1}
-    # What was typed, without what concerns this machine only.
-    assert {record["made"]["command"] for record in records} == {
-        shlex.join(["dlmexp", "run", "-m", "seeds=[0],[1]", "training.binary.max_iterations=5", *TINY[:-1]])
-    }
+    typed = shlex.join(["dlmexp", "run", *words[:-1]])  # without what concerns this machine only
+    assert {record["made"]["command"] for record in records} == {typed}
 
 
 def test_a_job_on_a_node_has_the_context_of_the_submitter(tmp_path, monkeypatch):

@@ -23,37 +23,46 @@ pytestmark = pytest.mark.slurm
 
 SMALL = [*BLOCK, f"training.binary.max_iterations={ITERATIONS}"]
 QUICK = [*BLOCK, "training.binary.max_iterations=60"]
-Scenario = Callable[[Folder, "Reference"], Any]
-
-
-class Reference:
-    """The small block, trained on this machine without interruption."""
-
-    def __init__(self, folder: Folder):
-        assert folder.run(*SMALL, launcher="") == 0, folder.output
-        self.results = folder.results()
+Results = dict[str, Any]
+Scenario = Callable[[Folder, Results], Any]
 
 
 @pytest.fixture(scope="module")
 def finished(
     sandbox: dict[str, str], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[Scenario], None]]:
-    """Starts all selected scenarios; call it with one of them to wait for its end."""
+    """Starts all selected scenarios; call it with one of them to wait for its end. Each gets the results of the small
+    block, trained on this machine without interruption."""
     top = tmp_path_factory.mktemp("slurm")
-    reference = Reference(Folder(top / "reference", sandbox))
+    reference = Folder(top / "reference", sandbox)
+    assert reference.run(*SMALL, launcher="") == 0, reference.output
     names = {item.name for item in request.session.items}
     chosen = [each for each in SCENARIOS if f"test_scenario[{each.__name__}]" in names]
     with ThreadPoolExecutor(len(SCENARIOS)) as threads:
-        futures = {each: threads.submit(each, Folder(top / each.__name__, sandbox), reference) for each in chosen}
+        futures = {
+            each: threads.submit(each, Folder(top / each.__name__, sandbox), reference.results()) for each in chosen
+        }
         yield lambda scenario: futures[scenario].result(timeout=TIMEOUT_SECONDS + 60)
 
 
-def _commit(recorded: str | None) -> str | None:
-    """Without the mark of changed files, since somebody may be editing."""
-    return recorded and recorded.rstrip("+")
+def begun(folder: Folder, *words: str, launcher: str = "slurm") -> tuple["subprocess.Popen[bytes]", str]:
+    """A run whose only job has made progress, and that job."""
+    process = folder.start(*words, launcher=launcher)
+    wait_until(folder.reached, "a checkpoint")
+    (job,) = folder.jobs()
+    return process, job
 
 
-def sweep(folder: Folder, reference: Reference) -> None:
+def finishes(folder: Folder, process: "subprocess.Popen[bytes]", results: Results, *jobs: str) -> None:
+    """The run ends well, with these results and no other jobs than these, and nothing is missing."""
+    assert folder.end(process) == 0, folder.output
+    assert folder.jobs() == sorted(jobs)
+    assert folder.results() == results
+    assert folder.counts() == (2, 0)
+    assert folder.status()["jobs"] == []
+
+
+def sweep(folder: Folder, results: Results) -> None:
     """Two datasets x two estimators of a fixed variant: the two blocks of a dataset need the same ELBO fit."""
     words = [
         "dataset=ringnorm_drawn,twonorm_drawn", "estimator=exact,bmc", "method=fixed_log_dlm", "sizes=[40]",
@@ -64,7 +73,8 @@ def sweep(folder: Folder, reference: Reference) -> None:
     assert here.run(*words, launcher="basic") == 0, here.output
     assert folder.end(process) == 0, folder.output
     assert folder.results() == here.results()
-    assert {_commit(record["made"]["commit"]) for record in folder.records()} == {_commit(commit())}, "of this checkout"
+    commits = {record["made"]["commit"] for record in folder.records()} | {commit()}
+    assert len({each and each.rstrip("+") for each in commits}) == 1, "of this checkout, which somebody may be editing"
     assert len(folder.results()) == 2 * (2 + 2 * 2 * 2)
     assert len(folder.jobs()) == 4
     assert folder.trained("ringnorm_drawn n=40 joint elbo") == folder.trained("twonorm_drawn n=40 joint elbo") == 1
@@ -74,67 +84,52 @@ def sweep(folder: Folder, reference: Reference) -> None:
     assert len(folder.jobs()) == 4, "what is done needs no new job"
 
 
-def cancelled(folder: Folder, reference: Reference) -> None:
+def cancelled(folder: Folder, results: Results) -> None:
     """`scancel` of a block half way; the next run goes on from its checkpoint."""
-    process = folder.start(*SMALL, wait := "wait=true")
-    wait_until(folder.reached, "a checkpoint")
-    (job,) = folder.jobs()
+    process, job = begun(folder, *SMALL, "wait=true")
     assert folder.status()["experiments"][0]["running"] == 2
     folder.slurm("scancel", job)
     assert folder.end(process) == 1
-    assert f"job {job} on " in folder.output
-    assert "CANCELLED" in folder.output
-    assert "no record of ringnorm_drawn n=40 seed=0 joint log_dlm" in folder.output
-    assert f"{job}_0_log.out" in folder.output
+    what = "no record of ringnorm_drawn n=40 seed=0 joint log_dlm"
+    for said in (f"job {job} on ", "CANCELLED", what, f"{job}_0_log.out"):
+        assert said in folder.output
     (known,) = folder.status()["jobs"]
-    assert (known["job"], known["lost"]) == (job, 2)
-    assert "CANCELLED" in known["state"]
+    assert (known["job"], known["lost"], "CANCELLED" in known["state"]) == (job, 2, True)
     assert folder.counts() == (0, 2)
-    assert folder.run(*SMALL, wait) == 0, folder.output
-    assert len(folder.jobs()) == 2
-    assert resumed_at(folder.log(folder.jobs()[1]))[0] > 0
-    assert folder.results() == reference.results
-    assert folder.status()["jobs"] == []
+    process = folder.start(*SMALL, "wait=true")
+    wait_until(lambda: len(folder.jobs()) == 2, "another job")
+    (other,) = {*folder.jobs()} - {job}
+    finishes(folder, process, results, job, other)
+    assert resumed_at(folder.log(other))[0] > 0
 
 
-def requeued(folder: Folder, reference: Reference) -> None:
+def requeued(folder: Folder, results: Results) -> None:
     """`scontrol requeue`: the same job comes back, and `run` waits for it."""
-    process = folder.start(*SMALL)
-    wait_until(folder.reached, "a checkpoint")
-    (job,) = folder.jobs()
+    process, job = begun(folder, *SMALL)
     folder.slurm("scontrol", "requeue", job)
     states = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
     wait_until(lambda: "RUNNING" not in folder.slurm(*states), "the job has left its node")
-    assert folder.end(process) == 0, folder.output
-    assert folder.jobs() == [job]
+    finishes(folder, process, results, job)
     assert resumed_at(folder.log(job))[0] > 0
-    assert folder.results() == reference.results
-    assert folder.counts() == (2, 0)
 
 
-def preempted(folder: Folder, reference: Reference) -> None:
+def preempted(folder: Folder, results: Results) -> None:
     """A more urgent job takes the only GPU: SIGTERM, a grace time in which leaving would mean to be lost."""
-    process = folder.start(*SMALL, "hydra.launcher.partition=spare", launcher="slurm_gpu")
-    wait_until(folder.reached, "a checkpoint")
+    process, job = begun(folder, *SMALL, "hydra.launcher.partition=spare", launcher="slurm_gpu")
     folder.slurm("srun", "--partition=urgent", "--gpus=1", "--ntasks=1", "--job-name=urgent", "sleep", "1")
-    assert folder.end(process) == 0, folder.output
-    (job,) = folder.jobs()
+    finishes(folder, process, results, job)
     log = folder.log(job)
     assert "stopped by SIGTERM" in log
     assert f"Requeued job {job}" in log
     assert resumed_at(log)[0] > 0
-    assert folder.results() == reference.results
-    assert folder.counts() == (2, 0)
 
 
-def out_of_time(folder: Folder, reference: Reference) -> None:
+def out_of_time(folder: Folder, results: Results) -> None:
     """Twice the time limit comes close once the block has made progress: it halts, is requeued and resumes there.
 
     The limit follows the block, not the clock: on a busy machine a fixed minute may end before the first step."""
     words = [*BLOCK, "training.binary.max_iterations=3000", "estimator.paused.pause=0.03"]
-    process = folder.start(*words, "hydra.launcher.timeout_min=30")
-    wait_until(folder.jobs, "a job")
-    (job,) = folder.jobs()
+    process, job = begun(folder, *words, "hydra.launcher.timeout_min=30")
     reached: list[int] = []
     for halt in range(2):
         wait_until(lambda: folder.reached() > max(resumed_at(folder.logs()), default=0), "a checkpoint with progress")
@@ -150,15 +145,12 @@ def out_of_time(folder: Folder, reference: Reference) -> None:
     assert resumed == sorted(resumed)
     assert all(at >= before for at, before in zip(sorted(set(resumed)), reached, strict=True)), "nothing was lost"
     assert [result["iterations"] for result, _ in folder.results().values()] == [3000] * 2
-    assert folder.counts() == (2, 0)
-    assert folder.status()["jobs"] == []
 
 
-def raising(folder: Folder, reference: Reference) -> None:
+def raising(folder: Folder, results: Results) -> None:
     """A file, named relative to the current folder, that is gone when the job reads it. SLURM reports COMPLETED."""
     table = folder.root.parent / "table.csv"
-    rows = [f"{i % 7},{i % 11},{(i * i) % 2}" for i in range(400)]
-    table.write_text("\n".join(["a,b,y", *rows]))
+    table.write_text("\n".join(["a,b,y", *(f"{i % 7},{i % 11},{(i * i) % 2}" for i in range(400))]))
     words = [
         "dataset=csv,ringnorm_drawn", f"csv.path={table.name}", "csv.target=y", "csv.task=binary", "csv.name=table",
         "method=elbo", "sizes=[40]", "seeds=[0]", "training.binary.max_iterations=20", "device=cpu",
@@ -170,9 +162,9 @@ def raising(folder: Folder, reference: Reference) -> None:
     for job in folder.jobs():
         folder.slurm("scontrol", "release", job)
     assert folder.end(process) == 1
-    assert f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)" in folder.output
-    assert "no record of table n=40 seed=0 joint elbo" in folder.output
-    assert f"{bad}_0_log.out" in folder.output
+    ended = f"job {bad} on {os.uname().nodename.partition('.')[0]} ended (COMPLETED)"
+    for said in (ended, "no record of table n=40 seed=0 joint elbo", f"{bad}_0_log.out"):
+        assert said in folder.output
     assert table.name in folder.log(bad)
     (known,) = folder.status()["jobs"]
     assert (known["job"], known["lost"]) == (bad, 1)
@@ -183,26 +175,22 @@ def raising(folder: Folder, reference: Reference) -> None:
     assert folder.counts() == (2, 0)
 
 
-def deserted(folder: Folder, reference: Reference) -> None:
+def deserted(folder: Folder, results: Results) -> None:
     """The submitting process is killed; its job goes on, and a second run waits for that very job."""
-    process = folder.start(*SMALL)
-    wait_until(folder.reached, "a checkpoint")
+    process, job = begun(folder, *SMALL)
     process.send_signal(signal.SIGKILL)
     folder.end(process)
-    (job,) = folder.jobs()
     (known,) = folder.status()["jobs"]
     assert (known["job"], known["state"], known["lost"]) == (job, "running", 0)
     folder.slurm("scontrol", "suspend", job)  # so that it can't be over before the second run looks
     process = folder.start(*SMALL)
     wait_until(lambda: f"already in the queue: job {job}\n" in folder.output, "the second run has looked")
     folder.slurm("scontrol", "resume", job)
-    assert folder.end(process) == 0, folder.output
-    assert folder.jobs() == [job]
+    finishes(folder, process, results, job)
     assert resumed_at(folder.log(job)) == []
-    assert folder.results() == reference.results
 
 
-def left_alone(folder: Folder, reference: Reference) -> None:
+def left_alone(folder: Folder, results: Results) -> None:
     """wait=false, with more blocks than one array of this cluster may have."""
     words = [word for word in QUICK if not word.startswith("seeds=")] + ["seeds=[0],[1],[2],[3],[4]"]
     hold = ["wait=false", "+hydra.launcher.additional_parameters.hold=true"]
@@ -221,7 +209,7 @@ def left_alone(folder: Folder, reference: Reference) -> None:
     assert folder.counts() == (10, 0)
 
 
-def two_users(folder: Folder, reference: Reference) -> None:
+def two_users(folder: Folder, results: Results) -> None:
     """Sweeps of two users that overlap, into one folder that belongs to their group; neither has a generous umask."""
     env = folder.env | {"HOME": "/nonexistent"}
     packages = next(path for path in sys.path if path.endswith("site-packages"))

@@ -37,11 +37,11 @@ def test_counts(root, capsys):
     for name in ("a.json", "a.json.why"):
         (root / "quarantine" / name).touch()
     status = read_status(root)
-    one, two = status["experiments"]
-    assert [one[name] for name in ("name", "done", "running", "failed", "missing")] == ["one", 2, 1, 1, 2]
-    assert (two["name"], two["done"], two["missing"]) == ("two", 2, 0)
-    assert len(one["absent"]) == 2
-    assert all(f"seed={cell.seed}" in text for cell, text in zip(CELLS[4:], sorted(one["absent"]), strict=True))
+    names = ("name", "done", "running", "failed", "missing")
+    counts = [[experiment[name] for name in names] for experiment in status["experiments"]]
+    assert counts == [["one", 2, 1, 1, 2], ["two", 2, 0, 0, 0]]
+    absent = sorted(status["experiments"][0]["absent"])
+    assert ["seed=4" in absent[0], "seed=5" in absent[1], len(absent)] == [True, True, 2]
     assert [process["cells"] for process in status["running"]] == [1]
     assert status["quarantined"] == 1, "without its reason"
     print_tables(status)
@@ -51,36 +51,26 @@ def test_counts(root, capsys):
 def test_reasons_are_read_when_asked_for(root):
     """A torn failure stays a failure, with the way out."""
     assert read_status(root)["experiments"][0]["failures"] == []
-    (failure,) = read_status(root, failure_reasons=True)["experiments"][0]["failures"]
-    assert "seed=2" in failure["cell"]
-    assert (failure["reason"], failure["where"]) == ("no reason (iteration 3)", "h")
     path = Store(root).path("banana", CELLS[2].key, ".failed.json")
-    path.write_text("{")
-    (failure,) = read_status(root, failure_reasons=True)["experiments"][0]["failures"]
-    assert "retry_failed=true" in failure["reason"]
-    assert path.read_text() == "{"
-    assert (read_status(root)["quarantined"], read_status(root)["experiments"][0]["failed"]) == (0, 1)
+    for reason in ("no reason (iteration 3)", "retry_failed=true"):
+        status = read_status(root, failure_reasons=True)
+        (failure,) = status["experiments"][0]["failures"]
+        assert "seed=2" in failure["cell"]
+        assert reason in failure["reason"]
+        assert (status["quarantined"], status["experiments"][0]["failed"]) == (0, 1)
+        path.write_text("{")
 
 
 def test_names_in_the_json_are_stable(root: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["status", "--json", "--results", str(root)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
-    assert list(found["experiments"][0]) == [
-        "name", "done", "running", "queued", "failed", "missing", "failures", "absent",
-    ]  # fmt: skip
+    status = json.loads(capsys.readouterr().out)
+    assert list(status) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
+    names = ["name", "done", "running", "queued", "failed", "missing", "failures", "absent"]
+    assert list(status["experiments"][0]) == names
 
 
-BATCH = BatchProgress(
-    what="banana n=100 joint elbo: 2 cells",
-    cells=2,
-    live=1,
-    iteration=400,
-    limit=3000,
-    rate=10.0,
-    objective=0.25,
-    most_seconds_left=260.0,
-)
+NUMBERS = {"cells": 2, "live": 1, "iteration": 400, "limit": 3000, "rate": 10.0, "objective": 0.25}
+BATCH = BatchProgress(what="banana n=100 joint elbo: 2 cells", most_seconds_left=260.0, **NUMBERS)
 TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH,))
 
 
@@ -98,12 +88,10 @@ def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFi
     print_tables(read_status(root))
     said = capsys.readouterr().out
     assert "running: node7 pid 7 job 12_1, 1 cell; 3 of the 9 of this run settled, 1 failed, about 90 s left\n" in said
-    assert (
-        "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, "
-        "at most 4 min left\n"
-    ) in said
+    assert "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, " in said
+    assert "at most 4 min left\n" in said
     assert main(["status", "--json", "--results", str(root)]) == 0
-    (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if one["who"].startswith("node7")]
+    (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if "node7" in one["who"]]
     assert other["batches"] == [msgspec.to_builtins(BATCH)]
 
 
