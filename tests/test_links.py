@@ -32,8 +32,9 @@ def example(tmp_path_factory):
         (root / name).mkdir(exist_ok=True)
     (root / "running" / "gone.json").write_text("{}")
     (root / DATASET / f"{'0' * 20}-01234567.npz").write_bytes(b"alone")
+    before = time.time() - 1e6
     for path in root.rglob("*"):
-        os.utime(path, (time.time() - 1e6,) * 2)
+        os.utime(path, (before, before))
     return root
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_job_that_ends_while_the_queue_is_read_is_not_submitted_again(tmp_path
     monkeypatch.setattr(submission, "settings", lambda *_: {})
     monkeypatch.setattr(submission, "_executor", lambda _: None)  # nothing can be submitted
 
-    def block(**how):
+    def block(**how) -> Any:
         return SimpleNamespace(cfg=SimpleNamespace(name="one", **how), by_key={"key": PLAIN, "failed": PLAIN})
 
     submission.submit(tmp_path, [(block(retry_failed=False), [])], {})

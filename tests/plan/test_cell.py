@@ -42,8 +42,8 @@ VALUES: dict[Any, st.SearchStrategy] = {
     dict[str, float]: st.dictionaries(NAMES, NUMBERS, max_size=2),
 }
 TYPES = get_type_hints(Cell)  # without the limits on what a record may say
-BY_FIELD = {name: VALUES.get(kind) for name, kind in TYPES.items()}
-BY_FIELD["options"] = st.dictionaries(st.sampled_from(FIRST_OPTIONS) | NAMES, OPTIONS, max_size=4)
+VALUES[TYPES["options"]] = st.dictionaries(st.sampled_from(FIRST_OPTIONS) | NAMES, OPTIONS, max_size=4)
+BY_FIELD = {name: VALUES[kind] for name, kind in TYPES.items()}
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -216,7 +216,7 @@ def test_arrays_that_do_not_match_are_reported_by_readers_and_cost_the_record_wh
 def test_a_failure_gives_way_to_success_and_is_not_deleted(store):
     done, failed = ({PLAIN.key}, set()), (set(), {PLAIN.key})
     for status, keys in (("failed", failed), ("done", done), ("failed", done)):  # the last one elsewhere, later
-        store.write(scored(PLAIN, status), {"m": np.ones(3)})
+        store.write(replace(scored(PLAIN), status=status), {"m": np.ones(3)})
         assert store.keys() == keys
         assert [record.status for record in store.own()] == ["done" if keys is done else "failed"]
     assert len(list((store.root / "quarantine").glob("*.failed.json"))) == 1

@@ -81,14 +81,16 @@ def test_a_silent_process_elsewhere_loses_its_lease_and_notices(leases, tmp_path
     unfinished = tmp_path / ".abc.json.0123456789ab-77.0123456789ab.tmp"
     unfinished.write_bytes(b"half")
     for path in (lease, first.path):
-        os.utime(path, (disk_time(first.folder) - age,) * 2)
+        date = disk_time(first.folder) - age
+        os.utime(path, (date, date))
     assert second.take(["a"]) is None
     with pytest.raises(LeaseLost):
         first._beat()
     first.release(["a"])
     assert [process.name for process in read_leases(first.folder).values()] == [second.about.name], "not its own"
     assert remove_leftovers(tmp_path) == [first.path], "the record might be in writing just now"
-    os.utime(unfinished, (time.time() - 3600,) * 2)
+    hour_ago = time.time() - 3600
+    os.utime(unfinished, (hour_ago, hour_ago))
     assert remove_leftovers(tmp_path) == [unfinished]
 
 

@@ -21,9 +21,9 @@ FIXED = tuple(replace(ELBO, variant="fixed", seed=seed, base=f"{seed}") for seed
 
 def _prepared(cell):
     rng = np.random.default_rng(cell.seed)
-    X = [rng.normal(size=(rows, 2)) for rows in (12, 3, 5)]
-    pairs = [array for x in X for array in (x, (x[:, 0] > 0).astype(float))]
-    return Prepared(*pairs, 0.0, 1.0, normalisation(X[0]))
+    X, X_val, X_test = (rng.normal(size=(rows, 2)) for rows in (12, 3, 5))
+    y, y_val, y_test = ((x[:, 0] > 0).astype(float) for x in (X, X_val, X_test))
+    return Prepared(X, y, X_val, y_val, X_test, y_test, 0.0, 1.0, normalisation(X))
 
 
 def _base(cell):
