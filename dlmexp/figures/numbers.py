@@ -191,6 +191,14 @@ def _metric(rows: pd.DataFrame, panel: Panel, of: str = "test") -> np.ndarray:
     return values.where(rows["status"] == "done").to_numpy() - truth
 
 
+def _by_seed(rows: pd.DataFrame, column: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The seeds, and values by seed and number of their column; NaN where there is none."""
+    seeds, seed = np.unique(rows["seed"], return_inverse=True)
+    table = np.full((len(seeds), column.max() + 1), np.nan)
+    table[seed, column] = values
+    return seeds, table
+
+
 def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Test metric against n or M, beta selected on validation for every repetition."""
     values = _metric(rows, panel)
@@ -198,12 +206,10 @@ def _sizes(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFol
         return [f"its records have no {metric_label(panel.metric)}"]
     by = panel.x if panel.x in ("n", "samples") else "M"
     sizes, size = np.unique(rows[by].fillna(0), return_inverse=True)  # no samples: an exact objective
-    seeds, seed = np.unique(rows["seed"], return_inverse=True)
-    table = np.full((len(seeds), len(sizes)), np.nan)
-    table[seed, size] = values
     x = np.where(sizes == 0, np.nan, sizes) if panel.x == by else rows.groupby(by)[panel.x].mean().to_numpy()
     if panel.x != by and np.isnan(x).all():
         return [f"its records have no {panel.x}"]
+    seeds, table = _by_seed(rows, size, values)
     series.values = pd.DataFrame(table, seeds, sizes)
     series.points = statistics(x, table, np.bincount(size))
     chosen, betas = (rows["candidates"] > 1).to_numpy() & np.isfinite(values), rows["beta"].to_numpy(dtype=float)
@@ -235,11 +241,9 @@ def _plain_elbo(line: Line) -> bool:
 
 def _betas(panel: Panel, series: Series, rows: pd.DataFrame, results: ResultsFolder) -> list[str]:
     """Test metric against beta at one size; the mean validation metric beside it. A method without beta has x = NaN."""
-    parts = []
-    for beta, own in rows.groupby("beta", dropna=False):
-        point = statistics([beta], _metric(own, panel)[:, None], len(own))
-        parts.append(point.assign(validation=statistics([beta], _metric(own, panel, "validation")[:, None], 0)["mean"]))
-    series.points = pd.concat(parts, ignore_index=True)
+    betas, at = np.unique(rows["beta"].to_numpy(dtype=float), return_inverse=True)
+    test, validation = (_by_seed(rows, at, _metric(rows, panel, of))[1] for of in ("test", "validation"))
+    series.points = statistics(betas, test, np.bincount(at)).assign(validation=statistics(betas, validation, 0)["mean"])
     lost = int(series.points["failed"].sum())
     return [f"{counted(lost, 'result')} failed, not averaged"] * (lost > 0)
 
