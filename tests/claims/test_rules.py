@@ -15,7 +15,7 @@ NOISE = np.array([-1.0, 0.5, 0.5, -0.3, 0.3]) * 0.001
 
 
 def state(rule: Rule, gap: float, margin: float = 0.1, noise: float = 1.0, repetitions: int = 5) -> State | None:
-    """Of one size, where ours is lower by `gap`."""
+    """A comparison at one size, where ours is lower by `gap`."""
     rival = (gap + noise * NOISE[:repetitions])[None, None]
     return states(compare(np.zeros_like(rival), rival), np.array([margin]), rule)[0]
 
@@ -71,7 +71,7 @@ def test_units_do_not_matter(seed, gap, rule):
 
 
 def test_error_rate_of_support_is_kept():
-    """Of 400 datasets of six sizes without a difference, about 5 % are called supported at some size."""
+    """About 5 % of 400 datasets of six sizes without a difference are called supported at some size."""
     rivals = np.random.default_rng(0).normal(size=(400, 1, 6, 5))
     told = [states(compare(np.zeros_like(rival), rival), np.full(6, 1e-9), BETTER) for rival in rivals]
     assert sum(S in of_sizes for of_sizes in told) / 400 < 0.08

@@ -67,7 +67,7 @@ def test_short_runs_are_told_from_long_ones():
 @pytest.mark.parametrize("pace", [0.1, 3.0])
 @pytest.mark.parametrize(("iterations", "done"), [(100, 1), (400, 7), (3000, 3)])
 def test_the_time_left_follows_the_speed_and_the_iterations_of_this_run(now, pace, iterations, done):
-    """Of 9 cells with equal needs, one after the other: what `done` of them took tells what the others will."""
+    """9 cells with equal needs, one after the other: what `done` of them took tells what the others will."""
     followed = Clock([CELLS])
     assert followed.seconds_left() is None
     for cell in CELLS[:done]:

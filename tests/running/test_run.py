@@ -156,7 +156,7 @@ def _kept(folder: str) -> set[str]:
 
 
 def test_models_that_are_kept(here, tiny):
-    """Of what is selected, of all, or of none; also where betas come in runs that know nothing of each other."""
+    """Models of what is selected, all, or none; also where betas come in runs that know nothing of each other."""
     words = [*tiny, "method=[joint_log_dlm]", "beta.values=[10,1]"]
     for keep, expected in (("selected", 2), ("all", 4), ("none", 0)):  # 2 seeds
         assert main(["run", *words, f"results={keep}", f"keep={keep}"]) == 0

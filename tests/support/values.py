@@ -17,6 +17,6 @@ def same_text(found: str, expected: str, absolute: float = 0.0, relative: float 
 
 
 def _unit(number: str) -> float:
-    """Of its last digit: 0.01 for 3.14, 1e-7 for 2.5e-6."""
+    """The unit of its last digit: 0.01 for 3.14, 1e-7 for 2.5e-6."""
     digits, _, exponent = number.partition("e")
     return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
