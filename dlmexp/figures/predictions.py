@@ -69,7 +69,8 @@ def text(found: Diagnosis, model: str) -> str:
 def _errors(found: Diagnosis) -> str:
     """RMSE and the like in the units of the target, as text."""
     labels = {"rmse": "RMSE", "mae": "MAE", "r2": "R²", "coverage_95": "in 95 % interval"}
-    return ", ".join(f"{labels[name]} {value:.4g}" for name, value in found.errors.items())
+    texts = {name: f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}" for name, value in found.errors.items()}
+    return ", ".join(f"{labels[name]} {text}" for name, text in texts.items())
 
 
 def _against_true(ax: Axes, found: Diagnosis) -> None:
