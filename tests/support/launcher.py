@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import forkserver, get_context
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ class Process:
         return self._log.read_text() if self._log.exists() else ""
 
     def send(self, number: int) -> None:
-        os.kill(self.pid, number)
+        with suppress(ProcessLookupError):  # it has ended
+            os.kill(self.pid, number)
 
     def wait(self) -> int:
         """The exit code; minus the signal's number where one killed it."""
