@@ -40,6 +40,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     heights: list[float] = []
     legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
     place: list[slice] = []  # of each row
+    boxes: list[Axes] = []  # of the legends
     for row in range(1 + max(cell.row for cell in cells)):
         own = [cell for cell in cells if cell.row == row]
         if handles := _legend(own if by_row else cells) if by_row or row == 0 else []:
@@ -57,7 +58,9 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         box = canvas.add_subplot(grid[row, :])
         box.set_axis_off()
         ncols = _across(handles, width)
-        box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0).set_in_layout(False)
+        legend = box.legend(handles=_by_rows(handles, ncols), loc="center", ncols=ncols, borderaxespad=0)
+        legend.set_in_layout(False)
+        boxes.append(box)
     for cell in cells:
         rows = place[cell.row]
         cell.ax = ax = canvas.add_subplot(grid[rows.start if cell.has_strip else rows, cell.column])
@@ -76,6 +79,8 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
     for title in titles:
         _fit(title, canvas)
+    for box in boxes:
+        _move_inside(box, canvas)
     return canvas
 
 
@@ -183,3 +188,12 @@ def _fit(title: Text, canvas: Canvas) -> None:
     width = title.get_window_extent().width / canvas.dpi
     room = (1 - title.axes.get_position().x0) * canvas.get_figwidth() - 0.04
     title.set_fontsize(float(title.get_fontsize()) * min(1.0, room / max(width, 1e-6)))
+
+
+def _move_inside(box: Axes, canvas: Canvas) -> None:
+    """A legend whose words would leave the figure on the right, as beside long labels of axes, moves to the left."""
+    legend, border = box.get_legend(), 0.04 * canvas.dpi
+    assert legend is not None
+    beyond = legend.get_window_extent().x1 - canvas.bbox.x1
+    if beyond > border:  # less of it has no words
+        legend.set_bbox_to_anchor((0.5 - (beyond + border) / box.bbox.width, 0.5), transform=box.transAxes)

@@ -131,7 +131,10 @@ def test_kinds_of_panels_look_as_they_did(tmp_path, monkeypatch):
     )
     for name, panels in (("kinds", kinds), ("effects", (anatomy("pol", "reg"),))):
         monkeypatch.setitem(FIGURES._things, name, Figure(name, panels, 3, "Some panels."))
-        save(draw(published("paper"), name), tmp_path, ["png"])
+        one = draw(published("paper"), name)
+        (legend,) = [legend for ax in one.canvas.axes if (legend := ax.get_legend())]
+        assert legend.get_window_extent().x1 <= one.canvas.bbox.x1 + 4, "no word leaves the figure"
+        save(one, tmp_path, ["png"])
         baseline = Path(__file__).with_name(f"{name}.png")
         assert compare_images(str(baseline), str(tmp_path / f"{name}.png"), tol=12) is None
 
