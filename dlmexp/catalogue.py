@@ -18,6 +18,7 @@ BINARY = ("banana", "thyroid", "twonorm", "ringnorm")
 COUNTS = ("abalone", "peds1_dir0", "peds1_dir1", "peds1_dir2")
 MAX_VALUES = 100_000  # of one file
 PAPER = (*REGRESSION, *BINARY, "airline", *COUNTS)  # the datasets of the paper
+PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they are shown, before others
 
 
 def names(group: str) -> list[str]:

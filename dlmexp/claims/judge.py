@@ -16,7 +16,6 @@ from dlmexp.errors import UserError
 from dlmexp.records.results import ResultsFolder, load
 from dlmexp.records.table import changes_of, matching, parse_where
 
-PROTOCOLS = ("paper", "released", "annealed")  # in this order, before others
 FIRST_WORD = {"reg": "regression", "class": "binary", "count": "count"}  # of an experiment's name -> task
 
 
@@ -93,7 +92,7 @@ def choose_columns(settings: list[tuple[str, str]], protocol: str | None, everyt
         chosen = [one for one in chosen if not one.preset] or chosen
         fewest = sorted(chosen, key=lambda one: len(changes_of(one.changes)), reverse=True)
         chosen = list({one.protocol: one for one in fewest}.values())
-    rank = {name: position for position, name in enumerate(PROTOCOLS)}
+    rank = {name: position for position, name in enumerate(catalogue.PROTOCOLS)}
     return sorted(chosen, key=lambda one: (rank.get(one.protocol, len(rank)), one.protocol, one.changes))
 
 

@@ -78,10 +78,11 @@ def cancel(args: argparse.Namespace) -> int:
     one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
     'dlmexp run' goes on from there."""
     from dlmexp.atomic import machine
-    from dlmexp.cluster import jobs as of_cluster
+    from dlmexp.cluster.jobs import cancel as cancel_all
+    from dlmexp.cluster.jobs import cancellable
     from dlmexp.cluster.slurm import SchedulerUnavailable
 
-    jobs, processes = of_cluster.cancellable(results_folder(args), args.names)
+    jobs, processes = cancellable(results_folder(args), args.names)
     for job in jobs:
         what = f"job {job.id}" if job.ours else f"not from here: job {job.id} of {job.user}"
         print(f"{what}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
@@ -99,7 +100,7 @@ def cancel(args: argparse.Namespace) -> int:
         print("nothing was cancelled")
         return 0
     try:
-        of_cluster.cancel(ours, here)
+        cancel_all(ours, here)
     except SchedulerUnavailable as error:
         raise UserError(f"SLURM does not cancel them: {error}") from None
     print(f"asked to save and leave; `{in_folder('dlmexp status', args.results)}` shows what is left")

@@ -130,4 +130,4 @@ def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
         rows, features = parse(spec, found.files).X.shape
     except UserError as error:
         return False, str(error)
-    return True, f"{verified}{rows} x {features} {'parsed' if verified else 'drawn'}, checks pass"
+    return True, f"{verified}{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"

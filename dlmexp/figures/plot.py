@@ -28,7 +28,6 @@ METADATA: dict[str, dict[str, str | None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": "dlmexp"},
 }
-PROTOCOLS = ("paper", "released", "annealed")  # in the order in which they stand side by side
 BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 
@@ -96,7 +95,8 @@ def _measured(
     if request.compare_protocols:
         fits = [one if how is None else one[one["parameterisation"] == how] for one in rows]
         have = {name for one in fits for name in one["protocol"].unique()}
-        names = [*(one for one in PROTOCOLS if one in have), *sorted(have.difference(PROTOCOLS))] or names
+        usual = [name for name in catalogue.PROTOCOLS if name in have]
+        names = [*usual, *sorted(have.difference(usual))] or names
     measured = [
         [measure(panel, results, own, protocol, request.where, how) for protocol in names]
         for panel, own in zip(figure.panels, rows, strict=True)

@@ -189,13 +189,14 @@ def _against_label(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> 
 
 def best_factor(likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tensor, y: Tensor) -> Float[Tensor, "B"]:
     """The factor of each cell with the least mean NLL on rows [B, N], to a relative 1e-4."""
-    binary = likelihood.task == "binary"
-    odds = _against_label(likelihood.from_hyper(hyper_as_rows(mu, hyper)), mu, v, y) if binary else mu
+    shared = None  # by all factors: the log-odds, which a temperature divides
+    if likelihood.task == "binary":
+        shared = _against_label(likelihood.from_hyper(hyper_as_rows(mu, hyper)), mu, v, y)
 
     def losses(logs: Float[Tensor, "P B"]) -> Float[Tensor, "P B"]:
-        """Mean NLLs with the factors `exp(logs)`: P copies of every cell at once. Temperatures share the log-odds."""
-        if binary:
-            return row_mean(softplus(odds / logs.exp().to(mu.dtype)[..., None]))
+        """Mean NLLs with the factors `exp(logs)`: P copies of every cell at once."""
+        if shared is not None:
+            return row_mean(softplus(shared / logs.exp().to(mu.dtype)[..., None]))
         copied = {name: value.repeat(len(logs), *[1] * (value.dim() - 1)) for name, value in hyper.items()}
         rows = (each.repeat(len(logs), 1) for each in (mu, v, y))
         return row_mean(rescale(likelihood, copied, logs.exp().flatten(), *rows).nll).reshape(logs.shape)

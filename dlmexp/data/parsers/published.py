@@ -104,12 +104,16 @@ def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("thyroid")
+def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """The file of ODDS: variables X and y, with y = 1 for outliers."""
+    X, y = _variables(_single(spec, files), "X", "y")
+    return Parsed(X, y.ravel())
+
+
 @parser("peds1_left")
-def two_variables(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The file of ODDS: variables X and y, with y = 1 for outliers; or one walking direction: struct `data` with `xt`
-    (frames x features, standardised) and `yt` (counts)."""
-    names = ("X", "y") if spec.loader == "thyroid" else ("data.xt", "data.yt")
-    X, y = _variables(_single(spec, files), *names)
+def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+    """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
+    X, y = _variables(_single(spec, files), "data.xt", "data.yt")
     return Parsed(X, y.ravel())
 
 
