@@ -27,13 +27,13 @@ def harmless(text: str) -> str:
 
 
 class _Harmless:
-    """A text stream that writes `harmless` text, and a carriage return if it is given alone."""
+    """A text stream that writes `harmless` text."""
 
     def __init__(self, stream: Any):
         self.unchanged = unchanged(stream)
 
     def write(self, text: str) -> int:
-        return self.unchanged.write(text if text == "\r" else harmless(text))
+        return self.unchanged.write(harmless(text))
 
     def flush(self) -> None:
         self.unchanged.flush()

@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@given(st.one_of(st.text(), st.just(EVIL)))
+@given(st.one_of(st.text(), st.sampled_from([EVIL, "\r"])))
 def test_no_text_commands_the_terminal(text):
     screen = Terminal()
     with redirect_stdout(screen), redirect_stderr(screen), harmless_output():
