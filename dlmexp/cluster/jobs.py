@@ -17,8 +17,7 @@ import msgspec
 from dlmexp.atomic import write_atomically
 from dlmexp.cluster.slurm import ENDED, UNKNOWN, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
 from dlmexp.errors import Unreadable, UserError, nearest
-from dlmexp.reading.files import content
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import content, typed_json
 from dlmexp.records.manifest import read_manifests
 from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes

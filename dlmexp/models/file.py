@@ -15,8 +15,7 @@ from dlmexp.data.splits import Normalisation
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import unpack_arrays
-from dlmexp.reading.files import content
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import content, typed_json
 
 FORMAT = 1
 ABOUT, HYPER = "about", "hyper."

@@ -1,9 +1,10 @@
 """Files that may be anything: only plain files are read, up to a limit, and a library's errors get the file's name.
-Members of archives, and decompressed files, as streams."""
+Members of archives, and decompressed files, as streams; JSON as values or as typed structs."""
 
 import bz2
 import gzip
 import io
+import json
 import os
 import stat
 import tarfile
@@ -13,24 +14,25 @@ from contextlib import ExitStack, contextmanager
 from errno import EINVAL
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
+
+import msgspec
 
 from dlmexp.errors import Unreadable, UserError
 
+T = TypeVar("T")
 MIB = 1 << 20
 GIB = 1 << 30
 MAX_MEMBERS = 10_000
 PACKED = {".bz2": bz2.open, ".gz": gzip.open, ".tgz": gzip.open}
-DAMAGED = "is damaged: copy or download it again"
 
 
 @contextmanager
-def reading(path: Path | str, problem: str = DAMAGED, limit: int | None = None) -> Iterator[None]:
-    """Whatever a library raises inside becomes `Unreadable`: the file, the `problem`, the first line of the reason.
-
-    A file of more than `limit` bytes, or one that is no plain file (a pipe, a device), is refused before that. Errors
-    of the operating system itself stay `OSError`.
-    """
+def reading(
+    path: Path | str, problem: str = "is damaged: copy or download it again", limit: int | None = None
+) -> Iterator[None]:
+    """Whatever a library raises inside becomes `Unreadable`: the file, the `problem`, the first line of the reason. A
+    `limit` is checked first (`check_plain`). Errors of the operating system itself stay `OSError`."""
     if limit is not None:
         check_plain(Path(path), limit)
     try:
@@ -82,8 +84,7 @@ class BoundedStream(io.RawIOBase):
 @contextmanager
 def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
     """A stream of at most `limit` bytes: of a zip or tar archive, those of the member with file name `member`; of a
-    `.bz2` or `.gz` file, its decompressed content. Nothing is unpacked to disk. `Unreadable` for archives that are
-    damaged, dangerous or without the member."""
+    `.bz2` or `.gz` file, its decompressed content. Nothing is unpacked to disk."""
     is_tar = path.name.endswith((".tgz", ".tar.gz", ".tar"))
     if member is None and (is_tar or path.suffix == ".zip"):
         raise Unreadable(f"{path} is an archive where a plain file was expected")
@@ -117,3 +118,35 @@ def _member(names: list[str], member: str, path: Path) -> str:
         return wanted[0]
     others = ", ".join(part.name for part in [*parts.values()][:8])
     raise Unreadable(f"{path} has no member '{member}'; it has {others or 'none'}")
+
+
+@contextmanager
+def _reading_json() -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Unreadable(str(error)) from None
+
+
+def json_value(text: bytes) -> Any:
+    """The value of a JSON text, in which NaN and infinity are numbers too."""
+    with _reading_json():
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:  # standard JSON has no NaN; Python's own reader, five times slower, takes it
+            value = json.loads(text)
+            if b"\\ud" in text.lower():  # it would take half a letter, too, which nobody could write again
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
+
+
+def typed_json(text: bytes, kind: type[T]) -> T:
+    """The value of a JSON text as the given type."""
+    with _reading_json():
+        return msgspec.json.decode(text, type=kind)
+
+
+def typed_value(value: Any, kind: type[T]) -> T:
+    """A decoded JSON value as the given type."""
+    with _reading_json():
+        return msgspec.convert(value, kind)

@@ -15,8 +15,7 @@ from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.cell import Name
 from dlmexp.plan.setting import Asked
-from dlmexp.reading.files import content
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import content, typed_json
 
 
 class Manifest(msgspec.Struct, omit_defaults=True):

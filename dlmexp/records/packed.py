@@ -21,8 +21,7 @@ from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.setting import Asked
-from dlmexp.reading.files import reading
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import reading, typed_json
 from dlmexp.records.record import FORMAT, MAPPINGS, METRICS, Made, Result
 
 PATTERN = "*.parquet"

@@ -25,7 +25,7 @@ import numpy as np
 from dlmexp import __version__
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell, Count
-from dlmexp.reading.json_text import json_value, typed_json, typed_value
+from dlmexp.reading.files import json_value, typed_json, typed_value
 
 FORMAT = 3  # raised when a record must be read differently
 MAX_RECORD = 16 << 20  # bytes

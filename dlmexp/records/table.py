@@ -16,7 +16,7 @@ from dlmexp.config import KINDS
 from dlmexp.errors import UserError, nearest
 from dlmexp.plan.cell import FIRST_OPTIONS
 from dlmexp.plan.setting import Asked
-from dlmexp.reading.json_text import json_value
+from dlmexp.reading.files import json_value
 
 SETTING = ["protocol", "changes", "evaluate", "data", "split"]  # rows that differ in one of them never meet
 PAPER = "paper"  # the protocol that is meant where none is named

@@ -15,7 +15,7 @@ from dlmexp.atomic import within, write_atomically
 from dlmexp.errors import Unreadable
 from dlmexp.plan.cell import Cell
 from dlmexp.reading.arrays import read_npz
-from dlmexp.reading.json_text import json_value, typed_value
+from dlmexp.reading.files import json_value, typed_value
 from dlmexp.records.record import plain
 from dlmexp.records.store import Store
 

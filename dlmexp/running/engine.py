@@ -14,7 +14,7 @@ import torch
 
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.batches import bytes_of, entries_of
-from dlmexp.reading.json_text import typed_value
+from dlmexp.reading.files import typed_value
 from dlmexp.running import checkpoint
 from dlmexp.running.checkpoint import Batch, Checkpoint
 from dlmexp.running.device import Target, is_out_of_memory

@@ -22,8 +22,7 @@ import msgspec
 
 from dlmexp.atomic import alive, is_dead, machine, owner, within, write_atomically, writer_of
 from dlmexp.errors import Unreadable
-from dlmexp.reading.files import content
-from dlmexp.reading.json_text import typed_json
+from dlmexp.reading.files import content, typed_json
 from dlmexp.records.record import own_job
 
 HEARTBEAT_SECONDS = 5.0

@@ -16,8 +16,7 @@ from scipy.io import savemat
 
 from dlmexp.errors import Unreadable
 from dlmexp.reading.arrays import read_npz, read_variables, unpack_arrays
-from dlmexp.reading.files import content, open_raw, reading
-from dlmexp.reading.json_text import json_value, typed_json
+from dlmexp.reading.files import content, json_value, open_raw, reading, typed_json
 from dlmexp.reading.tables import read_table, stream_table
 
 
