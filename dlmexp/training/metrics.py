@@ -1,7 +1,7 @@
 """How good predictions are on validation or test rows (docs/SPEC.md, section 7): those of a batch of cells, the same
 recalibrated, and those of the trivial predictor, which knows only the training targets."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
+from dlmexp.gp.cholesky import Factor, factorise
 from dlmexp.gp.kernels import Hyper
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, Probit
-from dlmexp.gp.posterior import predict
+from dlmexp.gp.posterior import Projection, marginals
 from dlmexp.gp.precision import hyper_as_rows, row_mean, row_sum
 from dlmexp.training.program import Posterior, Program, Tensors
 
 Metrics = dict[str, float]
+Rows = tuple[Likelihood, Float[Tensor, "B n"], Float[Tensor, "B n"], Float[Tensor, "B n"]]  # with mu, v, y
 ENTRIES_AT_ONCE = 8_000_000  # of the [B, M, rows] arrays that predictions need: 64 MB each in float64
 BINS = 15  # of a reliability diagram
 WIDEST = 7.0  # the logarithm of a recalibrating factor lies between -WIDEST and WIDEST
@@ -81,7 +83,7 @@ class Evaluation(NamedTuple):
 def evaluate(program: Program, posterior: Posterior, part: str) -> dict[str, Float[Tensor, "B"]]:
     """Mean metrics of every cell on one part of its split, without those of calibration: for learning curves."""
     sums: Tensors = {}
-    for rows in _predictions(program, posterior, part):
+    for rows in _predictions(program, posterior, _factor(program, posterior), part):
         _add(sums, rowwise(program, *rows))
     return _means(sums, program, part)
 
@@ -94,14 +96,16 @@ def evaluate_finally(program: Program, posterior: Posterior, calibration: bool =
     bins: dict[str, Reliability] = {}
     likelihood, factor = program.model.likelihood, None
     calibration = calibration and program.model.objective.predicts_variance
-    if calibration and "validation" in program.split.parts:
-        pieces = zip(*_predictions(program, posterior, "validation"), strict=True)
-        mu, v, y = (torch.cat(arrays, -1) for arrays in list(pieces)[1:])
+    parts, Kuu = program.split.parts, _factor(program, posterior)
+    predictions: dict[str, Iterable[Rows]] = {part: _predictions(program, posterior, Kuu, part) for part in parts}
+    if calibration and "validation" in predictions:
+        pieces = predictions["validation"] = list(predictions["validation"])
+        mu, v, y = (torch.cat(arrays, -1) for arrays in list(zip(*pieces, strict=True))[1:])
         factor = best_factor(likelihood, posterior.hyper, mu, v, y)
-    for part in program.split.parts:
+    for part, pieces in predictions.items():
         sums: Tensors = {}
         probabilities = []
-        for made, mu, v, y in _predictions(program, posterior, part):
+        for made, mu, v, y in pieces:
             _add(sums, rowwise(program, made, mu, v, y))
             if not calibration:
                 continue
@@ -123,19 +127,24 @@ def metrics_of_cells(means: dict[str, Float[Tensor, "B"]], cells: int) -> list[M
     return [{name: values[i] for name, values in numbers.items()} for i in range(cells)]
 
 
-def _predictions(
-    program: Program, posterior: Posterior, part: str
-) -> Iterator[tuple[Likelihood, Float[Tensor, "B n"], Float[Tensor, "B n"], Float[Tensor, "B n"]]]:
+def _factor(program: Program, posterior: Posterior) -> Factor:
+    """The factor of Kuu, which predictions on all parts share."""
+    hyper = posterior.hyper
+    return factorise(program.model.kernel(hyper["Z"], hyper["Z"], hyper), posterior.jitter)
+
+
+def _predictions(program: Program, posterior: Posterior, Kuu: Factor, part: str) -> Iterator[Rows]:
     """Likelihood, marginals and targets at the rows of a part, in pieces of bounded memory."""
     X, y = program.split.parts[part]
     index = program.split.index
-    hyper, m, L, jitter = posterior
-    likelihood = program.model.likelihood.from_hyper(hyper_as_rows(X, hyper))
+    hyper, m, L, _ = posterior
+    by_row = hyper_as_rows(X, hyper)
+    likelihood = program.model.likelihood.from_hyper(by_row)
     at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], at_once):
         rows = slice(first, first + at_once)
-        mu, v = predict(program.model.kernel, hyper, m, L, jitter, X[:, rows][index])
-        yield likelihood, mu, v, y[:, rows][index]
+        projected = Projection(program.model.kernel, by_row, X[:, rows][index], Kuu)
+        yield likelihood, *marginals(projected, hyper["mean"], m, L), y[:, rows][index]
 
 
 def rowwise(program: Program, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensors:
