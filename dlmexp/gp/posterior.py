@@ -68,19 +68,6 @@ def marginals(
     return mean[..., None] + fit, positive(kff + gain, kff)
 
 
-@torch.no_grad()
-def predict(
-    kernel: Kernel,
-    hyper: Hyper,
-    m: Float[Tensor, "B M"],
-    L: Float[Tensor, "B M M"],
-    jitter: Float[Tensor, "B"],
-    X: Float[Tensor, "B N D"],
-) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]:
-    """mu, v of a whitened q at X; arrays of shape [B, M, N] are the largest there are."""
-    return marginals(projection(kernel, hyper, X, jitter), hyper["mean"], m, L)
-
-
 def kl(m: Float[Tensor, "B M"], L: Float[Tensor, "B M M"]) -> Float[Tensor, "B"]:
     """`KL(N(m, L L^T) || N(0, I)) = 1/2 (|m|^2 + |L|_F^2 - M - 2 sum log |L_jj|)`, L triangular."""
     return _KL.apply(m, L)  # pyright: ignore[reportReturnType]

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from dlmexp.gp.cholesky import Factor, factorise
 from dlmexp.gp.kernels import Hyper
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, Probit
-from dlmexp.gp.posterior import Projection, marginals
+from dlmexp.gp.posterior import Projection, marginals, projection
 from dlmexp.gp.precision import hyper_as_rows, row_mean, row_sum
 from dlmexp.training.program import Posterior, Program, Tensors
 
@@ -83,7 +82,7 @@ class Evaluation(NamedTuple):
 def evaluate(program: Program, posterior: Posterior, part: str) -> dict[str, Float[Tensor, "B"]]:
     """Mean metrics of every cell on one part of its split, without those of calibration: for learning curves."""
     sums: Tensors = {}
-    for rows in _predictions(program, posterior, _factor(program, posterior), part):
+    for rows in _predictions(program, posterior, _projection(program, posterior), part):
         _add(sums, rowwise(program, *rows))
     return _means(sums, program, part)
 
@@ -96,8 +95,8 @@ def evaluate_finally(program: Program, posterior: Posterior, calibration: bool =
     bins: dict[str, Reliability] = {}
     likelihood, factor = program.model.likelihood, None
     calibration = calibration and program.model.objective.predicts_variance
-    parts, Kuu = program.split.parts, _factor(program, posterior)
-    predictions: dict[str, Iterable[Rows]] = {part: _predictions(program, posterior, Kuu, part) for part in parts}
+    parts, shared = program.split.parts, _projection(program, posterior)
+    predictions: dict[str, Iterable[Rows]] = {part: _predictions(program, posterior, shared, part) for part in parts}
     if calibration and "validation" in predictions:
         pieces = predictions["validation"] = list(predictions["validation"])
         mu, v, y = (torch.cat(arrays, -1) for arrays in list(zip(*pieces, strict=True))[1:])
@@ -127,24 +126,23 @@ def metrics_of_cells(means: dict[str, Float[Tensor, "B"]], cells: int) -> list[M
     return [{name: values[i] for name, values in numbers.items()} for i in range(cells)]
 
 
-def _factor(program: Program, posterior: Posterior) -> Factor:
-    """The factor of Kuu, which predictions on all parts share."""
-    hyper = posterior.hyper
-    return factorise(program.model.kernel(hyper["Z"], hyper["Z"], hyper), posterior.jitter)
+def _projection(program: Program, posterior: Posterior) -> Projection:
+    """What predictions at any rows share, such as the factor of Kuu; its own X is a row of each cell."""
+    row = program.split.X[:, :1][program.split.index]
+    return projection(program.model.kernel, posterior.hyper, row, posterior.jitter)
 
 
-def _predictions(program: Program, posterior: Posterior, Kuu: Factor, part: str) -> Iterator[Rows]:
+def _predictions(program: Program, posterior: Posterior, shared: Projection, part: str) -> Iterator[Rows]:
     """Likelihood, marginals and targets at the rows of a part, in pieces of bounded memory."""
     X, y = program.split.parts[part]
     index = program.split.index
     hyper, m, L, _ = posterior
-    by_row = hyper_as_rows(X, hyper)
-    likelihood = program.model.likelihood.from_hyper(by_row)
+    likelihood = program.model.likelihood.from_hyper(shared.hyper)
     at_once = max(1, ENTRIES_AT_ONCE // m.numel())
     for first in range(0, X.shape[1], at_once):
         rows = slice(first, first + at_once)
-        projected = Projection(program.model.kernel, by_row, X[:, rows][index], Kuu)
-        yield likelihood, *marginals(projected, hyper["mean"], m, L), y[:, rows][index]
+        mu, v = marginals(shared._replace(X=X[:, rows][index]), hyper["mean"], m, L)
+        yield likelihood, mu, v, y[:, rows][index]
 
 
 def rowwise(program: Program, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Tensors:

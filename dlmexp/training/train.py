@@ -14,12 +14,11 @@ from dlmexp.training.program import Posterior, Program
 from dlmexp.training.state import BLOCK, FAILED, REPORTED, RUNNING, STOPPED, Settings, State
 from dlmexp.training.step import stepper
 
-# Stopped cells leave the batch when no more than this share is live. On a GPU leaving means capturing a new graph, and
-# only a step of many entries [B, M, n] soon pays that back: one of few takes nearly as long with half of the cells.
+# Stopped cells are evaluated and leave the batch when no more than this share is live. On a GPU leaving means capturing
+# a new graph, and only a step of many entries [B, M, n] soon pays that back: with half of the cells, one of few takes
+# nearly as long.
 COMPACT_AT = {"cpu": 1.0, "cuda": 0.5, "cuda, large": 0.75}
 LARGE_STEP = 20_000_000
-# Stopped cells are evaluated and reported when they are this share of the batch: on a GPU, one by one takes long.
-REPORT_AT = {"cpu": 0.0, "cuda": 0.1}
 
 
 @dataclass
@@ -122,8 +121,8 @@ def train(
     between: Callable[[Training], None] = lambda training: None,
     batches_at_once: Callable[[], int] = lambda: 1,
 ) -> Iterator[Finished | None]:
-    """Yield every cell that has stopped (see `REPORT_AT`), and None where a GPU has been given work and the results are
-    not there yet.
+    """Yield stopped cells, when they leave the batch (`COMPACT_AT`) or at once where there are curves, and None where a
+    GPU has been given work and the results are not there yet.
 
     `between` is called where the state is consistent: after every iteration on a CPU, after a stretch of them on a GPU.
     Stretches end at fixed iterations, so a resumed run has the same ones."""
@@ -159,8 +158,7 @@ def train(
         if every:
             yield from _extend(training, stopped if training.iteration % every else None)
         compact = now.any() and now.sum() <= compact_at * len(now)
-        enough = bool(every) or len(stopped) >= REPORT_AT[device] * len(now)
-        if stopped and (enough or compact or not now.any()):
+        if stopped and (every or compact or not now.any()):
             yield from _finish(training, stopped, settings.calibration)
             training.report(stopped)
             if compact:

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import dlmexp.training.metrics as metrics
 from dlmexp.gp.likelihoods import LIKELIHOODS
-from dlmexp.gp.posterior import predict
+from dlmexp.gp.posterior import marginals, projection
 from dlmexp.training.metrics import (
     BINS,
     best_factor,
@@ -34,7 +34,7 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
     posterior = made.posterior(values, torch.full_like(made.beta, 1e-6))
     X, y = (part[made.split.index] for part in made.split.parts["test"])
     hyper, m, L, jitter = posterior
-    mu, v = predict(made.model.kernel, hyper, m, L, jitter, X)
+    mu, v = marginals(projection(made.model.kernel, hyper, X, jitter), hyper["mean"], m, L)
     return made, posterior, mu, v, y, metrics_of_cells(evaluate(made, posterior, "test"), len(made.beta))
 
 

@@ -69,8 +69,7 @@ def test_a_cell_in_a_batch_ends_as_it_would_alone(kind):
 def test_cells_that_are_reported_together_are_those_reported_one_by_one(stop_at, monkeypatch):
     """As on a GPU: stopped cells stay in the batch until there are enough, also across an interruption."""
     one_by_one = trained(six("joint"), SETTINGS)
-    monkeypatch.setattr(train, "REPORT_AT", {"cpu": 0.5})
-    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.0})
+    monkeypatch.setattr(train, "COMPACT_AT", {"cpu": 0.5})
     training, ended = Training.start(six("joint"), SETTINGS), []
     if stop_at:
         ended, training = interrupted(training, SETTINGS, stop_at)
