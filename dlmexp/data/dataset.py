@@ -14,13 +14,16 @@ import numpy as np
 from jaxtyping import Float
 
 from dlmexp.catalogue import stand_ins
+from dlmexp.config import DatasetConfig
 from dlmexp.console import counted
-from dlmexp.data.parsers.registry import Parsed, loader_of, parse
+from dlmexp.data.parsers.registry import Parsed, is_drawn, parse
 from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
 from dlmexp.data.schema import Schema
-from dlmexp.data.spec import TEST, DatasetSpec, Task, as_spec
+from dlmexp.data.spec import TEST, as_spec
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError
+
+DRAWN_VERSION = 1  # part of the checksum of drawn data: increase it when other values are drawn than before
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Dataset:
     """Rows as published, before any split or normalisation; the arrays are read-only."""
 
     name: str
-    task: Task
+    task: str
     X: Float[np.ndarray, "N D"]
     y: Float[np.ndarray, " N"]
     checksum: str  # of the values, whatever the file format, or of the definition they are drawn from
@@ -45,25 +48,19 @@ class Dataset:
 
 
 def load(spec: Any, root: str | Path) -> Dataset:
-    """The dataset that `spec` describes (a DatasetSpec, a config node or a dict), from the data root `root`, parsed
+    """The dataset that `spec` describes (a DatasetConfig, a config node or a dict), from the data root `root`, parsed
     and checked. UserError if files are missing or fail a check."""
     spec, root = as_spec(spec), Path(root)
-    loader = loader_of(spec)
-    if loader.drawn:
-        parsed = parse(spec, {})
-        definition = {"name": spec.name, "loader": [spec.loader, loader.version], "options": dict(spec.options)}
-        checksum = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
-    else:
-        files = _present_files(spec, root)
-        _verify_pinned(spec, files, root)
-        parsed = parse(spec, files)
-        checksum = _content_checksum(spec.task, parsed)
+    files = {} if is_drawn(spec) else _present_files(spec, root)
+    _verify_pinned(spec, files, root)
+    parsed = parse(spec, files)
+    checksum = _definition_checksum(spec) if is_drawn(spec) else _content_checksum(spec.task, parsed)
     for array in (parsed.X, parsed.y):
         array.flags.writeable = False
     return Dataset(spec.name, spec.task, parsed.X, parsed.y, checksum, dict(parsed.facts), parsed.arrangement)
 
 
-def _present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
+def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
     """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
     own = spec.options if spec.loader == "table" else {}
     if spec.loader == "table" and not spec.files:
@@ -74,7 +71,7 @@ def _present_files(spec: DatasetSpec, root: Path) -> dict[str, Path]:
         found = find_files(spec, root)
         if found.state != "ready":
             raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
-        files = found.files
+        files = found.best.files
     return files | ({TEST: _own_file(root, "test", own)} if own.get("test") else {})
 
 
@@ -85,7 +82,7 @@ def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
     return path
 
 
-def _verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> int:
+def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> int:
     """How many files have a published checksum, which is compared. Raises UserError for a file that has another."""
     pinned = [e for e in spec.files if e.pinned and e.name in files and (e.sha256 or e.git_blob)]
     for entry in pinned:
@@ -93,6 +90,11 @@ def _verify_pinned(spec: DatasetSpec, files: Mapping[str, Path], root: Path) -> 
             fetch = data_command(f"fetch {spec.name}", root)
             raise UserError(f"dataset '{spec.name}': {problem}; remove it and run `{fetch}`")
     return len(pinned)
+
+
+def _definition_checksum(spec: DatasetConfig) -> str:
+    definition = {"name": spec.name, "loader": [spec.loader, DRAWN_VERSION], "options": spec.options}
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
 def _content_checksum(task: str, parsed: Parsed) -> str:
@@ -105,7 +107,7 @@ def _content_checksum(task: str, parsed: Parsed) -> str:
     return digest.hexdigest()
 
 
-def dataset_status(spec: DatasetSpec, root: Path) -> dict[str, Any]:
+def dataset_status(spec: DatasetConfig, root: Path) -> dict[str, Any]:
     """A row of the list: what the dataset is, the `state` of its files, the `folders` where they are expected, and in
     `detail` notes, or what to do."""
     found, detail = find_files(spec, root), spec.note or ""
@@ -117,7 +119,7 @@ def dataset_status(spec: DatasetSpec, root: Path) -> dict[str, Any]:
     return about | {"state": found.state, "folders": list(dict.fromkeys(places)), "detail": detail}
 
 
-def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
+def verify(spec: DatasetConfig, root: Path) -> tuple[bool | None, str]:
     """Hashes every raw file and parses the dataset with all checks: whether all is sound (None: there are no files to
     check), and what was seen."""
     found = find_files(spec, root)
@@ -127,7 +129,7 @@ def verify(spec: DatasetSpec, root: Path) -> tuple[bool | None, str]:
         verified = f"{counted(_verify_pinned(spec, found.present, root), 'checksum')} verified; " * bool(found.present)
         if found.state == "partial":
             return True, f"{verified}incomplete, so not parsed"
-        rows, features = parse(spec, found.files).X.shape
+        rows, features = parse(spec, found.best.files).X.shape
     except UserError as error:
         return False, str(error)
     return True, f"{verified}{rows} x {features} {'drawn' if found.state == 'drawn' else 'parsed'}, checks pass"

@@ -10,14 +10,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from dlmexp.atomic import is_writable
-from dlmexp.data.parsers.registry import loader_of, parse
-from dlmexp.data.spec import DatasetSpec, FileSpec
+from dlmexp.config import DatasetConfig
+from dlmexp.data.parsers.registry import is_drawn, parse
+from dlmexp.data.spec import FileSpec
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
@@ -28,7 +28,7 @@ MAX_BYTES = 8 * GIB
 RETRIES, TIMEOUT = 3, 30.0  # further attempts; seconds without a byte
 
 
-class Group(NamedTuple):
+class FileGroup(NamedTuple):
     """Files that are read together. A dataset's groups are alternatives: any complete one is enough."""
 
     entries: list[FileSpec]
@@ -36,34 +36,30 @@ class Group(NamedTuple):
     missing: list[FileSpec]
 
 
-@dataclass(frozen=True)
-class FoundFiles:
-    """The files of a dataset, paths by name: `files` of the first complete group, which is the one to read; all that
-    are `present`; and those `missing` in the group closest to complete."""
+class FoundFiles(NamedTuple):
+    """The files of a dataset by group, and the group closest to complete, which is read if it is."""
 
     state: Availability
-    files: dict[str, Path]
-    present: dict[str, Path]
-    missing: list[FileSpec]
-    groups: list[Group]
+    best: FileGroup
+    groups: list[FileGroup]
+
+    @property
+    def present(self) -> dict[str, Path]:
+        return {name: path for group in self.groups for name, path in group.files.items()}
 
 
-def find_files(spec: DatasetSpec, root: Path, staged: Mapping[str, Path] | None = None) -> FoundFiles:
+def find_files(spec: DatasetConfig, root: Path, staged: Mapping[str, Path] | None = None) -> FoundFiles:
     """Which files of a dataset are in the data root. Those in `staged` (by name) stand for others there."""
-    if loader_of(spec).drawn:
-        return FoundFiles("drawn", {}, {}, [], [])
-    groups, present = [], {}
+    groups, drawn = [], is_drawn(spec)
     for group in dict.fromkeys(entry.group for entry in spec.files):
         entries = [entry for entry in spec.files if entry.group == group]
         matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
         files = {name: path for match in matches for name, path in sorted(match.items())}
         missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
-        groups.append(Group(entries, files, missing))
-        present |= files
-    best = min(groups, key=lambda group: len(group.missing), default=Group([], {}, []))
-    if best.entries and not best.missing:
-        return FoundFiles("ready", best.files, present, [], groups)
-    return FoundFiles("partial" if present else "missing", {}, present, best.missing, groups)
+        groups.append(FileGroup(entries, files, missing))
+    best = min(groups, key=lambda group: len(group.missing), default=FileGroup([], {}, []))
+    some = "partial" if any(group.files for group in groups) else "missing"
+    return FoundFiles("drawn" if drawn else "ready" if groups and not best.missing else some, best, groups)
 
 
 def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> dict[str, Path]:
@@ -76,9 +72,9 @@ def _matching_paths(entry: FileSpec, root: Path, staged: Mapping[str, Path]) -> 
     return {entry.name: path} if path.is_file() else {}
 
 
-def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
-    """A message for a dataset that is not ready: what is missing, and the commands and web pages to get it."""
-    named = [[e for e in g.entries if e.package is None and "*" not in e.name] for g in found.groups]
+def how_to_get(spec: DatasetConfig, found: FoundFiles, root: Path) -> str:
+    """What a dataset that is not ready lacks, and the commands and web pages to get it."""
+    named = ([e for e in g.entries if e.package is None and "*" not in e.name] for g in found.groups)
     in_root = [entries for entries in named if entries]
     commands = [f"pip install {package}" for package in sorted({e.package for e in spec.files if e.package})]
     if any(all(entry.url for entry in entries) for entries in in_root):
@@ -89,7 +85,7 @@ def how_to_get(spec: DatasetSpec, found: FoundFiles, root: Path) -> str:
     groups = [(" or " if entries[0].optional else " + ").join(e.name for e in entries) for entries in in_root]
     problem = f"has no {' or '.join(groups)}"
     if found.present:
-        problem = f"has {', '.join(found.present)} but not {', '.join(entry.name for entry in found.missing)}"
+        problem = f"has {', '.join(found.present)} but not {', '.join(e.name for e in found.best.missing)}"
     return f"{root} {problem}: {', or '.join(commands)}"
 
 
@@ -146,16 +142,13 @@ def download(url: str, target: Path, progress: ProgressCallback, sha256: str | N
             raise UserError(f"{url}: {error}; is the address right, and is there a network here?") from error
 
 
-def fetch(spec: DatasetSpec, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
+def fetch(spec: DatasetConfig, root: Path, progress: Callable[[str], ProgressCallback]) -> list[Path]:
     """Downloads the files of a dataset that are missing or damaged; returns their paths (none if all were valid).
     `progress` gives the callback for a file by its name. Of files that are alternatives, the first that can be had."""
     found = find_files(spec, root)
-    if found.state == "drawn":
-        return []
-    groups = [group.entries for group in found.groups]
-    if found.state == "ready":
-        groups = [[entry for entry in spec.files if entry.name in found.files and entry.url]]
-    groups = [entries for entries in groups if all(entry.url for entry in entries)]
+    groups = [group.entries for group in found.groups if all(entry.url for entry in group.entries)]
+    if found.state in ("ready", "drawn"):
+        groups = [[entry for entry in found.best.entries if entry.url]]
     if not groups:
         raise UserError(f"dataset '{spec.name}' has no public address to fetch from: {how_to_get(spec, found, root)}")
     problems = []
@@ -186,9 +179,9 @@ def _fetch_file(entry: FileSpec, folder: Path, progress: ProgressCallback) -> Pa
     raise UserError("; then ".join(problems))
 
 
-def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[Path]:
+def import_files(spec: DatasetConfig, root: Path, given: Sequence[Path]) -> list[Path]:
     """Copies a user's files to the data root; each is recognised by its name or checksum. Returns the copies."""
-    if loader_of(spec).drawn:
+    if is_drawn(spec):
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
     if absent := [path for path in given if not path.is_file()]:
         raise UserError(f"{absent[0]}: there is no such file")
@@ -200,22 +193,22 @@ def import_files(spec: DatasetSpec, root: Path, given: Sequence[Path]) -> list[P
         return _parse_and_move(spec, root, staged)
 
 
-def _recognise(spec: DatasetSpec, path: Path) -> str:
-    """The name in the spec of the file that `path` is: by its name, its checksum, or a pattern of names."""
+def _recognise(spec: DatasetConfig, path: Path) -> str:
+    """The name in the spec of the file that `path` is, by its name, a pattern of names, or its checksum."""
     entries = [entry for entry in spec.files if entry.package is None]
     for entry in entries:
         if fnmatch(path.name, Path(entry.name).name):
             if entry.pinned and (problem := mismatch(entry, path)):
                 raise UserError(f"dataset '{spec.name}': {problem}")
             return str(Path(entry.name).parent / path.name)
-    for entry in entries:
-        if (entry.sha256 or entry.git_blob) and mismatch(entry, path) is None:
-            return entry.name
-    names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
-    raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
+    by_checksum = (e.name for e in entries if (e.sha256 or e.git_blob) and mismatch(e, path) is None)
+    if (name := next(by_checksum, None)) is None:
+        names = ", ".join(dict.fromkeys(Path(entry.name).name for entry in entries))
+        raise UserError(f"{path} is none of the files of dataset '{spec.name}', by its name or checksum: {names}")
+    return name
 
 
-def _parse_and_move(spec: DatasetSpec, root: Path, staged: Mapping[str, Path]) -> list[Path]:
+def _parse_and_move(spec: DatasetConfig, root: Path, staged: Mapping[str, Path]) -> list[Path]:
     """Parses the dataset with the staged files, if they complete it, then moves them to the data root."""
     for group in find_files(spec, root, staged).groups:
         if staged.keys() & group.files.keys() and not group.missing:

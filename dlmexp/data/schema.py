@@ -2,22 +2,21 @@
 whatever table follows (`Schema.encode`): training rows, test rows, rows to predict on, a DataFrame, an array."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from jaxtyping import Float
 
 from dlmexp.config import CsvConfig
 from dlmexp.console import counted
 from dlmexp.data.options import setting
 from dlmexp.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ValueKind = Literal["text", "numbers", "dates"]
 Label = int | str
@@ -77,14 +76,12 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         columns, in which text that is dates is datetime64."""
         target, recognised = str(options.target), {}
         for name, texts in values.items():
-            for form in (None, options.date_format) if value_kind(texts) == "text" and not missing(texts).all() else ():
+            for form in (None, options.date_format) if value_kind(texts) == "text" and not pd.isna(texts).all() else ():
                 if name not in recognised and (dates := parse_texts(texts, "dates", form)) is not None:
                     recognised[name] = dates, form
         values = {**values, **{name: dates for name, (dates, _) in recognised.items()}}
-        known = values[target][~missing(values[target])]
-        classes = np.unique(known.astype(str) if known.dtype == object else known)
-        texts = as_text(classes[:2])
-        labels = (as_label(texts[0]), as_label(texts[1])) if task == "binary" and len(classes) == 2 else None
+        classes = as_text(np.unique(values[target][~pd.isna(values[target])]))
+        labels = (as_label(classes[0]), as_label(classes[1])) if task == "binary" and len(classes) == 2 else None
         columns = []
         for name in features:
             kind, format = value_kind(values[name]), recognised.get(name, (None, None))[1]
@@ -92,8 +89,8 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
                 columns.append(Column(name, "date" if kind == "dates" else "number", format=format))
                 continue
             texts = as_text(values[name])
-            levels = np.unique(texts[~missing(texts)].astype(str)).tolist()
-            levels += [MISSING_LEVEL] if options.missing == "level" and missing(texts).any() else []
+            levels = np.unique(texts[~pd.isna(texts)]).tolist()
+            levels += [MISSING_LEVEL] if options.missing == "level" and pd.isna(texts).any() else []
             columns.append(Column(name, "category", tuple(levels), kind, format))
         fill = options.missing in ("mean", "level")
         return cls(target, tuple(columns), labels, fill, options.sep, tuple(options.na), options.log), values
@@ -124,18 +121,14 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
         """UserError for columns that are missing in a table with these names, or there twice."""
-        wanted, times = [column.name for column in self.columns], Counter(names)
-        if absent := [name for name in wanted if name not in times]:
-            close = nearest(absent[0], list(names)).replace("valid:", "it has") if names else "it has none"
-            more = f" (and {len(absent) - 1} more: {', '.join(absent[1:SHOWN])})" if len(absent) > 1 else ""
-            raise UserError(f"{source} has no column '{absent[0]}'{more}, which the model needs: {close}")
-        if twice := sorted(name for name in wanted if times[name] > 1):
+        wanted = [column.name for column in self.columns]
+        if absent := [name for name in wanted if name not in names]:
+            listed, advice = "', '".join(absent[:SHOWN]), nearest(absent[0], list(names)).replace("valid:", "it has")
+            raise UserError(f"{source} has no column '{listed}', which the model needs: {advice}")
+        if twice := [name for name in wanted if list(names).count(name) > 1]:
             raise UserError(f"{source}: several columns are called {', '.join(twice)}")
 
     def _values(self, rows: Any, source: str) -> Values:
-        import pandas as pd
-        import pyarrow as pa
-
         wanted = [column.name for column in self.columns]
         if not isinstance(rows, pa.Table | pa.RecordBatch | pd.DataFrame):
             array = np.asarray(rows)
@@ -161,13 +154,6 @@ def value_kind(values: np.ndarray) -> ValueKind:
     return "text" if values.dtype.kind == "O" else "dates" if values.dtype.kind == "M" else "numbers"
 
 
-def missing(values: np.ndarray) -> np.ndarray:
-    """Which rows have no value."""
-    import pandas as pd
-
-    return np.asarray(pd.isna(values))
-
-
 def as_numbers(values: np.ndarray) -> np.ndarray:
     """Numbers as they are, and dates as days since 1970-01-01, missing ones as NaN."""
     if value_kind(values) == "numbers":
@@ -178,24 +164,22 @@ def as_numbers(values: np.ndarray) -> np.ndarray:
 
 def as_text(values: np.ndarray) -> np.ndarray:
     """Values as people write them, different ones differently; None where missing."""
-    if values.dtype.kind in "OU":
+    if values.dtype.kind == "O":
         return values
     # Whole numbers in full; -0 is 0.
     written = (lambda v: f"{v + 0.0:.15g}" if abs(v) < 1e15 else f"{v:.0f}") if values.dtype.kind == "f" else str
     texts = np.array([written(value) for value in values], dtype=object)
-    texts[missing(values)] = None
+    texts[pd.isna(values)] = None
     return texts
 
 
 def as_label(text: str) -> Label:
     """A label as a whole number where it is one."""
-    return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else str(text)
+    return int(text) if re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) else text
 
 
-def from_arrow(name: str, column: "pa.Array | pa.ChunkedArray", source: str) -> np.ndarray:
+def from_arrow(name: str, column: pa.Array | pa.ChunkedArray, source: str) -> np.ndarray:
     """A column of an Arrow table as `Values` has it."""
-    import pyarrow as pa
-
     is_a, kind = pa.types, column.type
     if is_a.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
@@ -220,10 +204,6 @@ def money(texts: np.ndarray) -> np.ndarray:
 def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:
     """Text as numbers (`true` and `false` as 1 and 0), or as dates, written as 2020-12-31 or in a `format` of
     `strftime`; None if a value is neither. Times with an offset are taken in UTC."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if format is not None:
         with suppress(ValueError):
             return pd.to_datetime(pd.Series(texts), format=format).to_numpy().astype("datetime64[us]")
@@ -240,17 +220,16 @@ def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -
 
 def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source: str) -> Float[np.ndarray, "N k"]:
     """A column as its features, missing values as NaN. Text is parsed where training had none."""
-    import pandas as pd
 
     def refuse(row: Any, why: str) -> UserError:
         return UserError(f"{source}: row {first + int(row)}, column '{column.name}': {why}")
 
     kinds: dict[str, ValueKind] = {"number": "numbers", "date": "dates"}
     wanted = kinds.get(column.kind, column.of)
-    lacking = missing(values)
-    values = np.full(len(values), None, dtype=object) if lacking.all() else values
+    known = np.flatnonzero(~pd.isna(values))
+    values = values if len(known) else np.full(len(values), None, dtype=object)
     if wanted != "text" and value_kind(values) == "text":
-        texts, known = values, np.flatnonzero(~lacking)
+        texts = values
         if (parsed := parse_texts(texts, wanted, column.format)) is None:
             pairs = ((row, texts[[known[0], row]]) for row in known)  # a value may be odd only beside the first
             row = next(row for row, pair in pairs if parse_texts(pair, wanted, column.format) is None)
@@ -260,7 +239,7 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
     elif wanted not in ("text", value_kind(values)):
         held = f"holds {value_kind(values)}; the model was trained on {wanted}"
         raise UserError(f"{source}: column '{column.name}' {held}")
-    lacking, own_level = missing(values), MISSING_LEVEL in column.levels
+    lacking, own_level = pd.isna(values), MISSING_LEVEL in column.levels
     if lacking.any() and not fill and not own_level:
         raise refuse(np.argmax(lacking), "the value is missing; fill it in")
     if column.kind != "category":
@@ -270,10 +249,9 @@ def _encoded(column: Column, values: np.ndarray, fill: bool, first: int, source:
         return numbers[:, None]
     texts = np.where(lacking, MISSING_LEVEL, as_text(values)) if own_level else as_text(values)
     codes = pd.Index(column.levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
-    if (unknown := (codes < 0) & ~missing(texts)).any():
-        row = np.argmax(unknown)
-        known = ", ".join(column.levels[:SHOWN]) + (", ..." if len(column.levels) > SHOWN else "")
-        raise refuse(row, f"'{texts[row]}' is not a value that the model was trained on; there were {known}")
+    if (unknown := (codes < 0) & ~pd.isna(texts)).any():
+        row, levels = np.argmax(unknown), ", ".join(column.levels[:SHOWN]) + ", ..." * (len(column.levels) > SHOWN)
+        raise refuse(row, f"'{texts[row]}' is not a value that the model was trained on; there were {levels}")
     features = (codes[:, None] == np.arange(1, len(column.levels))).astype(np.float64)
-    features[missing(texts)] = np.nan
+    features[pd.isna(texts)] = np.nan
     return features

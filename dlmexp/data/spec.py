@@ -1,16 +1,12 @@
-"""The specification of a dataset, read from `conf/dataset/NAME.yaml`: its files, shape, task and split."""
+"""The specification of a dataset: a `DatasetConfig`, as `conf/dataset/NAME.yaml` says it, with `FileSpec` for files."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from dlmexp import catalogue
+from dlmexp.config import DatasetConfig
 from dlmexp.errors import UserError, nearest
-from dlmexp.paths import conf_dirs
 
 Task = Literal["regression", "binary", "count"]
 
@@ -33,35 +29,18 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     package: str | None = None  # the installed Python package that it is part of
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
-    """The part of a dataset's configuration that `dlmexp.data` uses; keys as in `conf/dataset/*.yaml`."""
-
-    name: str
-    loader: str
-    task: Task
-    split: str
-    M: int | None = None
-    sizes: tuple[int | str, ...] = ()
-    test_cap: int | None = None
-    validation: str = "all"
-    stands_for: str | None = None
-    rows: int | None = None
-    features: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    files: tuple[FileSpec, ...] = ()
-    note: str | None = None
-
-
-def as_spec(node: Any) -> DatasetSpec:
-    """A dict or a dataclass as a DatasetSpec; keys that it does not have are ignored."""
-    if isinstance(node, DatasetSpec):
-        return node
-    values = node if isinstance(node, dict) else vars(node)
+def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
+    """A dataset of a composed config, or as YAML has it, with its files as `FileSpec`; unknown keys are ignored."""
+    values = {name: v for name, v in (node if isinstance(node, dict) else vars(node)).items() if v is not None}
     try:
-        return msgspec.convert({name: value for name, value in values.items() if value is not None}, DatasetSpec)
+        files = msgspec.convert(values.get("files", []), list[FileSpec])
+        spec = msgspec.convert(values | {"files": files}, DatasetConfig)
     except msgspec.ValidationError as error:
-        raise UserError(f"dataset '{values.get('name')}': {error}") from None
+        said = str(error).replace("$[", "files[")
+        raise UserError(f"dataset '{values.get('name')}': {said}") from None
+    if spec.task not in get_args(Task):
+        raise UserError(f"dataset '{spec.name}': task={spec.task}: give one of {', '.join(get_args(Task))}")
+    return spec
 
 
 def dataset_names() -> list[str]:
@@ -69,15 +48,11 @@ def dataset_names() -> list[str]:
     return sorted(name for name in catalogue.entries("dataset") if name != USER_TABLE)
 
 
-def read_spec(name: str) -> DatasetSpec:
+def read_spec(name: str) -> DatasetConfig:
     """The spec of one dataset by name, without Hydra."""
-    if name not in dataset_names():
-        raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
-    return _read_spec(name, tuple(conf_dirs()))
-
-
-@cache
-def _read_spec(name: str, folders: tuple[Path, ...]) -> DatasetSpec:
     from omegaconf import OmegaConf
 
-    return as_spec(OmegaConf.to_container(OmegaConf.create(catalogue.entries("dataset")[name]), resolve=True))
+    if name not in dataset_names():
+        raise UserError(f"unknown dataset '{name}': {nearest(name, dataset_names())}")
+    values: Any = OmegaConf.to_container(OmegaConf.create(catalogue.entries("dataset")[name]), resolve=True)
+    return as_spec(values)

@@ -19,9 +19,7 @@ SPLIT_VERSION = 1
 
 SPLITS = ("regression", "counts", "airline")
 MINIMUM_ROWS = 20
-VALIDATION = {"regression": Fraction(800, 75), "counts": Fraction(10), "airline": Fraction(0)}
-"""Per cent of the rows that are for validation beside a user's own test rows: 8 of 8 + 67, as in a random split."""
-
+VALIDATION = {"regression": Fraction(8), "counts": Fraction(10), "airline": Fraction(0)}  # per cent of the rows
 SIZE = re.compile(r"\d{1,15}|\d{1,3}(\.\d{1,15})?%", re.ASCII)
 
 
@@ -39,15 +37,10 @@ class Arrangement:
         """What a cell's key says of it, besides the data."""
         return ("" if self.kind == "random" else f"-{self.kind}") + (f"-test{self.test}" if self.test else "")
 
-    def parts(
-        self, order: Int[np.ndarray, " R"], pool: int, validation: int, shuffled: Int[np.ndarray, " P"]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Training pool, validation and the remaining rows, out of rows in a random `order`; `shuffled` is a
-        permutation of `pool` numbers, as training sets are random rows of the pool.
-
-        time: the earliest rows are the pool, the latest come last. group: no group is in two parts, and rows of a group
-        that would be are not used.
-        """
+    def parts(self, order: Int[np.ndarray, " R"], pool: int, validation: int) -> tuple[np.ndarray, ...]:
+        """Training pool, validation and the remaining rows, out of rows in a random `order`. time: the earliest rows
+        are the pool, the latest come last. group: no group is in two parts, and rows of a group that would be are not
+        used."""
         by = self.by
         assert by is not None
         if self.kind == "time":
@@ -63,7 +56,7 @@ class Arrangement:
         if len(kept[0]) < pool or len(kept[1]) < validation or (not self.test and not len(kept[2])):
             few = f"its {len(np.unique(by))} groups are too few or too large for validation and test rows in others"
             raise UserError(f"csv.by={self.column}: {few}: use csv.split=random without csv.by, or a finer column")
-        return kept[0][shuffled], kept[1], kept[2]
+        return kept
 
 
 def _next_group(ranks: np.ndarray, cut: int) -> int:
@@ -132,47 +125,36 @@ def split(
     An `arrangement` keeps these shares, of all rows or of those that are not the user's own test rows.
     """
     arrangement = arrangement or Arrangement()
-    divided = n_rows - arrangement.test
-    n_test, n_validation = _test_and_validation(divided, kind)
-    if arrangement.test:
-        n_test, n_validation = 0, _percent(divided, VALIDATION[kind])
-    order = permutation(divided, seed)
+    rows = n_rows - arrangement.test
+    if kind not in SPLITS:
+        raise UserError(f"unknown split '{kind}': {nearest(kind, list(SPLITS))}")
+    if rows < MINIMUM_ROWS:
+        raise UserError(f"{rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
+    n_validation, n_test = _percent(rows, VALIDATION[kind]), 0
+    if arrangement.test and kind == "regression":
+        n_validation = _percent(rows, Fraction(800, 75))  # 8 of 8 + 67
+    elif kind == "regression":
+        n_test = rows - n_validation - _percent(rows, Fraction(67))
+    elif not arrangement.test:
+        n_test = min(1000 if kind == "counts" else 100_000, (rows - n_validation) // 2)
+    order, n_pool = permutation(rows, seed), rows - n_test - n_validation
     if arrangement.by is None:
         test, validation, pool = np.split(order, [n_test, n_test + n_validation])
     else:
-        n_pool = divided - n_test - n_validation
-        pool, validation, test = arrangement.parts(order, n_pool, n_validation, permutation(n_pool, seed))
-    if arrangement.test:
-        test = np.arange(divided, n_rows)
-    return Split(train_pool=pool, validation=validation, test=test[:test_cap])
-
-
-def _test_and_validation(n_rows: int, kind: str) -> tuple[int, int]:
-    """How many rows of a random split are for testing, and for validation."""
-    if kind not in SPLITS:
-        raise UserError(f"unknown split '{kind}': {nearest(kind, list(SPLITS))}")
-    if n_rows < MINIMUM_ROWS:
-        raise UserError(f"{n_rows} rows are too few to split: at least {MINIMUM_ROWS} are needed")
-    if kind == "regression":
-        n_validation, n_pool = _percent(n_rows, Fraction(8)), _percent(n_rows, Fraction(67))
-        return n_rows - n_pool - n_validation, n_validation
-    n_validation, max_test = (_percent(n_rows, Fraction(10)), 1000) if kind == "counts" else (0, 100_000)
-    return min(max_test, (n_rows - n_validation) // 2), n_validation
+        pool, validation, test = arrangement.parts(order, n_pool, n_validation)
+        pool = pool[permutation(n_pool, seed)]  # so that training sets are random rows of it
+    test = np.arange(rows, n_rows) if arrangement.test else test
+    return Split(pool, validation, test[:test_cap])
 
 
 def pool_rows(n_rows: int, kind: str, arrangement: Arrangement | None = None) -> int:
     """How many rows the training pool of every `split` has."""
-    if arrangement is not None:
-        return len(split(n_rows, kind, 0, None, arrangement).train_pool)
-    return n_rows - sum(_test_and_validation(n_rows, kind))
+    return len(split(n_rows, kind, 0, None, arrangement).train_pool)
 
 
 def resolve_size(size: int | str, pool: int) -> int:
-    """The number of training rows for a size in the config: a number, or a percentage of the pool such as '2.5%'.
-
-    Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063. A number larger than
-    the pool means the whole pool.
-    """
+    """The number of training rows for a size in the config: a number, at most that of the pool, or a percentage of the
+    pool such as '2.5%'. Half a row rounds up: 5 % and 80 % of cadata's pool of 13829 are the paper's 691 and 11063."""
     text = str(size).strip()
     if not SIZE.fullmatch(text):
         raise UserError(f"size '{text[:40]}' is neither a number of rows nor a percentage such as '5%'")

@@ -121,7 +121,7 @@ def _check_training(name: str, training: TrainingConfig) -> None:
 
 def check(cfg: RunConfig) -> None:
     """Raise a UserError about the first name that nothing is registered under, or that does not go with the data."""
-    from dlmexp.data.parsers.registry import loader_of
+    from dlmexp.data.parsers.registry import is_drawn
     from dlmexp.estimators import ESTIMATORS
     from dlmexp.gp.kernels import kernel_named
     from dlmexp.gp.likelihoods import LIKELIHOODS
@@ -130,7 +130,7 @@ def check(cfg: RunConfig) -> None:
     for key, dataset in cfg.dataset.items():
         if dataset.name in dataset_names():  # results under a name that we ship are taken for the data we ship
             given, ours = as_spec(dataset), read_spec(dataset.name)
-            source = ("loader", "files") if loader_of(ours).drawn else ("loader", "files", "options")
+            source = ("loader", "files") if is_drawn(ours) else ("loader", "files", "options")
             if key != dataset.name or any(getattr(given, part) != getattr(ours, part) for part in source):
                 raise UserError(f"the name '{dataset.name}' belongs to a dataset of ours: give your data another name")
         kernel_named(dataset.kernel, typed=True)

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.files import GIB, MIB, check_plain, open_raw, reading
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 SEPARATORS = {"comma": ",", "tab": "\t", "\\t": "\t", "semicolon": ";", "space": " ", "pipe": "|"}
@@ -22,12 +22,13 @@ MAX_STREAM_BYTES = 4096 * GIB  # that a gzipped file may unfold to, piece by pie
 MAX_HEADER = 64 * MIB
 BLOCK_BYTES = 4 * MIB  # of a CSV file, read at once
 BLOCK_ROWS = 1 << 16  # of a Parquet file
+NO_CSV = "is not a CSV file in UTF-8 with a header"
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A", "-NaN", "-nan", "n/a", "<NA>")
 
 
 def separator(path: Path, typed: str | None = None) -> str:
-    """What is between the columns of a text file, from what the user typed (one character, or its name) or from the
-    ending of its name; '' for Parquet. UserError for another ending, or more than a character."""
+    """The character between the columns of a text file: what the user typed (it, or its name), or by the ending of the
+    file's name; '' for Parquet."""
     suffix = next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), None)
     if suffix is None:
         raise UserError(f"{path}: '{path.suffix}' is not one of {', '.join(SUFFIXES)}: save the table as such")
@@ -39,20 +40,17 @@ def separator(path: Path, typed: str | None = None) -> str:
     return sep
 
 
-def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) -> "pa.Table":
+def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) -> pa.Table:
     """A table in memory; the columns of a text file have the types that all their values fit. `sep` is what the user
     typed for the separator, `missing` are further words for a missing value."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     limit = _limit(path)
     if between := separator(path, sep):
         header = _checked_header(path, between)
         likely = [word for word in ("semicolon", "tab", "comma", "pipe") if SEPARATORS[word] in header]
         if likely and between not in header:
             raise UserError(f"{path} has a single column '{header[:60]}': give its separator, csv.sep={likely[0]}")
-        with open_raw(path, limit=limit) as stream, reading(path, "is not a CSV file with a header"):
-            return _in_utf8(path, csv.read_csv(stream, **_options(between, missing)))
+        with open_raw(path, limit=limit) as stream, reading(path, NO_CSV):
+            return _in_utf8(csv.read_csv(stream, **_options(between, missing)))
     names, pieces = stream_table(path)
     kept, total = [], 0
     for piece in pieces:
@@ -65,20 +63,18 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
 
 def stream_table(
     path: Path, sep: str | None = None, missing: Sequence[str] = (), columns: Sequence[str] | None = None
-) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """The names of all columns of a table, and its rows in pieces of bounded size, with the wanted `columns` (None:
     all). Values of a text file are text, as a type that fits the first piece may not fit the next."""
-    import pyarrow as pa
-
     between = separator(path, sep)
     if not between:
         return _parquet_pieces(path, columns)
     _checked_header(path, between)
     with _csv_reader(path, _options(between)) as reader:
-        names = _in_utf8(path, reader.schema.empty_table()).column_names
+        names = _in_utf8(reader.schema.empty_table()).column_names
     types = dict.fromkeys((name for name in names if columns is None or name in columns), pa.string())
 
-    def pieces() -> "Iterator[pa.RecordBatch]":
+    def pieces() -> Iterator[pa.RecordBatch]:
         with _csv_reader(path, _options(between, missing, types)) as reader:
             yield from reader
 
@@ -87,12 +83,9 @@ def stream_table(
 
 def csv_chunks(
     path: Path, columns: Sequence[str], text: Sequence[str] = (), member: str | None = None, header: bool = True
-) -> "Iterator[pd.DataFrame]":
+) -> Iterator[pd.DataFrame]:
     """The given columns of a large CSV, in chunks of rows: as numbers, those in `text` as strings. Without a `header`
     the columns are all that a line has, in their order."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     types = {name: pa.string() if name in text else pa.float64() for name in columns}
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types), strings_can_be_null=True)
     read = csv.ReadOptions(block_size=16 * MIB, column_names=None if header else list(columns))
@@ -107,13 +100,11 @@ def _limit(path: Path) -> int:
 
 
 def _checked_header(path: Path, sep: str) -> str:
-    """The first line of a text file; `Unreadable` if it is in UTF-16 or has too many columns."""
+    """The first line of a text file, which has not too many columns."""
     with open_raw(path, limit=MAX_STREAM_BYTES) as stream:
-        header = stream.readline(MAX_HEADER)
-    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(f"{path} is text in UTF-16: save it as UTF-8")
-    _check_width(path, header.count(sep.encode()) + 1)
-    return header.decode("utf-8-sig", errors="replace").strip()
+        header = stream.readline(MAX_HEADER).decode("utf-8-sig", errors="replace").strip()
+    _check_width(path, header.count(sep) + 1)
+    return header
 
 
 def _check_width(path: Path, columns: int) -> None:
@@ -121,10 +112,8 @@ def _check_width(path: Path, columns: int) -> None:
         raise Unreadable(f"{path} has {columns} columns, more than {MAX_COLUMNS}: leave out those you do not need")
 
 
-def _options(sep: str, missing: Sequence[str] = (), types: "dict[str, pa.DataType] | None" = None) -> dict[str, Any]:
+def _options(sep: str, missing: Sequence[str] = (), types: dict[str, pa.DataType] | None = None) -> dict[str, Any]:
     """How Arrow reads a user's CSV file: only the columns with `types`, if there are any."""
-    from pyarrow import csv
-
     words = {"null_values": [*MISSING, *missing], "strings_can_be_null": True}
     convert = csv.ConvertOptions(column_types=types, include_columns=list(types or ()), **words)
     return {"parse_options": csv.ParseOptions(delimiter=sep, newlines_in_values=True), "convert_options": convert}
@@ -134,18 +123,21 @@ def _options(sep: str, missing: Sequence[str] = (), types: "dict[str, pa.DataTyp
 def _csv_reader(path: Path, options: dict[str, Any]) -> Iterator[Any]:
     """A plain file is opened by Arrow: its threads read ahead, and one that were in a read of Python's when the program
     ends, after an error say, would abort it."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     read = csv.ReadOptions(block_size=BLOCK_BYTES)
     opened: Any = open_raw(path, limit=MAX_STREAM_BYTES) if path.suffix.lower() == ".gz" else pa.OSFile(str(path))
-    with opened as stream, reading(path, "is not a CSV file with a header"), csv.open_csv(stream, read, **options) as r:
-        yield r
+    with opened as stream, reading(path, NO_CSV), csv.open_csv(stream, read, **options) as reader:
+        yield reader
 
 
-def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str], "Iterator[pa.RecordBatch]"]:
-    from pyarrow import parquet
+def _in_utf8(table: pa.Table) -> pa.Table:
+    """The table; an error where pyarrow has taken text in another encoding for bytes, or as names of columns."""
+    "".join(table.column_names)
+    if "binary" in map(str, table.schema.types):
+        raise ValueError("it has text in another encoding")
+    return table
 
+
+def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     limit, problem = _limit(path), "is not a parquet file with named columns"
     with reading(path, problem):
         file = parquet.ParquetFile(path)
@@ -153,24 +145,13 @@ def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str
         "".join(names).encode()
         _check_width(path, len(names))
         if any(file.metadata.row_group(k).total_byte_size > limit for k in range(file.metadata.num_row_groups)):
-            raise Unreadable(f"{path} claims to unfold to more than {limit} bytes: refused")
+            raise ValueError(f"it claims to unfold to more than {limit} bytes")
     wanted = [name for name in names if names.count(name) == 1 and (columns is None or name in columns)]
 
-    def pieces() -> "Iterator[pa.RecordBatch]":
+    def pieces() -> Iterator[pa.RecordBatch]:
         with reading(path, problem):
-            for piece in parquet.ParquetFile(path).iter_batches(batch_size=BLOCK_ROWS, columns=wanted):
+            for piece in file.iter_batches(batch_size=BLOCK_ROWS, columns=wanted):
                 piece.validate(full=True)
                 yield piece
 
     return names, pieces()
-
-
-def _in_utf8(path: Path, table: "pa.Table") -> "pa.Table":
-    """pyarrow accepts column names in any encoding, and returns a column of text that is not UTF-8 as bytes."""
-    try:
-        "".join(table.column_names)
-        if "binary" not in map(str, table.schema.types):
-            return table
-    except UnicodeDecodeError:
-        pass
-    raise Unreadable(f"{path} is not text in UTF-8 (perhaps in Latin-1): save it as UTF-8")

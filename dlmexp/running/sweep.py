@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
 from dlmexp.data.dataset import Dataset, load
 from dlmexp.data.raw_files import find_files
-from dlmexp.data.spec import as_spec, read_spec
+from dlmexp.data.spec import read_spec
 from dlmexp.data.splits import Prepared, prepare
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
@@ -64,8 +64,8 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
         def start(part: RunConfig, key: str, dataset: DatasetConfig) -> tuple:
             """Read a dataset, unless the sweep does so already. `key` is the name of its file."""
             root = data_root(part.data_root)
-            source = replace(as_spec(dataset), M=None, sizes=(), split="", test_cap=None, validation="all")
-            if (name := repr((source, root))) not in loading:
+            source = [getattr(dataset, name) for name in ("name", "loader", "task", "rows", "features", "options")]
+            if (name := repr((source, dataset.files, root))) not in loading:
                 loading[name] = readers.submit(load, dataset, root)
             return part, key, dataset, loading[name]
 

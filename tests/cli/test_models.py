@@ -151,7 +151,7 @@ def test_labels_are_the_users_own_and_counts_have_whole_ends(here, capsys):
 
 GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
 ROWS = {  # what is wrong: the file, and what the sentence names
-    "several are missing": ("room,sorts\n1,a\n", ["'rooms'", "2 more: sort, age", "did you mean room"]),
+    "several are missing": ("room,sorts\n1,a\n", ["'rooms'", "'sort', 'age'", "did you mean room"]),
     "a column is there twice": ("rooms,sort,age,age\n1,a,10,10\n", ["age"]),
     "an unknown category": (GOOD + "3,d,30\n", ["row 3, column 'sort'", "'d'", "a, b, c"]),
     "a number is missing": (GOOD + "3,a,\n", ["row 3, column 'age'"]),

@@ -4,15 +4,17 @@ import hashlib
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dlmexp.cli import main
+from dlmexp.config import DatasetConfig
 from dlmexp.data import raw_files
 from dlmexp.data.dataset import dataset_status, load, verify
 from dlmexp.data.raw_files import download, fetch, find_files, how_to_get, import_files
-from dlmexp.data.spec import DatasetSpec, FileSpec, dataset_names, read_spec
+from dlmexp.data.spec import FileSpec, dataset_names, read_spec
 from dlmexp.errors import UserError
 from tests.support.http_server import serving
 
@@ -28,10 +30,9 @@ def silent(*_):
     return lambda done, total: None
 
 
-def toy(*files: FileSpec, **file) -> DatasetSpec:
-    options = CHECKS if files else {}
-    files = files or (FileSpec("toy/toy.dat", **file),)
-    return DatasetSpec("toy", "label_last", "binary", "counts", features=2, files=files, options=options, note="a note")
+def toy(*files: FileSpec, **file) -> DatasetConfig:
+    how: Any = {"files": [*files], "options": CHECKS} if files else {"files": [FileSpec("toy/toy.dat", **file)]}
+    return DatasetConfig("toy", "label_last", "binary", split="counts", features=2, note="a note", **how)
 
 
 def all_files(root: Path) -> list[str]:
@@ -123,17 +124,17 @@ def test_import_by_name_and_checksum(tmp_path):
 
 
 def test_groups_of_files_are_alternatives(tmp_path):
-    files = (FileSpec("t/a", group="i"), FileSpec("t/b", group="i", page="http://x.org"), FileSpec("t/*.z", group="j"))
-    spec = DatasetSpec("t", "pol", "regression", "regression", files=files)
+    files = [FileSpec("t/a", group="i"), FileSpec("t/b", group="i", page="http://x.org"), FileSpec("t/*.z", group="j")]
+    spec = DatasetConfig("t", "pol", "regression", split="regression", files=files)
     assert find_files(spec, tmp_path).state == "missing"
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "a").touch()
     found = find_files(spec, tmp_path)
-    assert (found.state, [entry.name for entry in found.missing]) == ("partial", ["t/b"])
+    assert (found.state, [entry.name for entry in found.best.missing]) == ("partial", ["t/b"])
     said = how_to_get(spec, found, tmp_path)
     assert all(word in said for word in ("t/a but not t/b", "dlmexp data import t", "http://x.org", str(tmp_path)))
     (tmp_path / "t" / "k.z").touch()
-    assert list(find_files(spec, tmp_path).files) == ["t/k.z"]
+    assert list(find_files(spec, tmp_path).best.files) == ["t/k.z"]
 
 
 def test_what_is_loaded_is_verified_and_read_only(root):

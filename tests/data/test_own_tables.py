@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
 from dlmexp.data.options import TableProblems, setting
-from dlmexp.data.spec import DatasetSpec
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
@@ -41,7 +41,7 @@ def written(path, sep: Any = ",", **replaced: Any):
 
 def loaded(path, task: Any = "regression", kind: str = "regression", **options: Any):
     options = {"path": str(path), "target": "y", **options}
-    return load(DatasetSpec("mine", "table", task, kind, options=options), "data")
+    return load(DatasetConfig("mine", "table", task, split=kind, options=options), "data")
 
 
 def refused(*words: str, path, **options: Any) -> UserError:
@@ -73,7 +73,7 @@ def test_the_same_data_in_every_format(tmp_path, path):
 
 
 @pytest.mark.parametrize(("content", "word"), [
-    ("a,y\n1,2\n".encode("utf-16"), "UTF-16"), ("größe,y\n1,2\n".encode("latin-1"), "UTF-8"),
+    ("a,y\n1,2\n".encode("utf-16"), "UTF-8"), ("größe,y\n1,2\n".encode("latin-1"), "UTF-8"),
     ("a,y\nü,2\nö,4\n".encode("latin-1"), "UTF-8"), (b"a;b;y\n1;2;3\n", "csv.sep=semicolon"),
     (b"a,y\n", "no rows"), (b"a,y\n1,2\n3\n", "Expected 2 columns, got 1"), (b"", "t.csv"),
     (b"a,a,y\n1,2,3\n", "called a"), (b"y\n1\n2\n", "no feature"), (b"0.5,1,2\n1,2,3\n", "0.5"),
@@ -143,7 +143,7 @@ def test_the_mean_is_that_of_the_training_rows(path):
     rows = split(ROWS, "regression", 1).train_pool[:20]
     known = VALUES["a"][[row for row in rows if row % 4]]
     column = np.where(np.arange(ROWS) % 4 == 0, known.mean(), VALUES["a"])
-    prepared = prepare(data, DatasetSpec("m", "table", "regression", "regression"), 1, 20)
+    prepared = prepare(data, DatasetConfig("m", "table", "regression", split="regression"), 1, 20)
     np.testing.assert_allclose(prepared.X_train[:, 0], (column[rows] - known.mean()) / known.std(), atol=1e-12)
 
 

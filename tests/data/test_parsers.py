@@ -7,15 +7,17 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.io import savemat
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
 from dlmexp.data.parsers.drawn import SHIFT
 from dlmexp.data.parsers.published import FLIGHT_FEATURES
-from dlmexp.data.spec import DatasetSpec, FileSpec, Task, read_spec
+from dlmexp.data.spec import FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 
 
@@ -24,8 +26,9 @@ def loaded(root, loader: str, files: Mapping[str, bytes | str], task: Task = "re
     (root / loader).mkdir(exist_ok=True)
     for name, content in files.items():
         (root / loader / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    entries = tuple(FileSpec(f"{loader}/{name}") for name in files)
-    return load(DatasetSpec("d", loader, task, "counts", features=features, files=entries, options=options), root)
+    entries = [FileSpec(f"{loader}/{name}") for name in files]
+    how: Any = {"split": "counts", "features": features, "files": entries, "options": options}
+    return load(DatasetConfig("d", loader, task, **how), root)
 
 
 def packed(content: bytes | str, member: str) -> bytes:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
 from dlmexp.data.schema import Column, Schema, as_label, money
-from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows
 
@@ -45,7 +45,7 @@ def frames(draw) -> tuple[pd.DataFrame, dict]:
 def trained(frame: pd.DataFrame, options: dict, folder, suffix: str = ".parquet"):
     path = folder / f"train{suffix}"
     (frame.to_parquet if suffix == ".parquet" else frame.to_csv)(path, index=False)
-    spec = DatasetSpec("mine", "table", "regression", "regression", options={**options, "path": str(path)})
+    spec = DatasetConfig("mine", "table", "regression", split="regression", options={**options, "path": str(path)})
     return load(spec, folder)
 
 

@@ -1,12 +1,14 @@
 """The YAML files of conf/dataset, specs from configuration nodes, and the checks that a spec asks for."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 from dlmexp.config import CsvConfig, DatasetConfig
-from dlmexp.data.parsers.registry import Parsed, check, loader_of
-from dlmexp.data.spec import DatasetSpec, Task, as_spec, dataset_names, read_spec
+from dlmexp.data.parsers.registry import Parsed, is_drawn, parse, parser
+from dlmexp.data.spec import Task, as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
 from dlmexp.plan.compose import compose
@@ -38,7 +40,7 @@ def test_every_yaml_file_is_consistent_and_agrees_with_the_papers_table():
         assert path.read_text().startswith(f"# @package dataset.{spec.name}\n")
         assert raw.likelihood == {"regression": "gaussian", "binary": "probit", "count": "poisson"}[spec.task]
         assert (raw.mean, raw.ard) == ("constant" if spec.task == "binary" else "zero", spec.split == "airline")
-        assert loader_of(spec).drawn == (not spec.files)
+        assert is_drawn(spec) == (not spec.files)
 
 
 @pytest.mark.parametrize(("task", "likelihood", "split"), [("regression", "gaussian", "regression"),
@@ -60,23 +62,29 @@ def test_betas_of_an_own_table_are_few_unless_a_grid_is_asked_for():
 
 
 @pytest.mark.parametrize(("changed", "word"), [
-    ({"task": "classification"}, "'classification'"), ({"task": None}, "task"), ({"files": ["b"]}, "files"),
+    ({"task": "classification"}, "classification"), ({"task": None}, "task"), ({"files": ["b"]}, "files"),
     ({"files": [{"name": "b", "sha265": ""}]}, "sha265"), ({"loader": "pool"}, "pol"),
 ])  # fmt: skip
 def test_errors_name_the_mistake(changed, word):
     node = {"name": "a", "loader": "pol", "task": "count", "split": "counts", "kernel": "rbf"}
-    assert as_spec(node) == DatasetSpec("a", "pol", "count", "counts")
+    assert as_spec(node) == DatasetConfig("a", "pol", "count", split="counts")
     with pytest.raises(UserError, match=word):
-        loader_of(as_spec(node | changed))
+        is_drawn(as_spec(node | changed))
 
 
 X = np.arange(12.0).reshape(4, 3)
 Y = np.array([0.0, 1.0, 1.0, 0.0])
 
 
+@parser("as_given")
+def as_given(spec, files):
+    return Parsed(np.asarray(files["X"], dtype=float), np.asarray(files["y"], dtype=float))
+
+
 def checked(X=X, y=Y, task: Task = "regression", rows=None, features=None, **checks):
-    spec = DatasetSpec("made_up", "none", task, "counts", rows=rows, features=features, options={"checks": checks})
-    check(Parsed(np.asarray(X, dtype=float), np.asarray(y, dtype=float)), spec)
+    spec = DatasetConfig("made_up", "as_given", task, rows=rows, features=features, options={"checks": checks})
+    arrays: Any = {"X": X, "y": y}
+    parse(spec, arrays)
 
 
 def test_good_data_passes():

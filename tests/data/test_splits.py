@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data import splits
 from dlmexp.data.dataset import Dataset
-from dlmexp.data.spec import DatasetSpec, Task
+from dlmexp.data.spec import Task
 from dlmexp.data.splits import prepare, split, training_rows
 from dlmexp.errors import UserError
 
@@ -23,8 +24,8 @@ def made_up(n: int, task: Task = "regression") -> Dataset:
     return Dataset("made_up", task, rng.normal(2.0, 4.0, (n, 3)), y, "checksum")
 
 
-def spec(kind: str, task: Task = "regression") -> DatasetSpec:
-    return DatasetSpec("made_up", "none", task, kind)
+def spec(kind: str, task: Task = "regression") -> DatasetConfig:
+    return DatasetConfig("made_up", "none", task, split=kind)
 
 
 def test_the_first_indices_do_not_change():

@@ -16,10 +16,11 @@ from unittest import mock
 import numpy as np
 
 from dlmexp.cli import main
+from dlmexp.config import DatasetConfig
 from dlmexp.data.parsers.registry import parse
 from dlmexp.data.raw_files import download
 from dlmexp.data.schema import Column, Schema
-from dlmexp.data.spec import DatasetSpec, Task
+from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows
 from dlmexp.reading.arrays import read_npz, read_variables
@@ -188,7 +189,8 @@ def target_npz(chance: random.Random, folder: Path) -> None:
 def target_csv(chance: random.Random, folder: Path, make: Callable = mutations.csv, name: str = "a.csv") -> None:
     """A table to train on; and, in pieces, to predict on."""
     path, task = written(folder / name, make(chance)), chance.choice(get_args(Task))
-    spec = DatasetSpec("csv", "table", task, "regression", options={"target": chance.choice(["y", "x", "y", "nope"])})
+    options = {"target": chance.choice(["y", "x", "y", "nope"])}
+    spec = DatasetConfig("csv", "table", task, split="regression", options=options)
     with contextlib.suppress(UserError):
         parse(spec, {path.name: path})
     with contextlib.suppress(UserError):

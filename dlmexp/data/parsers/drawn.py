@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data.parsers.published import FLIGHT_FACTS
 from dlmexp.data.parsers.registry import Parsed, generator
-from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 
 MOST_ROWS = 20_000_000
@@ -12,7 +12,7 @@ SHIFT = 2 / np.sqrt(20)
 """Breiman's a, the distance of each class mean from the origin in every coordinate."""
 
 
-def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
+def _size_and_rng(spec: DatasetConfig) -> tuple[int, np.random.Generator]:
     rows, seed = spec.options.get("rows", 0), spec.options.get("seed", 0)
     for name, value, least, most in (("rows", rows, 1, MOST_ROWS), ("seed", seed, 0, 2**63)):
         if type(value) is not int or not least <= value <= most:
@@ -21,7 +21,7 @@ def _size_and_rng(spec: DatasetSpec) -> tuple[int, np.random.Generator]:
 
 
 @generator("twonorm")
-def twonorm(spec: DatasetSpec) -> Parsed:
+def twonorm(spec: DatasetConfig) -> Parsed:
     """Breiman's twonorm, 20 features: the classes are N(+a 1, I) and N(-a 1, I), a = 2 / sqrt(20)."""
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
@@ -30,7 +30,7 @@ def twonorm(spec: DatasetSpec) -> Parsed:
 
 
 @generator("ringnorm")
-def ringnorm(spec: DatasetSpec) -> Parsed:
+def ringnorm(spec: DatasetConfig) -> Parsed:
     """Breiman's ringnorm, 20 features: class 0 is N(0, 4 I), class 1 is N(a 1, I), a = 2 / sqrt(20)."""
     rows, rng = _size_and_rng(spec)
     y = rng.integers(0, 2, rows).astype(np.float64)
@@ -39,7 +39,7 @@ def ringnorm(spec: DatasetSpec) -> Parsed:
 
 
 @generator("song_like")
-def song_like(spec: DatasetSpec) -> Parsed:
+def song_like(spec: DatasetConfig) -> Parsed:
     """Synthetic data of the shape of song, for load tests: 90 correlated features, a year that depends on them."""
     rows, rng = _size_and_rng(spec)
     X = rng.standard_normal((rows, 90))
@@ -51,7 +51,7 @@ def song_like(spec: DatasetSpec) -> Parsed:
 
 
 @generator("airline_like")
-def airline_like(spec: DatasetSpec) -> Parsed:
+def airline_like(spec: DatasetConfig) -> Parsed:
     """Synthetic data of the shape of airline, for load tests: the eight features in their ranges, labels that depend on
     them."""
     rows, rng = _size_and_rng(spec)

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pandas as pd
 
-from dlmexp.config import CsvConfig
+from dlmexp.config import CsvConfig, DatasetConfig
 from dlmexp.console import counted
 from dlmexp.data.options import TableProblems, setting, table_options
 from dlmexp.data.parsers.registry import Parsed, parser
-from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, missing, parse_texts, value_kind
-from dlmexp.data.spec import TEST, DatasetSpec
+from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, parse_texts, value_kind
+from dlmexp.data.spec import TEST
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError, nearest
 from dlmexp.reading.tables import read_table
@@ -30,19 +31,21 @@ EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a
 
 
 @parser("table")
-def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """Column `options.target` is y, the others are features. The facts say what was read, and what was left out."""
     options = table_options(spec.options)
-    path = next(path for name, path in files.items() if name != TEST)
+    path, test = next(path for name, path in files.items() if name != TEST), files.get(TEST)
     values, left_out = _columns(path, options)
     test_rows = 0
-    if TEST in files:
-        values, test_rows = _with_test_rows(values, path, files[TEST], options)
+    if test is not None:
+        below = _test_columns(test, values, options)
+        test_rows = len(below[str(options.target)])
+        values = {name: np.concatenate([column, below[name]]) for name, column in values.items()}
     target = str(options.target)
     features = options.columns or [name for name in values if name not in (target, options.by)]
     values = {name: values[name] for name in dict.fromkeys([target, *features, *filter(None, [options.by])])}
     if options.missing == "drop":
-        gone = np.any([missing(column) for column in values.values()], axis=0)
+        gone = np.any([pd.isna(column) for column in values.values()], axis=0)
         if gone.all():
             raise UserError(f"{path.name}: every row has a missing value: leave out a column with csv.drop=[COLUMN]")
         values = {name: column[~gone] for name, column in values.items()}
@@ -55,9 +58,9 @@ def own_table(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
         "features": list(schema.features), "schema": msgspec.to_builtins(schema),
         "kinds": {column.name: column.words for column in schema.columns}, "file": path.name,
         "target": f"log({target})" if options.log else target,
-        "classes": [str(label) for label in schema.labels or ()], "warnings": warnings + _repeated_rows(X, y),
+        "classes": [str(label) for label in schema.labels or ()], "warnings": warnings,
         "left_out": left_out + [f"column '{name}'" for name in options.drop],
-        "filled": int(np.isnan(X).any(axis=1).sum()), "test_file": files[TEST].name if TEST in files else None,
+        "filled": int(np.isnan(X).any(axis=1).sum()), "test_file": test.name if test else None,
     }  # fmt: skip
     return Parsed(X, y, facts, _arrangement(values, options, test_rows))
 
@@ -98,19 +101,18 @@ def _columns(path: Path, options: CsvConfig, test: bool = False) -> tuple[dict[s
     return values, left_out
 
 
-def _with_test_rows(values: Values, path: Path, test: Path, options: CsvConfig) -> tuple[dict[str, np.ndarray], int]:
-    """All columns, those of the test rows below the others, and the number of test rows."""
-    below, _ = _columns(test, options, test=True)
+def _test_columns(path: Path, values: Values, options: CsvConfig) -> Values:
+    """The columns of a user's own test rows, of the same kinds as those of the training rows."""
+    below, _ = _columns(path, options, test=True)
     for name, column in values.items():
         if name not in below:
-            advice = f"; {setting('drop', *options.drop, name)} leaves it out of {path.name} too"
-            advice = "" if name in (options.target, options.by) else advice
-            raise UserError(f"csv.test={test}: it has no column '{name}'{advice}")
+            needed = name in (options.target, options.by)
+            advice = "" if needed else f": {setting('drop', *options.drop, name)} leaves it out of both files"
+            raise UserError(f"csv.test={path}: it has no column '{name}'{advice}")
         if value_kind(column) != value_kind(below[name]):
-            kinds = f"{value_kind(column)} in {path.name}, {value_kind(below[name])} in {test.name}"
+            kinds = f"{value_kind(column)} in training rows, {value_kind(below[name])} in {path.name}"
             raise UserError(f"column '{name}' holds {kinds}")
-    joined = {name: np.concatenate([column, below[name]]) for name, column in values.items()}
-    return joined, len(next(iter(below.values())))
+    return below
 
 
 def _arrangement(values: Values, options: CsvConfig, test_rows: int) -> Arrangement | None:
@@ -135,7 +137,8 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
         problems.add(f"csv.target={schema.target}{wrong}")
     for column in schema.columns:
         name, some = column.name, values[column.name]
-        _check_category(column, some, problems)
+        if column.kind == "category":
+            _check_category(column, some, problems)
         exact, how = (False, "") if y is None else _leak(some, column, y)
         advice = f"{setting('drop', name)} leaves it out"
         sentence = f"column '{name}' gives the target '{schema.target}' away: {how}; {advice}"
@@ -155,12 +158,16 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
         if (rows := int((y == value).sum())) < RARE:
             said = f"class '{label}' has {counted(rows, 'row')}"
             warnings.append(f"{said}: not every training, validation and test set has some")
+    used = pd.DataFrame({name: column for name, column in values.items() if name != options.by})
+    if len(used) >= ENOUGH and (repeated := int(used.duplicated().sum())) > len(used) * MANY:
+        said = f"{repeated} of {len(used)} rows are copies of others, so that some test rows are trained on"
+        warnings.append(f"{said}; leave copies out or keep them together with csv.split=group csv.by=COLUMN")
     return warnings
 
 
 def _check_gaps(values: Values, schema: Schema, problems: TableProblems) -> None:
     """Note infinite and missing values."""
-    features, lacking = [c.name for c in schema.columns], {name: missing(column) for name, column in values.items()}
+    features, lacking = [column.name for column in schema.columns], pd.DataFrame(values).isna()
     for name, column in values.items():
         if column.dtype.kind == "f" and np.isinf(column).any():
             row = int(np.argmax(np.isinf(column))) + 1
@@ -170,18 +177,17 @@ def _check_gaps(values: Values, schema: Schema, problems: TableProblems) -> None
     # With a mean to put in, only the target and what rows are divided by must be there.
     refused = problems.options.missing == "refuse"
     strict = [name for name in values if name not in empty and (refused or name not in features)]
-    gaps = [(int(np.argmax(lacking[name])) + 1, name) for name in strict if lacking[name].any()]
-    if gaps:
-        (row, name), count = min(gaps), sum(int(lacking[name].sum()) for name in strict)
+    if gaps := [(int(lacking[name].argmax()) + 1, name) for name in strict if lacking[name].any()]:
+        (row, name), count = min(gaps), int(lacking[strict].to_numpy().sum())
         mean = ", mean puts in the mean of the training rows (level: a level of categories)" if name in features else ""
-        said = f"a value is missing in row {row}, column '{name}'" + (f" ({count} in all)" if count > 1 else "")
+        said = f"a value is missing in row {row}, column '{name}' ({count} in all)"
         remedy = "mean" if all(name in features for _, name in gaps) else "drop"
         problems.add(f"{said}; csv.missing=drop leaves such rows out{mean}", missing=[remedy])
 
 
 def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray | None, str]:
     """The targets as numbers (None if they are none), and what is wrong with them."""
-    known = values[~missing(values)]
+    known = values[~pd.isna(values)]
     if value_kind(values) == "dates":
         return None, " holds dates: a target is a number or, if binary, one of two values"
     if task == "binary" and schema.labels is None:
@@ -202,8 +208,6 @@ def _targets(values: np.ndarray, schema: Schema, task: str) -> tuple[np.ndarray 
 
 def _check_category(column: Column, values: np.ndarray, problems: TableProblems) -> None:
     """Note a category that is rather numbers with a few words among them, names or dates."""
-    if column.kind != "category":
-        return
     options, name, drop = problems.options, column.name, f"{setting('drop', column.name)} leaves it out"
     odd, words = _stray_words(values) if name not in options.categories else ("", [])
     if odd:
@@ -224,27 +228,23 @@ def _check_category(column: Column, values: np.ndarray, problems: TableProblems)
 
 def _stray_words(values: np.ndarray) -> tuple[str, list[str]]:
     """What to say of a column of numbers that is text because of a few words in it ('' of others), and the words."""
-    import pandas as pd
-
-    texts = [value for value in values if value is not None] if value_kind(values) == "text" else []
-    numbers = pd.to_numeric([text.replace(",", "") if "." in text else text for text in texts], errors="coerce")
-    odd = [text for text, unknown in zip(texts, missing(numbers), strict=True) if unknown]
+    texts = pd.Series(values if value_kind(values) == "text" else [], dtype=object).dropna()
+    with_commas = texts.str.contains(".", regex=False).astype(bool)
+    odd = texts[pd.to_numeric(texts.mask(with_commas, texts.str.replace(",", "")), errors="coerce").isna()]
     if len(texts) == len(odd) or 2 * len(odd) > len(texts):
         return "", []
-    if not odd:
+    if odd.empty:
         return "is text, though all its values are numbers: make them numbers", []
-    words = [word for word, _ in Counter(odd).most_common()]
-    shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + (", ..." if len(words) > 3 else "")
-    where = f"in {counted(len(odd), 'row')} (the first: row {int(np.argmax(values == odd[0])) + 1})"
+    words = odd.value_counts().index.tolist()
+    shown = ", ".join(f"'{word[:20]}'" for word in words[:3]) + ", ..." * (len(words) > 3)
+    where = f"in {counted(len(odd), 'row')} (the first: row {odd.index[0] + 1})"
     advice = f"{setting('na', *words)} calls that missing" if len(words) <= MANY_WORDS else "correct them"
     return f"is text because of {shown} {where}; its other {len(texts) - len(odd)} values are numbers: {advice}", words
 
 
 def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]:
     """Whether a column of features is the target in other units or words, and how it gives the target away ('')."""
-    import pandas as pd
-
-    known = ~missing(values) & ~np.isnan(y)
+    known = ~pd.isna(values) & ~np.isnan(y)
     x, y = values[known], y[known]
     if len(y) < ENOUGH or (y == y[0]).all() or (x == x[0]).all():
         return False, ""
@@ -266,18 +266,6 @@ def _leak(values: np.ndarray, column: Column, y: np.ndarray) -> tuple[bool, str]
     if len(pairs) == pairs["x"].nunique() <= len(y) // 5:
         return len(pairs) == pairs["y"].nunique(), "each of its values occurs with one value of the target only"
     return False, ""
-
-
-def _repeated_rows(X: np.ndarray, y: np.ndarray) -> list[str]:
-    """A warning if many rows occur more than once: of copies, some are trained on and others tested on."""
-    import pandas as pd
-
-    rows = len(y)
-    repeated = int(pd.DataFrame(np.column_stack([X, y])).duplicated().sum())
-    if rows < ENOUGH or repeated <= rows * MANY:
-        return []
-    advice = "leave copies out or keep them together with csv.split=group csv.by=COLUMN"
-    return [f"{repeated} of {rows} rows are copies of others, so that some test rows are trained on; {advice}"]
 
 
 def _numbers_rows(values: np.ndarray) -> bool:

