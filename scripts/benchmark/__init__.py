@@ -1,4 +1,2 @@
 """Speed, memory and agreement, measured side by side: `python -m scripts.benchmark core | gpu | models | agreement`.
-
-The last measured tables are in docs/PERFORMANCE.md, each with its command and machine.
-"""
+Measured tables, each with its command and machine, are in docs/PERFORMANCE.md."""

@@ -15,7 +15,7 @@ from dlmexp.objectives import OBJECTIVES
 from dlmexp.training.program import BatchData, Model
 from dlmexp.training.state import Settings, State
 from dlmexp.training.step import step, stepper
-from dlmexp.training.variants import Joint
+from dlmexp.training.variants import Collapsed, Joint
 
 with warnings.catch_warnings():  # torch deprecates what GPyTorch uses when it is imported
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -28,12 +28,13 @@ def joint_step(
     B: int, likelihood: str = "probit", objective: str = "log_dlm", estimator: Estimator | None = None, n: int = 1000,
     M: int = 74, D: int = 20, device: str = "cpu", captured: bool = True,
 ) -> Callable[[], None]:  # fmt: skip
-    """The engine's own step (objective, gradient, Adam, stopping rule) of B cells; a replayed graph on a GPU."""
+    """The engine's own step of B cells (collapsed, if it is the ELBO of Gaussian data); a replayed graph on a GPU."""
     X, y = synthetic_data(1, n, D, likelihood, device)
     kind, how = LIKELIHOODS[likelihood], (OBJECTIVES[objective], estimator or Exact())
     model = Model(rbf, kind, kind.task == "binary", False, True, M, *how, minibatch=None)
     betas = torch.logspace(-2, 2, B, dtype=X.dtype, device=device)
-    program = Joint(model, BatchData(X, y, {}, [0], [0] * B), betas)
+    variant = Collapsed if (likelihood, objective) == ("gaussian", "elbo") else Joint
+    program = variant(model, BatchData(X, y, {}, [0], [0] * B), betas)
     state = State.fresh(program.initial(), STEPS)
     return stepper(program, state, STEPS) if captured else partial(step, program, state, STEPS)
 
