@@ -94,7 +94,7 @@ DECODERS = {
     rf"{IMPORT}(?:bz2|gzip|lzma|zipfile|urllib|http|requests|pickle|tarfile|scipy\.io|ssl)\b": set(),
     rf"{IMPORT}zlib\b": {"records.packed"},
     rf"{IMPORT}pooch\b": {"data.raw_files"},
-    rf"{IMPORT}socket\b": {"atomic", "records.record", "running.leases", "cluster.submission"},
+    rf"{IMPORT}socket\b": {"atomic", "records.record", "running.leases"},
     rf"{OF}(?:loads|{READS}|open_stream|input_stream|memory_map)\(": {"data.parsers.registry"},  # an example
     rf"{OF}load\(": {"catalogue", "models.export"},  # the latter in a script that it writes
     rf"{OF}ParquetFile\(": {"records.packed"},

@@ -66,7 +66,7 @@ def test_records_of_a_stranger(here, tiny, capsys):
     capsys.readouterr()
     commands = [
         "status --failed --missing",
-        "logs ringnorm_drawn",
+        "logs",
         "collect",
         "predict x.csv",
         "plot default",

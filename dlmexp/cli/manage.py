@@ -16,8 +16,8 @@ def add_parser(commands: Commands) -> None:
     how.add_argument("--json", action="store_true", help="the same as JSON")
     watching = "show it again every 5 (or SECONDS) seconds until nothing runs any more; Ctrl-C leaves, the run goes on"
     how.add_argument("--watch", nargs="?", type=float, const=5.0, metavar="SECONDS", help=watching)
-    add = add_command(commands, logs, "what a job, or the job of a cell, has printed").add_argument
-    add("words", nargs="*", metavar="JOB|CELL", help="a job, the key of a cell, or words that name cells")
+    add = add_command(commands, logs, "what jobs have printed").add_argument
+    add("words", nargs="*", metavar="JOB", help="a job, or overrides of its block, such as dataset=pol")
     add("--lines", type=int, metavar="N", help="only the last N lines of each log")
     add = add_command(commands, cancel, "stop jobs on a cluster and processes of this machine").add_argument
     add("names", nargs="*", metavar="JOB", help="jobs, or ids of processes (default: all)")
@@ -47,18 +47,14 @@ def status(args: argparse.Namespace) -> int:
 
 
 def logs(args: argparse.Namespace) -> int:
-    """Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs that trained a cell,
-    given by its key or by words of its description (banana seed=2 beta=1). Without words: lists all jobs with their
-    logs."""
-    from dlmexp.cluster.jobs import jobs_of, read_submissions
+    """Prints the log of a job on a cluster (12, or 12_3 for one task of an array), or of the jobs of blocks with some
+    overrides (dataset=pol). Without words: lists all jobs with their logs."""
+    from dlmexp.cluster.jobs import jobs_of
 
     root = results_folder(args)
     if args.lines is not None and args.lines < 1:
         raise UserError(f"--lines {args.lines}: give a number from 1 on")
-    jobs = jobs_of(root, args.words) if args.words else read_submissions(root)
-    if not jobs and args.words:
-        print(f"these cells have no job; `{in_folder('dlmexp status --failed', root)}` shows those that failed")
-    elif not jobs:
+    if not (jobs := jobs_of(root, args.words)):
         print(f"no job was submitted for {root}; runs on this machine print to the terminal, and keep no log")
     for job in jobs:
         if not args.words:
@@ -78,14 +74,13 @@ def cancel(args: argparse.Namespace) -> int:
     one task of an array) and processes (their ids) that are named. What trains saves its state first, so that the same
     'dlmexp run' goes on from there."""
     from dlmexp.atomic import machine
+    from dlmexp.cluster.jobs import SchedulerUnavailable, cancellable
     from dlmexp.cluster.jobs import cancel as cancel_all
-    from dlmexp.cluster.jobs import cancellable
-    from dlmexp.cluster.slurm import SchedulerUnavailable
 
     jobs, processes = cancellable(results_folder(args), args.names)
     for job in jobs:
         what = f"job {job.id}" if job.ours else f"not from here: job {job.id} of {job.user}"
-        print(f"{what}: {job.description}; {counted(len(job.unrecorded), 'cell')} to do")
+        print(f"{what}: {job.description}; {counted(len(job.left), 'cell')} to do")
     here = [process for process in processes if process.machine == machine()]
     for process in processes:
         if process in here:

@@ -1,53 +1,131 @@
-"""Submitted jobs: their folders (log, `submitted.json`, `outcome.json`), their states, and stopping them.
+"""Submitted jobs: their folders (log, `submitted.json`), their states, why one can't start, and stopping them.
 
 A live process shows that its job runs, whatever SLURM reports. A job that has ended is judged by the records of its
 cells alone: SLURM reports COMPLETED for jobs that left none.
 """
 
+import contextlib
 import os
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from getpass import getuser
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from dlmexp.atomic import write_atomically
-from dlmexp.cluster.slurm import ENDED, UNKNOWN, SchedulerUnavailable, SlurmState, ask, cluster_info, job_states
-from dlmexp.errors import Unreadable, UserError, nearest
+from dlmexp.errors import Unreadable, UserError, nearest, shortened
 from dlmexp.reading.files import content, typed_json
-from dlmexp.records.manifest import read_manifests
 from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes
 
-SUBMITTED, OUTCOME = "submitted.json", "outcome.json"
-T = TypeVar("T")
+SUBMITTED = "submitted.json"
+# A job in one of these states is running, will run, or will return to the queue; in any other state it has ended.
+ACTIVE_STATES = {
+    "PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+    "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
+}  # fmt: skip
+# Our own names for the state of a job that SLURM does not know any more, and of one that can't be seen from here.
+ENDED, UNKNOWN = "ENDED", "UNKNOWN"
+DEFAULT_MAX_ARRAY_SIZE = 1001
+TIMEOUT_SECONDS = 30
+
+# Reasons why SLURM keeps a job pending that no waiting changes (squeue's manual, JOB REASON CODES). All others pass:
+# with time (Priority, Resources, ...), when a node or partition comes back, or when users release the jobs that they
+# hold (JobHeldUser).
+NEVER_STARTS = re.compile(
+    r"Partition(Config|NodeLimit|TimeLimit)|BadConstraints|(QOS|Association)TimeLimit|(Account|QOS)NotAllowed"
+    r"|Invalid(Account|QOS)|JobHoldMaxRequeue|launch failed requeued held|job requeued in held state|JobHeldAdmin"
+    r"|ReservationDeleted|DependencyNeverSatisfied|(QOS|Assoc)(Max|Min)\w*(PerJob|WallDuration|PerNode)\w*|QOSMin\w+"
+)
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """How the last process of a job ended. The process writes it itself, so a killed one leaves none."""
+class SchedulerUnavailable(Exception):
+    """SLURM is not installed here or does not answer, so the state of no job is known."""
 
-    host: str
-    code: int
-    reason: str
+
+@dataclass(frozen=True)
+class SlurmState:
+    """The state of a job as SLURM reports it."""
+
+    name: str
+    node: str = ""
+    reason: str = ""  # why the job is pending, or unknown
+
+    @property
+    def active(self) -> bool:
+        """Whether it is in the queue or running."""
+        return self.name in ACTIVE_STATES
+
+    @property
+    def never_starts(self) -> bool:
+        """Whether it will not start however long it waits."""
+        reason = self.reason.strip("() ").partition(",")[0]
+        return self.name in ("PENDING", "REQUEUE_HOLD") and NEVER_STARTS.fullmatch(reason) is not None
+
+
+def job_states(job_ids: Iterable[str]) -> dict[str, SlurmState]:
+    """The state of each job. A job that `squeue` does not list has ended; `sacct`, if available, may know how."""
+    requested = set(job_ids)
+    if not requested:
+        return {}
+    numbers = ",".join(sorted({job_id.partition("_")[0] for job_id in requested}))
+    try:
+        listed = ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={numbers}", "--format=%i|%T|%N|%r")
+    except SchedulerUnavailable as error:
+        if "Invalid job id" not in str(error):
+            raise
+        listed = []
+    states = {}
+    for line in listed:
+        job_id, name, node, reason = line.split("|", 3)
+        states[job_id] = SlurmState(name, node, "" if reason == "None" else reason)
+    if requested - states.keys():
+        try:
+            ended = ask("sacct", "-X", "--noheader", "--parsable2", "-o", "JobID,State,NodeList", "-j", numbers)
+        except SchedulerUnavailable:
+            ended = []
+        for job_id, state, node in (line.split("|") for line in ended):
+            name = state.partition(" ")[0]  # `CANCELLED by 1000`
+            states.setdefault(job_id, SlurmState(ENDED if name in ACTIVE_STATES else name, node))
+    return {job_id: states.get(job_id, SlurmState(ENDED)) for job_id in requested}
+
+
+def max_array_size() -> int:
+    """The largest number of tasks in one job array of this cluster."""
+    size = re.search(r"MaxArraySize\s*=\s*(\d+)", "\n".join(ask("scontrol", "show", "config")))
+    return int(size[1]) if size else DEFAULT_MAX_ARRAY_SIZE
+
+
+def ask(*command: str) -> list[str]:
+    """The lines a SLURM command prints."""
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    except FileNotFoundError:
+        raise SchedulerUnavailable(f"there is no {command[0]} on this machine") from None
+    except subprocess.TimeoutExpired:
+        raise SchedulerUnavailable(f"{command[0]} gave no answer in {TIMEOUT_SECONDS} s") from None
+    if process.returncode:
+        said = [line.strip() for line in process.stderr.splitlines() if line.strip()]
+        raise SchedulerUnavailable("; ".join(said) or f"{command[0]} failed")
+    return process.stdout.splitlines()
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job and the block it was submitted for: what its file says, and what `unfinished_jobs` adds."""
 
     id: str
-    cluster: str
     user: str
     time: float
     overrides: str  # that select the block
     keys: frozenset[str]  # of the block's cells
     folder: str = ""
-    outcome: Outcome | None = None
     state: SlurmState = SlurmState(UNKNOWN)
-    unrecorded: frozenset[str] = frozenset()  # its cells without a record
-    owned: frozenset[str] = frozenset()  # those of them that no other job is responsible for
+    left: frozenset[str] = frozenset()  # cells without a record that no other job is responsible for
 
     @property
     def log(self) -> Path:
@@ -60,10 +138,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {self.id, self.id.partition("_")[0]}
 
     @property
-    def node(self) -> str:
-        return self.state.node or (self.outcome.host if self.outcome else "")
-
-    @property
     def may_run(self) -> bool:
         """Whether it is in the queue or running, as far as that can be seen from here."""
         return self.state.active or self.state.name == UNKNOWN
@@ -74,9 +148,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state.active and self.user == getuser()
 
     @property
-    def lost(self) -> bool:
-        """Whether it has ended and left cells without a record."""
-        return not self.may_run and bool(self.owned)
+    def lost(self) -> int:
+        """Number of cells without a record of a job that has ended."""
+        return 0 if self.may_run else len(self.left)
 
     @property
     def description(self) -> str:
@@ -90,13 +164,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return f"can't start ({reason}): {advice}"
         if self.state.active:
             return name.lower() + (f" ({reason})" if name == "PENDING" and reason else "")
-        return f"ended ({name})" + (f": {self.outcome.reason}" if self.outcome and self.outcome.reason else "")
+        try:
+            lines = content(self.log).decode(errors="replace").splitlines()
+        except (OSError, Unreadable):
+            lines = []
+        last = next((line for line in reversed(lines) if line.strip() and not line.startswith("submitit ")), "")
+        return f"ended ({name})" + (f": {shortened(last, 200)}" if last else "")
 
 
-def write_submission(folder: Path, job_id: str, cluster: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
+def write_submission(folder: Path, job_id: str, overrides: Sequence[str], keys: Iterable[str]) -> None:
     """Record in the job's folder what it was submitted for."""
     block = {"overrides": " ".join(overrides), "keys": frozenset(keys)}
-    job = Job(id=job_id, cluster=cluster, user=getuser(), time=time.time(), **block)
+    job = Job(id=job_id, user=getuser(), time=time.time(), **block)
     write_atomically(folder / SUBMITTED, msgspec.json.encode(job, order="deterministic"))
 
 
@@ -104,18 +183,11 @@ def read_submissions(root: Path) -> list[Job]:
     """All jobs ever submitted for this results folder, the latest last."""
     jobs = []
     for path in root.glob(f"multirun/*/jobs/*/{SUBMITTED}"):
-        if job := _read(path, Job):
-            outcome = _read(path.with_name(OUTCOME), Outcome)
-            jobs.append(msgspec.structs.replace(job, folder=str(path.parent), outcome=outcome))
+        try:
+            jobs.append(msgspec.structs.replace(typed_json(content(path), Job), folder=str(path.parent)))
+        except (OSError, Unreadable):  # deleted just now, or not ours
+            continue
     return sorted(jobs, key=lambda job: (job.time, job.id))
-
-
-def _read(path: Path, kind: type[T]) -> T | None:
-    """None for a file that is not there, was deleted just now, or is not ours."""
-    try:
-        return typed_json(content(path), kind)
-    except (OSError, Unreadable):
-        return None
 
 
 def unfinished_jobs(
@@ -129,30 +201,24 @@ def unfinished_jobs(
     # SLURM is asked only about jobs with cells that have no record, or with a live process.
     jobs = [job for job in read_submissions(root) if job.keys - recorded or job.id in hosts]
     states = _states(jobs) | {job.id: SlurmState("RUNNING", hosts[job.id]) for job in jobs if job.id in hosts}
-    # Of jobs with the same cell the last one in this order owns it: active jobs come after those that ended.
+    # Of jobs with the same cell the last one in this order is responsible: active jobs come after those that ended.
     by_precedence = sorted(jobs, key=lambda job: states[job.id].active)
     owner = {key: job.id for job in by_precedence for key in job.keys - recorded}
     for i, job in enumerate(jobs):
-        owned = frozenset(key for key in job.keys if owner.get(key) == job.id)
-        about = {"state": states[job.id], "unrecorded": job.keys - recorded, "owned": owned}
-        jobs[i] = msgspec.structs.replace(job, **about)
-    return [job for job in jobs if job.owned or job.state.active]
+        left = frozenset(key for key in job.keys if owner.get(key) == job.id)
+        jobs[i] = msgspec.structs.replace(job, state=states[job.id], left=left)
+    return [job for job in jobs if job.left or job.state.active]
 
 
 def _states(jobs: list[Job]) -> dict[str, SlurmState]:
     """The states of jobs by id; of those that can't be seen from here, the reason."""
-    if not jobs:
-        return {}
     try:
-        cluster, _ = cluster_info()
-        states = job_states(job.id for job in jobs if job.cluster == cluster)
+        states = job_states(job.id for job in jobs)
     except SchedulerUnavailable as error:
         return {job.id: SlurmState(UNKNOWN, reason=str(error)) for job in jobs}
     for job in jobs:
-        if job.cluster != cluster:
-            states[job.id] = SlurmState(UNKNOWN, reason=f"a job of cluster {job.cluster}")
         # Some clusters hide the jobs of other users, so that such a job is not listed need not mean that it has ended.
-        elif states[job.id].name == ENDED and job.user != getuser() and not job.outcome:
+        if states[job.id].name == ENDED and job.user != getuser():
             states[job.id] = SlurmState(UNKNOWN, reason=f"a job of user {job.user} that can't be seen from here")
     return states
 
@@ -165,8 +231,7 @@ def cancellable(root: Path, names: Sequence[str] = ()) -> tuple[list[Job], list[
     processes = [process for process in live if process.job is None]
     known = {name for job in jobs for name in job.names} | {str(process.pid) for process in processes}
     if unknown := [name for name in names if name not in known]:
-        hint = nearest(unknown[0], sorted(known)) if known else "nothing runs or waits there"
-        raise UserError(f"'{unknown[0]}' is no job or process of {root}: {hint}")
+        raise UserError(f"'{unknown[0]}' is no job or process of {root}: {nearest(unknown[0], sorted(known))}")
     wanted = known.intersection(names or known)
     return [job for job in jobs if job.names & wanted], [some for some in processes if str(some.pid) in wanted]
 
@@ -176,26 +241,14 @@ def cancel(jobs: Sequence[Job], processes: Sequence[ActiveProcess]) -> None:
     if jobs:
         ask("scancel", "--quiet", *sorted(job.id for job in jobs))
     for process in processes:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # it has ended just now
             os.kill(process.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            continue  # it has ended just now
-        except PermissionError:
-            raise UserError(f"process {process.pid} is another user's: only that user can stop it") from None
 
 
 def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
-    """The jobs that words ask for: by the id of a job (`12` for all tasks of an array, or `12_3`), the key of a cell or
-    its beginning, or words of a cell's description (`banana seed=2 beta=1`). `UserError` if no job or cell is meant."""
-    jobs = read_submissions(root)
-    if len(words) == 1 and (chosen := [job for job in jobs if words[0] in job.names]):
-        return chosen
-    asked = {key: group for asked_for in read_manifests(root) for group in asked_for.candidates for key in group.keys}
-    start = words[0] if len(words) == 1 and len(words[0]) >= 6 else "no key"
-    cells = {key: group.describe(key).split(" ") for key, group in asked.items()}
-    keys = {key for key, text in cells.items() if key.startswith(start) or set(words) <= set(text)}
-    if not keys:
-        known = [*(job.id for job in jobs), *sorted({group.dataset for group in asked.values()})]
-        typed = " ".join(words)
-        raise UserError(f"'{typed}' is neither a job nor a cell of {root}: {nearest(typed, known)}")
-    return [job for job in jobs if job.keys & keys]
+    """The jobs that all words fit: the id of a job (`12` for all tasks of an array, or `12_3`), or overrides of its
+    block (`dataset=pol`). `UserError` if there is none."""
+    jobs = [job for job in read_submissions(root) if job.names.union(job.overrides.split()).issuperset(words)]
+    if words and not jobs:
+        raise UserError(f"'{' '.join(words)}' is no job of {root}: without a job, `dlmexp logs` lists all of them")
+    return jobs

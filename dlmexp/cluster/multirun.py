@@ -1,33 +1,46 @@
-"""`dlmexp run -m`: jobs on this machine, one after another, or on a cluster. Hydra composes, we launch."""
+"""`dlmexp run -m`: blocks of cells as jobs on this machine, one after another, or on a cluster. Hydra composes them,
+submitit submits them."""
 
+import os
 import re
 import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-from dlmexp.cluster.jobs import unfinished_jobs
-from dlmexp.cluster.submission import run_block, submit, wait
+from dlmexp.cluster.jobs import SchedulerUnavailable, job_states, max_array_size, unfinished_jobs, write_submission
+from dlmexp.cluster.status import job_facts, job_line
 from dlmexp.config import RunConfig
 from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
-from dlmexp.plan.cell import Cell
-from dlmexp.records.record import COMMAND, portable
+from dlmexp.plan.compose import compose
+from dlmexp.records.record import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import select_target
-from dlmexp.running.run import environment, results_folder, say_once, write_what_is_asked
-from dlmexp.running.signals import STOPPED, StopRequest
+from dlmexp.running.run import environment, execute, results_folder, say_once, write_what_is_asked
+from dlmexp.running.signals import FAILURE, STOPPED, StopRequest
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 from dlmexp.running.tables import show_plan, summary, what_was_read
 
-BASIC, SLURM = "BasicLauncher", "SlurmLauncher"  # how launchers' classes end
 DEVICE = re.compile(r"\+*device=")
 Jobs = Sequence[Sequence[str]]  # the overrides of each job
+POLL_SECONDS = (2.0, 15.0)  # between two queries of the queue: at first, and at most
+SETUP = "DLMEXP_SLURM_SETUP"  # shell lines at the start of every job
+THREADS = (  # as many as cores were granted; srun needs a variable of its own
+    "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
+    "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
+)
+PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
 def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
@@ -37,14 +50,15 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
     The exit code depends on the records at the end.
     """
     kind = launcher["_target_"].rpartition(".")[2]
-    if kind not in (BASIC, SLURM):
+    on_cluster, root = kind == "SlurmLauncher", Path(configs[0].results)
+    if kind not in ("BasicLauncher", "SlurmLauncher"):
         raise UserError(f"hydra/launcher={kind} can't be used here: choose slurm or slurm_gpu")
-    if not configs[0].wait and kind != SLURM:
+    if not configs[0].wait and not on_cluster:
         raise UserError("wait=false leaves jobs to a cluster: add hydra/launcher=slurm")
     if len({cfg.results for cfg in configs}) > 1:
         raise UserError("results= is one folder for all jobs of a multirun")
     jobs = [[word for word in job if not word.lstrip("+~").startswith(("hydra.", "hydra/"))] for job in jobs]
-    if kind == SLURM and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
+    if on_cluster and (launcher.get("gpus_per_node") or "gpu" in str(launcher.get("gres"))):
         jobs = [job if any(map(DEVICE.match, job)) else [*job, "device=cuda"] for job in jobs]
     sweeps, said = list[Sweep](), list[str]()
     for cfg in configs:
@@ -52,50 +66,177 @@ def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, An
         said += [*what_was_read(sweep), *sweep.notes]
         sweeps.append(replace(sweep, datasets={}))  # the jobs load the data themselves
     say_once(said)
-    root = Path(configs[0].results)
     if configs[0].plan:
         for sweep in sweeps:
             target = select_target(sweep.cfg.device, sweep.cfg.dtype)
             show_plan(plan_sweep(sweep, Store(root, read_only=True), target)[0], sweep)
         return 0
-    if kind == SLURM and which("sbatch") is None:
+    if on_cluster and which("sbatch") is None:
         raise UserError("there is no SLURM here (no sbatch): submit from a login node, or leave hydra/launcher= out")
     say_once(f"left out: {message}" for sweep in sweeps for message in sweep.missing)
     # Processes of jobs know what was typed, and import nothing from the current folder that was not asked for.
     variables = {COMMAND: portable(["dlmexp", *sys.argv[1:]]), "PYTHONSAFEPATH": "1"}
     with results_folder(root), environment(**variables):
         write_what_is_asked(root, sweeps)
-        cells, code = {key: cell for sweep in sweeps for key, cell in sweep.by_key.items()}, 0
+        keys = frozenset(key for sweep in sweeps for key in sweep.by_key)
         with StopRequest() as stop:
-            if kind == SLURM:
+            if on_cluster:
                 submit(root, list(zip(sweeps, jobs, strict=True)), launcher)
                 if not configs[0].wait:
                     status = in_folder("dlmexp status", root)
                     print(f"`{status}` shows their progress; the same command without wait=false waits for them")
                     return 0
-                wait(root, cells.keys(), stop)
-            for overrides in jobs if kind == BASIC else ():
-                code = max(code, run_block(overrides)[0])
-                if stop.stop is not None or code >= STOPPED:  # a job that is stopped is the last one
-                    break
-        if stop.stop is not None or code >= STOPPED:
-            state = "everything is saved" if kind == BASIC else "the jobs stay in the queue"
+            code = wait(root, keys, stop) if on_cluster else _run_here(jobs, stop)
+        if code >= STOPPED:
+            state = "the jobs stay in the queue" if on_cluster else "everything is saved"
             print(f"\n{state}, continue with: {shlex.join(['dlmexp', *sys.argv[1:]])}")
-            return stop.stop.code if stop.stop is not None else code
-        if kind == SLURM:
-            code = _lost_cells(root, cells)
+            return code
+        for job in unfinished_jobs(root) if on_cluster else ():
+            if job.lost and job.left & keys:
+                print(job_line(job_facts(job)))
         drop_unselected(Store(root))
         return max(code, summary([some for sweep in sweeps for some in sweep.candidates], Store(root)))
 
 
-def _lost_cells(root: Path, cells: Mapping[str, Cell]) -> int:
-    """Print which jobs ended without a record of some of these cells; 1 if there are any."""
+def _run_here(jobs: Jobs, stop: StopRequest) -> int:
+    """Run the jobs one after another; the largest of their exit codes. A job that is stopped is the last one."""
     code = 0
-    for job in unfinished_jobs(root):
-        lost = [cells[key].describe() for key in sorted(job.owned & cells.keys())]
-        if lost and job.lost:
-            more = f" and {counted(len(lost) - 1, 'more cell')}" if len(lost) > 1 else ""
-            node = f" on {job.node}" if job.node else ""
-            print(f"job {job.id}{node} {job.description}; no record of {lost[0]}{more}; log: {job.log}")
-            code = 1
+    for overrides in jobs:
+        code = max(code, run_block(overrides), stop.stop.code if stop.stop else 0)
+        if code >= STOPPED:
+            break
     return code
+
+
+@dataclass
+class BlockOnNode:
+    """What a job calls on its node. It gives its process what the submitting one had: our environment variables, the
+    current folder, and where modules are imported from. A site can configure that SLURM does not pass these on."""
+
+    overrides: Sequence[str]
+
+    def __post_init__(self) -> None:
+        self.variables = {name: value for name, value in os.environ.items() if name.startswith("DLMEXP_")}
+        self.folder, self.search_path = os.getcwd(), [os.path.abspath(entry) for entry in sys.path]
+
+    def __call__(self) -> int:
+        """Train the block, and requeue the job where it was stopped before its end."""
+        os.environ.update(self.variables)
+        os.chdir(self.folder)
+        sys.path[:] = [*self.search_path, *(entry for entry in sys.path if entry not in self.search_path)]
+        code = run_block(self.overrides)
+        if code >= STOPPED and returns_to_queue(own_job() or "", code - STOPPED):
+            try:
+                signal.raise_signal(signal.SIGUSR2)  # submitit's handler counts time-outs, requeues, and exits
+            except (OSError, subprocess.SubprocessError) as error:  # this cluster forbids it
+                print(f"everything is saved, but SLURM does not requeue it ({error}): the same command submits it")
+        return code
+
+    def checkpoint(self) -> Any:
+        """What submitit puts into the queue again: the same block."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
+
+
+def run_block(overrides: Sequence[str]) -> int:
+    """Train a block in this process; its exit code. What it raises is printed, so that other blocks can go on."""
+    try:
+        return execute(compose(overrides), overrides)
+    except UserError as error:
+        print(f"dlmexp: {error}", file=sys.stderr, flush=True)
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return FAILURE
+
+
+def returns_to_queue(job_id: str, received: int) -> bool:
+    """Whether a job is to be requeued after a signal. SIGUSR2 announces the time limit (or a preemption). SIGTERM is
+    ambiguous: a job that was cancelled or requeued is not RUNNING any more, while one in the grace time before its
+    preemption is, and is not requeued if it exits."""
+    if received != signal.SIGTERM:
+        return received == signal.SIGUSR2
+    try:
+        return job_states([job_id])[job_id].name == "RUNNING"
+    except SchedulerUnavailable:
+        return False
+
+
+def submit(root: Path, blocks: Sequence[tuple[Sweep, Sequence[str]]], params: Mapping[str, Any]) -> None:
+    """Submit the blocks, sweeps with their overrides, that have cells neither recorded nor in the queue, with the
+    settings of the launcher. `UserError` if SLURM refuses, or does not answer."""
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    active = [job for job in unfinished_jobs(root) if job.state.active]
+    in_queue = frozenset[str]().union(*(job.keys for job in active))
+    done, failed = Store(root).keys()  # read after the queue, so a job that has just left it has its records here
+    to_run = [sweep.by_key.keys() - (done if sweep.cfg.retry_failed else done | failed) for sweep, _ in blocks]
+    if queued := [job.id for job in active if any(job.keys & keys for keys in to_run)]:
+        print(f"already in the queue: job {', '.join(queued)}")
+    selected = [block for block, keys in zip(blocks, to_run, strict=True) if keys - in_queue]
+    if others := len(blocks) - len(selected):
+        print(f"no new job for {others} of {counted(len(blocks), 'block')}")
+    try:
+        most = max_array_size()
+    except SchedulerUnavailable as error:
+        raise UserError(f"SLURM takes no job: {error}") from None
+    executor = _executor(settings(params, "+".join(dict.fromkeys(sweep.cfg.name for sweep, _ in blocks))))
+    for array in (selected[start : start + most] for start in range(0, len(selected), most)):
+        try:
+            with executor.batch():
+                jobs = [executor.submit(BlockOnNode(overrides)) for _, overrides in array]
+        except (FailedJobError, FailedSubmissionError) as error:
+            said = [line for line in str(error).splitlines() if line.strip()] or [str(error)]
+            raise UserError(f"SLURM refused the job: {said[-1]}; what is queued stays there") from None
+        for (sweep, overrides), job in zip(array, jobs, strict=True):
+            write_submission(job.paths.folder, job.job_id, overrides, sweep.by_key)
+        number, folder = jobs[0].job_id.partition("_")[0], jobs[0].paths.folder.parent
+        print(f"submitted job {number}: {counted(len(array), 'block')}, logs in {folder}", flush=True)
+
+
+def settings(params: Mapping[str, Any], experiment: str) -> dict[str, Any]:
+    """The launcher's settings with what we add: our shell lines before the user's, the experiment in the job's name,
+    a signal that leaves time to train, and of the additional parameters those that are set."""
+    delay = min(params["signal_delay_s"], 60 * params["timeout_min"] // 4)  # SLURM may send it a minute early
+    lines = [THREADS, *filter(None, [os.environ.get(SETUP)]), *(params["setup"] or ())]
+    more = {key: value for key, value in params["additional_parameters"].items() if value not in (None, False, "")}
+    own = {"setup": lines, "name": f"{params['name']}-{experiment}", "signal_delay_s": delay}
+    return {**params, **own, "additional_parameters": more}
+
+
+def _executor(params: dict[str, Any]) -> Any:
+    """submitit's executor with the launcher's settings, passed on in the way of Hydra's own launcher."""
+    import submitit
+    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
+
+    folder, timeouts, _ = (params.pop(name) for name in ("submitit_folder", "max_num_timeout", "_target_"))
+    executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=timeouts)
+    general = BaseQueueConf.__dataclass_fields__
+    executor.update_parameters(**{k if k in general else f"slurm_{k}": v for k, v in params.items()})
+    return executor
+
+
+def wait(root: Path, keys: Set[str], stop: StopRequest) -> int:
+    """Print how many jobs with these cells are in which state until all have ended: 0, or the exit code of a request to
+    stop. SLURM may be unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
+    pause, printed, queries = POLL_SECONDS[0], "", 0
+    while stop.stop is None:
+        jobs = [job for job in unfinished_jobs(root) if job.keys & keys and job.may_run]
+        counts = Counter(job.description for job in jobs)
+        states = "; ".join(f"{counted(number, 'job')} {what}" for what, number in counts.items()) or "no job is left"
+        line = f"{states}; {len(keys & Store(root).keys()[0])} of {counted(len(keys), 'cell')} done"
+        if line != printed:
+            print(line, flush=True)
+            printed = line
+        queries = queries + 1 if all(job.state.never_starts for job in jobs) else 0
+        if jobs and queries >= PATIENCE:
+            cancel = in_folder("dlmexp cancel", root)
+            print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
+        if not jobs or queries >= PATIENCE:
+            return 0
+        until = time.monotonic() + pause
+        while stop.stop is None and time.monotonic() < until:
+            time.sleep(min(0.5, pause))
+        pause = min(1.2 * pause, POLL_SECONDS[1])
+    return stop.stop.code

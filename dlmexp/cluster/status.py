@@ -1,7 +1,7 @@
 """The status of a results folder, from file names, manifests and failed records, and how it is shown: once, or again
 and again while something runs. Loads neither torch nor pandas."""
 
-import sys
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Group
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from dlmexp.cluster.jobs import Job, unfinished_jobs
 from dlmexp.console import counted, duration, speed, wide_console
@@ -32,7 +29,7 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
     store, processes = Store(root), active_processes(root)
     done, failed = store.keys()
     jobs = unfinished_jobs(root, done | failed, processes)
-    states = dict.fromkeys((key for job in jobs if job.state.active for key in job.owned), "queued")
+    states = dict.fromkeys((key for job in jobs if job.state.active for key in job.left), "queued")
     states |= dict.fromkeys(failed, "failed")
     states |= dict.fromkeys((key for process in processes for key in process.keys), "running")
     states |= dict.fromkeys(done, "done")
@@ -56,40 +53,45 @@ def read_status(root: Path, failure_reasons: bool = False) -> dict[str, Any]:
         "results": str(root),
         "experiments": experiments,
         "running": running,
-        "jobs": list(map(_job, jobs)),  # on a cluster: pending, running, or ended with cells that have no record
+        "jobs": list(map(job_facts, jobs)),  # on a cluster: pending, running, or ended with cells that have no record
         "checkpoints": len(list((root / "checkpoints").glob("*.npz"))),
         "quarantined": len([path for path in (root / "quarantine").glob("*") if path.suffix != ".why"]),
         "packed": len(store.packed),
     }
 
 
-def _job(job: Job) -> dict[str, Any]:
+def job_facts(job: Job) -> dict[str, Any]:
+    """A job as `dlmexp status --json` prints it."""
     return {
         "job": job.id,
         "state": job.description,
         "active": job.state.active,
-        "lost": len(job.owned) if job.lost else 0,
-        "node": job.node,
+        "lost": job.lost,
+        "node": job.state.node,
         "cells": len(job.keys),
-        "left": len(job.unrecorded),
+        "left": len(job.left),
         "block": job.overrides,
         "user": job.user,
         "log": str(job.log),
     }
 
 
+def job_line(facts: dict[str, Any]) -> str:
+    """The facts of a job for people."""
+    node = f" on {facts['node']}" if facts["node"] else ""
+    rest = f"{facts['lost']} of them without a record" if facts["lost"] else f"{facts['left']} to do"
+    what = f"{facts['state']}; {counted(facts['cells'], 'cell')}, {rest}: {facts['block']}"
+    return f"job {facts['job']} of {facts['user']}{node}: {what}\n  log: {facts['log']}"
+
+
 def _failure(store: Store, asked: Asked, key: str) -> dict[str, str]:
     about = {"key": key, "cell": asked.describe(key)}
-    try:
-        record = store.read(store.path(asked.dataset, key, FAILED))
-    except Unreadable:
-        record = None
-    if record is None:
-        return about | {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
-    result, made = record.result, record.made
-    where = f"{made.host}" + (f" job {made.job}" if made.job else "")
-    about |= {"reason": f"{result.reason} (iteration {result.iterations})", "where": where}
-    return about | {"when": made.time or ""}
+    with contextlib.suppress(Unreadable):
+        if record := store.read(store.path(asked.dataset, key, FAILED)):
+            where = f"{record.made.host}" + (f" job {record.made.job}" if record.made.job else "")
+            about |= {"reason": f"{record.result.reason} (iteration {record.result.iterations})", "where": where}
+            return about | {"when": record.made.time or ""}
+    return about | {"reason": "its record is torn; retry_failed=true runs it again", "where": "?"}
 
 
 def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = False) -> None:
@@ -101,25 +103,17 @@ def print_tables(status: dict[str, Any], failed: bool = False, missing: bool = F
 
 def watch(root: Path, seconds: float, failed: bool = False, missing: bool = False) -> None:
     """Show the status every so many seconds, in place on a terminal, until nothing runs any more or Ctrl-C."""
-    live = Live(console=wide_console(), auto_refresh=False) if sys.stdout.isatty() else None
-    try:
-        while (status := read_status(root, failed))["running"] or any(job["active"] for job in status["jobs"]):
-            if live is None:
-                print(time.strftime("%H:%M:%S"))
-                print_tables(status, failed, missing)
-                sys.stdout.flush()
-            else:
-                live.start()
-                parts = [Text(part) if isinstance(part, str) else part for part in _parts(status, failed, missing)]
-                live.update(Group(*parts), refresh=True)
+    console = wide_console()
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            status = read_status(root, failed)
+            console.clear()  # on a terminal
+            print_tables(status, failed, missing)
+            if not status["running"] and not any(job["active"] for job in status["jobs"]):
+                print("nothing runs")
+                return
+            print(time.strftime("%H:%M:%S"), flush=True)
             time.sleep(seconds)
-    except KeyboardInterrupt:
-        return
-    finally:
-        if live is not None:
-            live.stop()
-    print_tables(status, failed, missing)
-    print("nothing runs")
 
 
 def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Table | str]:
@@ -140,13 +134,7 @@ def _parts(status: dict[str, Any], failed: bool, missing: bool) -> Iterator[Tabl
                 f"  {batch['what']}: iteration {batch['iteration']} of {batch['limit']}, {batch['live']} live, "
                 f"{speed(batch['rate'])}{objective}{_left(batch['most_seconds_left'], 'at most')}"
             )
-    for job in status["jobs"]:
-        node = f" on {job['node']}" if job["node"] else ""
-        rest = f"{job['lost']} of them without a record" if job["lost"] else f"{job['left']} to do"
-        yield (
-            f"job {job['job']} of {job['user']}{node}: {job['state']}; {counted(job['cells'], 'cell')}, {rest}: "
-            f"{job['block']}\n  log: {job['log']}"
-        )
+    yield from map(job_line, status["jobs"])
     if status["checkpoints"]:
         yield f"with a checkpoint to resume from: {counted(status['checkpoints'], 'batch')}"
     if status["packed"]:

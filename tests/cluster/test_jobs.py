@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from dlmexp.cluster import jobs as module
-from dlmexp.cluster import slurm as scheduler
-from dlmexp.cluster import submission
-from dlmexp.cluster.jobs import OUTCOME, SUBMITTED, read_submissions, unfinished_jobs, write_submission
-from dlmexp.cluster.slurm import SchedulerUnavailable, SlurmState, cluster_info, job_states
-from dlmexp.cluster.submission import SETUP, THREADS, settings
+from dlmexp.cluster import multirun
+from dlmexp.cluster.jobs import (
+    SUBMITTED,
+    SchedulerUnavailable,
+    SlurmState,
+    job_states,
+    max_array_size,
+    read_submissions,
+    unfinished_jobs,
+    write_submission,
+)
+from dlmexp.cluster.multirun import SETUP, THREADS, settings
 from dlmexp.running.leases import ActiveProcess
 from dlmexp.running.signals import StopRequest
 
@@ -35,8 +42,8 @@ def test_states_of_arrays_and_single_jobs(answers):
     found = job_states(["12_0", "12_1", "13"])
     assert found["12_1"] == SlurmState("PENDING", "", "Resources")
     assert [found[job].active for job in ("12_0", "12_1", "13")] == [True, True, False]
-    answers("scontrol", "ClusterName             = big\nMaxArraySize            = 1001\nMaxJobCount = 5\n")
-    assert cluster_info() == ("big", 1001)
+    answers("scontrol", "MaxArraySize            = 17\nMaxJobCount = 5\n")
+    assert max_array_size() == 17
 
 
 NEVER = [
@@ -71,11 +78,9 @@ def test_a_job_that_squeue_does_not_list_has_ended_and_sacct_may_know_how(answer
         job_states(["12"])
 
 
-def submitted(root: Path, job: str, *keys: str, cluster: str = "here", outcome: str = "") -> Path:
+def submitted(root: Path, job: str, *keys: str) -> Path:
     folder = root / "multirun" / "sweep" / "jobs" / job
-    write_submission(folder, job, cluster, ["dataset=a", "seeds=[0]"], keys)
-    if outcome:
-        (folder / OUTCOME).write_text(json.dumps({"host": "node1", "code": 1, "reason": outcome}))
+    write_submission(folder, job, ["dataset=a", "seeds=[0]"], keys)
     return folder
 
 
@@ -83,18 +88,18 @@ def submitted(root: Path, job: str, *keys: str, cluster: str = "here", outcome: 
 def slurm(monkeypatch):
     """The jobs that SLURM lists."""
     known: dict[str, SlurmState] = {}
-    monkeypatch.setattr(module, "cluster_info", lambda: ("here", 1001))
     monkeypatch.setattr(module, "job_states", lambda jobs: {job: known.get(job, SlurmState("ENDED")) for job in jobs})
     return known
 
 
 def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
-    folder = submitted(tmp_path, "9", "k1", "k2", outcome="ValueError: x")
+    submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
-    assert [job.log for job in read_submissions(tmp_path)] == [folder / "9_0_log.out"], "a torn file is skipped"
+    (job,) = read_submissions(tmp_path)  # a torn file is skipped
+    job.log.write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
     slurm["9"] = SlurmState("COMPLETED", "node1")
     (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
-    assert (job.lost, job.owned, job.description) == (True, {"k2"}, "ended (COMPLETED): ValueError: x")
+    assert (job.lost, job.left, job.description) == (1, {"k2"}, "ended (COMPLETED): ValueError: x")
     assert unfinished_jobs(tmp_path, {"k1", "k2"}, []) == []
 
 
@@ -111,34 +116,31 @@ def test_jobs_in_the_queue_are_not_lost(tmp_path, slurm, state, described):
     slurm["9_0"] = state
     (job,) = unfinished_jobs(tmp_path, set(), [])
     assert job.description.startswith(described)
-    assert (job.state.active, job.lost) == (True, False)
+    assert (job.state.active, job.lost) == (True, 0)
     (job,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
-    assert (job.description, job.node) == ("running", "node3"), "a live process counts more than the queue"
+    assert (job.description, job.state.node) == ("running", "node3"), "a live process counts more than the queue"
 
 
 def test_a_cell_belongs_to_an_active_job_then_to_the_latest(tmp_path, slurm):
     submitted(tmp_path, "9", "k1", "k2")
     submitted(tmp_path, "10", "k1", "k3")
     slurm |= {"9": SlurmState("RUNNING"), "10": SlurmState("CANCELLED")}
-    assert {job.id: job.owned for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k1", "k2"}, "10": {"k3"}}
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k1", "k2"}, "10": {"k3"}}
     slurm["9"] = SlurmState("CANCELLED")
-    assert {job.id: job.owned for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k2"}, "10": {"k1", "k3"}}
+    assert {job.id: job.left for job in unfinished_jobs(tmp_path, set(), [])} == {"9": {"k2"}, "10": {"k1", "k3"}}
 
 
 def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm, monkeypatch):
-    folder = submitted(tmp_path, "9", "k1")
-    path = folder / SUBMITTED
+    path = submitted(tmp_path, "9", "k1") / SUBMITTED
     path.write_text(json.dumps({**json.loads(path.read_text()), "user": "somebody-else"}))
     assert "somebody-else" in unfinished_jobs(tmp_path, set(), [])[0].description
-    submitted(tmp_path, "9", "k1", cluster="there")
-    assert "there" in unfinished_jobs(tmp_path, set(), [])[0].description
 
-    def unavailable():
+    def unavailable(jobs):
         raise SchedulerUnavailable("no answer")
 
-    monkeypatch.setattr(module, "cluster_info", unavailable)
+    monkeypatch.setattr(module, "job_states", unavailable)
     (job,) = unfinished_jobs(tmp_path, set(), [])
-    assert (job.lost, job.state.active, job.description) == (False, False, "unknown: no answer")
+    assert (job.lost, job.state.active, job.description) == (0, False, "unknown: no answer")
 
 
 STUCK, RUNNING = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
@@ -147,7 +149,7 @@ STUCK, RUNNING = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RU
 @pytest.mark.parametrize(
     ("states", "queries", "last"),
     [
-        ([(STUCK, RUNNING), (STUCK, SlurmState("ENDED"))], 1 + submission.PATIENCE, "not waiting for 1 job"),
+        ([(STUCK, RUNNING), (STUCK, SlurmState("ENDED"))], 1 + multirun.PATIENCE, "not waiting for 1 job"),
         ([(STUCK, STUCK), (RUNNING, RUNNING), (SlurmState("ENDED"),) * 2], 3, "no job is left"),
     ],
 )
@@ -162,8 +164,8 @@ def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, c
         return {job: now[job] for job in jobs}
 
     monkeypatch.setattr(module, "job_states", job_states)
-    monkeypatch.setattr(submission, "POLL_SECONDS", (0.0, 0.0))
-    submission.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest())
+    monkeypatch.setattr(multirun, "POLL_SECONDS", (0.0, 0.0))
+    multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest())
     said = capsys.readouterr().out.splitlines()
     assert len(asked) == queries
     assert said[-1].startswith(last)
@@ -181,8 +183,8 @@ def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, c
     ],
 )
 def test_requeue(received, state, goes_back, monkeypatch):
-    monkeypatch.setattr(scheduler, "job_states", lambda jobs: {job: SlurmState(state) for job in jobs})
-    assert submission.returns_to_queue("17", received) == goes_back
+    monkeypatch.setattr(multirun, "job_states", lambda jobs: {job: SlurmState(state) for job in jobs})
+    assert multirun.returns_to_queue("17", received) == goes_back
 
 
 def test_settings_of_a_job(monkeypatch):

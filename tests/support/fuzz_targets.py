@@ -133,11 +133,8 @@ def target_processes(chance: random.Random, folder: Path) -> None:
     """Files of processes with their leases, and of jobs on a cluster."""
     keys = sweep().keys
     about = {"host": "h", "pid": 1, "keys": keys, "job": None, "machine": "m", "name": "h-1-1"}
-    job = {"id": "7", "cluster": "c", "user": "u", "time": 1.0, "overrides": "a=b", "keys": keys}
-    files = {
-        "running/h-1-1.json": about, "running/1.lease": about, "multirun/m/jobs/7/submitted.json": job,
-        "multirun/m/jobs/7/outcome.json": {"host": "h", "code": 1, "reason": "r"},
-    }  # fmt: skip
+    job = {"id": "7", "user": "u", "time": 1.0, "overrides": "a=b", "keys": keys}
+    files = {"running/h-1-1.json": about, "running/1.lease": about, "multirun/m/jobs/7/submitted.json": job}
     victim = chance.choice(list(files))
     for name, value in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
