@@ -137,12 +137,11 @@ class CsvConfig:
     name: str = "csv"  # of the dataset, in records and figures
     columns: list[str] = field(default_factory=list)  # the features; empty: all columns but the target ...
     drop: list[str] = field(default_factory=list)  # ... and these
-    categories: list[str] = field(default_factory=list)  # numbers that are names of categories
+    categories: list[str] = field(default_factory=list)  # numbers, or many different texts, that are categories
     date_format: str | None = None  # how dates are written if not as 2020-12-31, such as "%d/%m/%Y"
     sep: str | None = None  # between the columns of a text file: a character, or tab, semicolon, ...
     na: list[str] = field(default_factory=list)  # words that stand for a missing value, besides NA and the like
     missing: str = choice("refuse", "drop", "mean", "level")  # the rows, mean of those for training, level of its own
-    levels: int | None = limited(None, least=2)  # at most, of a category; null: a tenth of the rows, at most 100
     log: bool = False  # model the logarithm of a positive target; predictions are in its own units
     test: str | None = None  # a file of test rows
     split: str = choice("random", "time", "group")  # time: the latest rows are for testing; group: none in two parts

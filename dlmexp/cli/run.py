@@ -78,12 +78,8 @@ def run(args: argparse.Namespace) -> int:
 
             return multirun(jobs, expanded, launcher(expanded[0]))
         gc.disable()  # torch makes many objects that stay: no need to look through them again and again
-        from dlmexp.data.options import TableProblems
         from dlmexp.running.run import execute
 
         gc.freeze()
         gc.enable()
-        try:
-            return execute(jobs[0], args.typed, choose_workers=True)
-        except TableProblems as problems:
-            raise UserError(problems.with_command(["dlmexp", "run", *args.typed])) from None
+        return execute(jobs[0], args.typed, choose_workers=True)

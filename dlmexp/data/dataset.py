@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from jaxtyping import Float
 
@@ -41,10 +40,7 @@ class Dataset:
     @property
     def schema(self) -> Schema:
         """Its columns by name; x1, x2, ... and y where the files name none."""
-        if (known := self.facts.get("schema")) is not None:
-            return msgspec.convert(known, Schema)
-        names = self.facts.get("features", ())
-        return Schema.plain(names if len(names) == self.X.shape[1] else self.X.shape[1], self.task)
+        return self.facts.get("schema") or Schema.plain(self.facts.get("features") or self.X.shape[1], self.task)
 
 
 def load(spec: Any, root: str | Path) -> Dataset:

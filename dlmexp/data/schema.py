@@ -25,8 +25,6 @@ Values = Mapping[str, np.ndarray]
 
 SHOWN = 8  # names or values in a message
 MISSING_LEVEL = "(missing)"
-MONEY = re.compile(r"[-+]?[$€£¥]? ?[-+]?(\d+|[1-9]\d{0,2}(,\d{3})+)(\.\d+)? ?[$€£¥]?", re.ASCII)
-SURELY_MONEY = re.compile(r"[$€£¥.]|,\d{3},")  # else "1,234" may have a decimal comma
 
 
 class Column(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,12 +110,10 @@ class Schema(msgspec.Struct, frozen=True, omit_defaults=True):
         return np.concatenate([np.empty((len(encoded[0]) if encoded else 0, 0)), *encoded], axis=1)
 
     def encode_target(self, values: np.ndarray) -> Float[np.ndarray, " N"]:
-        """The targets that a model is trained on: numbers, their logarithms, or 0 and 1 for the labels. ValueError for
-        text that is no amount of money."""
+        """The targets that a model is trained on: numbers, their logarithms, or 0 and 1 for the labels."""
         if self.labels is not None:
             return (as_text(values) == str(self.labels[1])).astype(np.float64)
-        y = money(values) if values.dtype == object else values
-        return np.log(y) if self.log else y
+        return np.log(values) if self.log else values
 
     def check_columns(self, names: Sequence[str], source: str) -> None:
         """UserError for columns that are missing in a table with these names, or there twice."""
@@ -191,14 +187,6 @@ def from_arrow(name: str, column: pa.Array | pa.ChunkedArray, source: str) -> np
         # A safe cast refuses integers beyond 2^53; rounding them is fine for features and targets.
         return np.asarray(column.cast(pa.float64(), safe=False)).astype(np.float64)
     raise UserError(f"{source}: column '{name}' holds {kind}: {setting('drop', name)} leaves it out")
-
-
-def money(texts: np.ndarray) -> np.ndarray:
-    """Amounts such as '$1,234.50' as numbers, missing ones as NaN; `ValueError` if one is none."""
-    known = [text.strip() for text in texts if text is not None]
-    if not all(map(MONEY.fullmatch, known)) or not any(map(SURELY_MONEY.search, known)):
-        raise ValueError("these are no amounts of money")
-    return np.array([np.nan if text is None else float(re.sub("[$€£¥, ]", "", text)) for text in texts])
 
 
 def parse_texts(texts: np.ndarray, kind: ValueKind, format: str | None = None) -> np.ndarray | None:

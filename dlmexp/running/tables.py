@@ -34,18 +34,18 @@ def what_was_read(sweep: Sweep) -> list[str]:
     for which, (spec, data) in sweep.datasets.items():
         if spec.loader != "table":
             continue
-        facts, kinds = data.facts, data.facts["kinds"]
+        facts, columns = data.facts, data.schema.columns
         cells = [cell for cell in sweep.cells if (cell.dataset, cell.split) == which]
         n, M = (", ".join(map(str, sorted({getattr(cell, name) for cell in cells}))) for name in ("n", "M"))
-        named = [f"{repr(column) if ',' in column else column} ({kind})" for column, kind in kinds.items()]
-        more = [f"{len(kinds) - MOST_COLUMNS} more"] if len(kinds) > MOST_COLUMNS else []
+        named = [f"{repr(each.name) if ',' in each.name else each.name} ({each.words})" for each in columns]
+        more = [f"{len(columns) - MOST_COLUMNS} more"] if len(columns) > MOST_COLUMNS else []
         lines += [
             f"{data.name}: {_rows(data)}, {counted(data.X.shape[1], 'feature')} from "
-            f"{counted(len(kinds), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
-            f"  target {facts['target']}: {_target(data)}",
+            f"{counted(len(columns), 'column')}: {', '.join(named[:MOST_COLUMNS] + more)}",
+            f"  target {f'log({data.schema.target})' if data.schema.log else data.schema.target}: {_target(data)}",
             f"  {_division(spec, data)}; n = {n}; M = {M}",
         ]
-        if filled := facts.get("filled"):
+        if filled := facts["filled"]:
             lines.append(f"  {counted(filled, 'row')} with missing values, which get the mean of the training rows")
         if facts["left_out"]:
             lines.append(f"  left out: {', '.join(facts['left_out'])}")
@@ -64,7 +64,7 @@ def _rows(data: Dataset) -> str:
 
 def _target(data: Dataset) -> str:
     if data.task == "binary":
-        zero, one = data.facts["classes"]
+        zero, one = data.schema.labels or (0, 1)
         ones = int(data.y.sum())
         return f"class 1 is '{one}' ({ones} rows), class 0 is '{zero}' ({len(data.y) - ones} rows)"
     return f"{data.y.min():g} to {data.y.max():g}, mean {data.y.mean():.4g}"

@@ -32,7 +32,7 @@ MISTAKES = {  # what is typed: what the sentence names
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=mall dataset.mall.M=5": "dataset.csv.M=",
     "dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name=ringnorm": "ringnorm",
     f"dataset=csv csv.task=binary csv.path=x.csv csv.target=y csv.name={'x' * 300}": "xxx",
-    "csv.missing=zero": "csv.missing=zero", "csv.levels=1": "csv.levels=1", "csv.split=tmie": "csv.split=tmie",
+    "csv.missing=zero": "csv.missing=zero", "csv.split=tmie": "csv.split=tmie",
     "estimator=[ups] estimator.ups.samples=[[1]]": "samples",
     "sizes=['1e9999999%']": "1e9999999%", "dataset.ringnorm_drawn.options.checks=5": "checks",
 }  # fmt: skip

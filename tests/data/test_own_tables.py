@@ -10,7 +10,7 @@ import pytest
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
-from dlmexp.data.options import TableProblems, setting
+from dlmexp.data.options import setting
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose
@@ -110,15 +110,15 @@ def test_mistakes_in_the_options_are_named(path, options, words):
 
 def test_columns_drop_and_categories(path):
     written(path, month=np.arange(1, 7), name=[f"n{k}" for k in range(7)])
-    assert loaded(path, columns=["b", "a"]).facts["features"] == ["b", "a"]
-    refused("'name'", "7 distinct", "csv.drop=[name]", "csv.levels=7", path=path)
-    assert loaded(path, levels=7).X.shape[1] == 5 + 6
+    assert loaded(path, columns=["b", "a"]).schema.features == ("b", "a")
+    refused("'name'", "7 distinct", "csv.drop=[name]", "csv.categories=[name]", path=path)
+    assert loaded(path, categories=["name"]).X.shape[1] == 5 + 6
     data = loaded(path, drop=["name"], categories=["month"])
-    assert data.facts["features"][-5:] == [f"month={k}" for k in range(2, 7)]
+    assert data.schema.features[-5:] == tuple(f"month={k}" for k in range(2, 7))
     assert data.facts["left_out"] == ["column 'name'"]
     large = written(path, code=[10000001, 10000002, 2000000], y=[1000000, 1000001])
     data = loaded(large, **BINARY, categories=["code"])
-    assert data.facts["features"][-2:] == ["code=10000002", "code=2000000"]
+    assert data.schema.features[-2:] == ("code=10000002", "code=2000000")
     assert data.schema.labels == (1000000, 1000001)
 
 
@@ -147,22 +147,21 @@ def test_the_mean_is_that_of_the_training_rows(path):
     np.testing.assert_allclose(prepared.X_train[:, 0], (column[rows] - known.mean()) / known.std(), atol=1e-12)
 
 
-def test_all_problems_are_in_one_list_with_the_corrected_command(path):
+def test_all_problems_are_in_one_list_with_the_settings_to_add(path):
     """What is advised is read by `dlmexp run`, keeps what was typed, and does away with all problems."""
     changed = {
         **lacking("a", 3), **lacking("b", 5, 9, word="n.a."), "id": [f"n{k}" for k in range(ROWS)],
         "sold": [f"{1 + k % 28:02d}.{1 + k // 28:02d}.2020" for k in range(ROWS)],
-        "y": [f"${1000 + k * k:,}.50" for k in range(ROWS)], "cents": [k * k for k in range(ROWS)],
+        "y": [k * k + 1 for k in range(ROWS)], "cents": [100 * k * k for k in range(ROWS)],
     }  # fmt: skip
     written(path, ";", **changed)
     said = refused("5 problems", "'a'", "'b'", "'id'", "'sold'", "'cents'", path=path, sep=";", drop=["day"])
-    assert isinstance(said, TableProblems)
-    typed = f"dlmexp run dataset=csv csv.path={path} csv.target=y csv.task=regression csv.sep=; csv.drop=[day]"
-    overrides = shlex.split(said.with_command(typed.split()).rpartition("All of it: ")[2])[2:]
+    typed = f"dataset=csv csv.path={path} csv.target=y csv.task=regression csv.sep=; csv.drop=[day]".split()
+    overrides = [*typed, *shlex.split(str(said).rpartition("All of it: ")[2])]
     node = compose(spelled_out(overrides)).dataset["csv"]
     data = load(node, "data")
     assert node.options["drop"] == ["day", "id", "cents"]
-    assert (data.y[0], data.X[0, -1], data.facts["kinds"]["sold"]) == (1000.5, 18262, "date")
+    assert (data.X[0, -1], data.schema.columns[-1].words) == (18262, "date")
     logs = load(compose(spelled_out([*overrides, "csv.log=true"])).dataset["csv"], "data")
     np.testing.assert_array_equal(logs.y, np.log(data.y))
     assert logs.schema.log
@@ -204,15 +203,13 @@ def test_a_column_that_gives_the_target_away(path):
     refused("'cents'", "0.01 times it plus -0.05", "csv.drop=[cents]", path=path)
     assert "'cents'" in loaded(path, columns=["a", "cents"]).facts["warnings"][0]
     assert not loaded(path, drop=["cents"]).facts["warnings"]
-    assert "rises or only falls" in loaded(written(path, cube=Y**3)).facts["warnings"][0]
     assert "of its variance" in loaded(written(path, tax=(Y / Y.std()).round(1))).facts["warnings"][0]
     for column in (np.where(Y > 0, 7, 2), np.where(Y > 0, "u", "v")):
         refused("'flag'", "away", path=written(path, y=LABEL, flag=column), **BINARY)
-    assert "rises or only falls" in loaded(written(path, y=LABEL, score=Y), **BINARY).facts["warnings"][0]
 
 
 @pytest.mark.parametrize(("changed", "task", "word"), [
-    ({"id": range(1, ROWS + 1)}, "regression", "'id' numbers"), ({"same": [1]}, "regression", "'same'"),
+    ({"id": range(1, ROWS + 1)}, "regression", "'id' numbers"),
     ({name: column[:20] for name, column in VALUES.items()}, "regression", "40 of 60 rows are copies"),
     ({"y": ["b"] + ["a"] * 59}, "binary", "'b' has 1 row"),
 ])  # fmt: skip
@@ -222,11 +219,9 @@ def test_what_looks_wrong_is_warned_of(path, changed, task, word):
 
 def test_a_saved_index_is_left_out_and_dates_are_recognised(tmp_path, path):
     assert "numbers the rows" in loaded(written(path, **{"": range(ROWS)})).facts["left_out"][0]
-    refused("column 6 has no name", path=written(path, **{"": range(ROWS, 0, -1)}))
     for name, at in (("t.csv", DATES), ("t.parquet", pd.to_datetime(DATES))):
         path = written(tmp_path / name, when=DATES, at=at)
         assert loaded(path).X[0, -2:].tolist() == [18262, 18262]
-        refused("60 distinct", "'when'", path=path, categories=["when"])
     refused("'t' holds duration", path=written(tmp_path / "u.parquet", t=pd.to_timedelta(VALUES["day"], "D")))
 
 
@@ -250,7 +245,7 @@ def test_division_by_time_and_by_groups(tmp_path, path):
     written(path, when=[DATES[k] for k in VALUES["day"]])
     for by in ("day", "when"):
         data = loaded(path, split="time", by=by)
-        assert by not in data.facts["features"]
+        assert by not in data.schema.features
         parts = split(ROWS, "regression", 0, None, data.arrangement)
         days = [VALUES["day"][rows] for rows in (parts.train_pool, parts.validation, parts.test)]
         assert days[0].max() < days[1].min() <= days[1].max() < days[2].min()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
-from dlmexp.data.schema import Column, Schema, as_label, money
+from dlmexp.data.schema import Column, Schema, as_label
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows
 
@@ -118,14 +118,6 @@ def test_labels_that_are_whole_numbers_are_numbers(text, label):
     assert as_label(text) == label
     schema = Schema("y", (), (as_label("a"), as_label(text)))
     assert schema.encode_target(np.array([text, "a", text], dtype=object)).tolist() == [1, 0, 1]
-
-
-def test_amounts_of_money():
-    amounts = money(np.array(["$1,234.50", "€ 950", None, "-$7", " 1,000,000 "], dtype=object))
-    np.testing.assert_array_equal(amounts, [1234.5, 950, np.nan, -7, 1e6])
-    for doubtful in (["0,054"], ["1,234", "950"], ["1.234,50"], ["12 apples"]):
-        with pytest.raises(ValueError, match="money"):
-            money(np.array(doubtful, dtype=object))
 
 
 def test_dates_in_a_format_of_their_own():

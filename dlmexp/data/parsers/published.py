@@ -38,7 +38,7 @@ def text_rows(path: Path, member: str | None = None) -> list[str]:
 def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """Features, then a class label: 0/1, -1/1 or 1/2, perhaps below a row of names. Class 1 is the larger label or,
     where the spec says how many rows it has, the one with so many."""
-    path = _single(spec, files)
+    path = _first(files)
     rows = text_rows(path)
     named = bool(rows) and not re.fullmatch(r"[-+.\de]+", rows[0].split()[-1])
     table = parse_rows(rows[named:], path, (spec.features or 0) + 1)
@@ -55,7 +55,7 @@ def label_last(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """UCI's file, or the same rows as ARFF or in KEEL's format: sex M/F/I, seven measurements, rings. Sex becomes two
     binary columns, both 0 for M."""
-    path = _single(spec, files)
+    path = _first(files)
     rows = [row.partition(" ") for row in text_rows(path)]
     if odd := [sex for sex, *_ in rows if sex not in ("M", "F", "I")]:
         raise UserError(f"{path}: expected rows of sex M, F or I and 8 numbers, found '{odd[0]}'")
@@ -67,7 +67,7 @@ def abalone(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 @parser("california")
 def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """StatLib's `cal_housing.data`, or `cal_housing.tgz` with it: target last."""
-    path = _single(spec, files)
+    path = _first(files)
     table = parse_rows(text_rows(path, "cal_housing.data" if path.suffix == ".tgz" else None), path, 9)
     return Parsed(table[:, :-1], table[:, -1], {"features": list(CALIFORNIA)})
 
@@ -75,7 +75,7 @@ def california(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 @parser("song")
 def song(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
     """YearPredictionMSD, the published zip file or the text file in it: the year (the target), then 90 features."""
-    path = _single(spec, files)
+    path = _first(files)
     names = [f"column {k}" for k in range((spec.features or 0) + 1)]
     member = "YearPredictionMSD.txt" if path.suffix == ".zip" else None
     chunks = csv_chunks(path, names, member=member, header=False)
@@ -100,27 +100,14 @@ def sarcos(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
         return Parsed(table[:, :21], table[:, 21])
 
 
-@parser("thyroid")
-def thyroid(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
-    """The file of ODDS: variables X and y, with y = 1 for outliers."""
-    X, y = _variables(_single(spec, files), "X", "y")
-    return Parsed(X, y.ravel())
-
-
-@parser("peds1_left")
-def peds1_left(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
-    """Struct `data` with `xt` (frames x features, standardised) and `yt` (counts): one walking direction."""
-    X, y = _variables(_single(spec, files), "data.xt", "data.yt")
-    return Parsed(X, y.ravel())
-
-
-@parser("peds1")
-def peds1(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
-    """`Peds1_feats.mat`, or `ucsdpeds_feats.zip` with it: cell arrays `fv` (features x frames) and `cnt`
-    (counts), one entry per walking direction; `options.cell` is the number of the entry, from 1."""
-    path, cell = _single(spec, files), spec.options["cell"]
-    X, y = _variables(path, f"fv.{cell}", f"cnt.{cell}", member="Peds1_feats.mat" if path.suffix == ".zip" else None)
-    return Parsed(X.T, y.ravel())
+@parser("matlab")
+def matlab(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
+    """The variables `options.X` (rows x features, or features x rows) and `options.y` of a MATLAB file, or of the
+    `options.member` of a zip file. `a.b` is field b of the struct a, `a.2` the second entry of the cell array a."""
+    path, options = _first(files), spec.options
+    names = str(options.get("X")), str(options.get("y"))
+    X, y = _variables(path, *names, member=options.get("member") if path.suffix == ".zip" else None)
+    return Parsed(X if len(X) == y.size else X.T, y.ravel())
 
 
 def _variables(path: Path, *names: str, member: str | None = None) -> list[np.ndarray]:
@@ -130,9 +117,7 @@ def _variables(path: Path, *names: str, member: str | None = None) -> list[np.nd
         return [arrays[name].astype(np.float64) for name in names]
 
 
-def _single(spec: DatasetConfig, files: Mapping[str, Path]) -> Path:
-    if len(files) > 1:
-        raise UserError(f"dataset '{spec.name}': there are {' and '.join(sorted(files))}: remove all but one")
+def _first(files: Mapping[str, Path]) -> Path:
     return next(iter(files.values()))
 
 
@@ -157,7 +142,7 @@ def airline(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 
 @parser("flights")
 def flights(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
-    """All npz files, in the order of their names; each holds one array per feature, ArrDelay, and y."""
+    """All npz files, in the order of their names; each holds one array per feature, and ArrDelay."""
     return _with_late_labels([_part(path) for _, path in sorted(files.items())])
 
 
@@ -179,10 +164,7 @@ def nycflights13(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 def _part(path: Path) -> pd.DataFrame:
     arrays = read_npz(path)
     with reading(path, "is not a part of flights"):
-        frame = pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
-        if not np.array_equal(arrays["y"], frame["ArrDelay"] > 0):
-            raise ValueError("y is not ArrDelay > 0 everywhere")
-        return frame
+        return pd.DataFrame({name: arrays[name].astype(np.float64) for name in FLIGHT_COLUMNS})
 
 
 def _manufacture_years(planes: Path) -> dict[str, float]:

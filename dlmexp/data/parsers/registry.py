@@ -18,7 +18,6 @@ from dlmexp.registry import Registry
 T = TypeVar("T", bound=Callable[..., Any])
 MAX_ABS_VALUE = 1e100  # the squares of larger values would overflow in the normalisation
 SAME = 1e-3  # means and deviations of features that differ by less, in deviations, are those of the same data
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -69,15 +68,13 @@ def is_drawn(spec: DatasetConfig) -> bool:
 
 
 class Checks(msgspec.Struct, forbid_unknown_fields=True):
-    """The `options.checks` of a spec: `positives` is a number of rows, `x_range` is by column number (from 1), `x_mean`
-    and `x_std` are of all columns, which tell the data from any other."""
+    """The `options.checks` of a spec: `positives` is a number of rows, `x_mean` and `x_std` are of all columns. They tell
+    the data from any other."""
 
     positives: float | None = None
-    y_range: Range | None = None
     y_mean: float | None = None
     x_mean: list[float] | None = None
     x_std: list[float] | None = None
-    x_range: dict[int, Range] = {}
 
 
 def parse(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
@@ -122,10 +119,3 @@ def _checked(parsed: Parsed, spec: DatasetConfig, checks: Checks) -> Iterator[tu
         if (wanted := getattr(checks, name)) is not None:
             same = np.shape(wanted) == np.shape(actual) and (np.abs(actual - wanted) <= tolerance).all()
             yield name, same, shortened(wanted), f"{shortened(actual)}: these are other data"
-    ranges = {"y_range": (y, checks.y_range)}
-    ranges |= {f"x_range {k}": (X[:, k - 1 : k], bounds) for k, bounds in checks.x_range.items()}
-    for name, (values, bounds) in ranges.items():
-        if bounds is not None:
-            low, high = (values.min(), values.max()) if values.size else (np.nan, np.nan)
-            fine = bounds[0] <= low and high <= bounds[1]
-            yield name, fine, f"{bounds[0]:g} to {bounds[1]:g}", f"{low:.4g} to {high:.4g}"
