@@ -35,7 +35,7 @@ def flat(name, value):
     elif value.dtype == object:
         for number, cell in enumerate(value.ravel(), start=1):
             yield from flat(f"{name}.{number}", cell)
-    else:
+    elif value.dtype.kind in "biuf":
         yield name, value
 
 names = sys.argv[2:]
@@ -46,8 +46,8 @@ np.savez(sys.stdout.buffer, **arrays)
 
 
 def read_npz(path: Path, limit: int = 8 * GIB, only: str | None = None) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, or `only` one of them; texts as `str`. Refused if the file holds Python objects or
-    more than `limit` bytes."""
+    """All arrays of an npz file, or `only` one of them. Refused if the file holds anything but numbers, or more than
+    `limit` bytes."""
     with reading(path, NO_ARRAYS, limit), path.open("rb") as file:
         return _arrays(file, str(path), limit, only)
 
@@ -79,26 +79,19 @@ def _arrays(file: IO[bytes], label: str, limit: int, only: str | None = None) ->
         raise Unreadable(f"{label} decompresses to {total} bytes, more than {limit}: refused")
     file.seek(0)
     # numpy allocates what the header of an array claims, but fills only as much as the file has.
+    found = {}
     with warnings.catch_warnings(action="ignore"), np.load(file, allow_pickle=False) as arrays:
-        return {name: _array(arrays, name, label) for name in arrays.files if only in (None, name)}
-
-
-def _array(arrays: np.lib.npyio.NpzFile, name: str, label: str) -> np.ndarray:
-    """An array; text as `str`, in which half a letter, which nobody could write again, raises."""
-    with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
-        array = arrays[name]
-        if not isinstance(array, np.ndarray) or not array.dtype.itemsize:
-            raise ValueError("it is none")
-        if array.dtype.kind not in "SU":
-            return array
-        texts = [text if isinstance(text, str) else text.decode() for text in array.ravel().tolist()]
-        "".join(texts).encode()
-        return np.array(texts, dtype=np.str_ if texts else object).reshape(array.shape)
+        for name in (name for name in arrays.files if only in (None, name)):
+            with reading(f"{label}: array '{name}'", "is damaged or holds Python objects: refused"):
+                found[name] = arrays[name]
+                if getattr(found[name], "dtype", np.dtype(object)).kind not in "biufc":
+                    raise ValueError("it holds no numbers")
+    return found
 
 
 def read_variables(path: Path, *names: str, member: str | None = None) -> dict[str, np.ndarray]:
-    """The named variables of a MATLAB 5 file, or of the member of an archive that is one, as plain arrays by name: a
-    field of a struct is `variable.field`, an entry of a cell array is `variable.NUMBER`, counted from 1."""
+    """The named variables of a MATLAB 5 file, or of the member of an archive that is one, as arrays of numbers by name:
+    a field of a struct is `variable.field`, an entry of a cell array is `variable.NUMBER`, counted from 1."""
     with open_raw(path, member, MAX_MATLAB_BYTES) as stream:
         data = stream.read(MAX_MATLAB_BYTES + 1)
     if len(data) > MAX_MATLAB_BYTES:

@@ -83,41 +83,33 @@ class BoundedStream(io.RawIOBase):
 
 @contextmanager
 def open_raw(path: Path, member: str | None = None, limit: int = 2 * GIB) -> Iterator[IO[bytes]]:
-    """A stream of at most `limit` bytes: of a zip or tar archive, those of the member with file name `member`; of a
-    `.bz2` or `.gz` file, its decompressed content. Nothing is unpacked to disk."""
-    is_tar = path.name.endswith((".tgz", ".tar.gz", ".tar"))
-    if member is None and (is_tar or path.suffix == ".zip"):
-        raise Unreadable(f"{path} is an archive where a plain file was expected")
+    """A stream of at most `limit` bytes: of a `.zip` or `.tgz` archive, those of the first plain file in it that is
+    called `member`, in any folder; of a `.bz2` or `.gz` file, its decompressed content. Nothing is unpacked to disk."""
     with reading(path, limit=64 * GIB), ExitStack() as stack:
         if path.suffix == ".zip":
             archive = stack.enter_context(zipfile.ZipFile(path))
-            stream = archive.open(_member([info.filename for info in archive.infolist()], str(member), path))
+            stream = archive.open(_member([info.filename for info in archive.infolist()], member, path))
         else:
             stream = PACKED.get(path.suffix, open)(path, "rb")
         stack.enter_context(stream)
-        if path.suffix in (*PACKED, ".zip", ".tar"):
+        if path.suffix in (*PACKED, ".zip"):
             stream = io.BufferedReader(BoundedStream(stream, limit, str(path)), MIB)
-        if is_tar:
+        if path.suffix == ".tgz":
             archive = stack.enter_context(tarfile.open(fileobj=io.BytesIO(stream.read())))
-            infos = {info.name: info for info in islice(archive, MAX_MEMBERS + 1)}
-            for name, info in infos.items():
-                if not (info.isreg() or info.isdir()) or info.issparse():
-                    raise Unreadable(f"{path}: member {name} is a link, a device or another special file: refused")
-            stream = cast(IO[bytes], archive.extractfile(infos[_member(list(infos), str(member), path)]))
+            plain = (info for info in islice(archive, MAX_MEMBERS + 1) if info.isreg() and not info.issparse())
+            infos = {info.name: info for info in plain}
+            stream = cast(IO[bytes], archive.extractfile(infos[_member(list(infos), member, path)]))
         yield stream
 
 
-def _member(names: list[str], member: str, path: Path) -> str:
-    """The first of an archive's `names` whose last part is `member`; `Unreadable` if one of them points outside."""
+def _member(names: list[str], member: str | None, path: Path) -> str:
+    """The first of an archive's `names` whose last part is `member`."""
     if len(names) > MAX_MEMBERS:
         raise Unreadable(f"{path} has more than {MAX_MEMBERS} members: refused")
-    parts = {name: PurePosixPath(name.replace("\\", "/")) for name in names}
-    if outside := [name for name, part in parts.items() if part.is_absolute() or ".." in part.parts]:
-        raise Unreadable(f"{path} has a member '{outside[0]}' that points outside the archive: refused")
-    if wanted := [name for name, part in parts.items() if part.name == member]:
+    last = {name: PurePosixPath(name).name for name in names}
+    if wanted := [name for name in names if last[name] == member]:
         return wanted[0]
-    others = ", ".join(part.name for part in [*parts.values()][:8])
-    raise Unreadable(f"{path} has no member '{member}'; it has {others or 'none'}")
+    raise Unreadable(f"{path} has no file '{member}' in it; it has {', '.join([*last.values()][:8]) or 'none'}")
 
 
 @contextmanager

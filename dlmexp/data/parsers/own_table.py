@@ -57,7 +57,7 @@ def own_table(spec: DatasetConfig, files: Mapping[str, Path]) -> Parsed:
 
 
 def _options(given: Mapping[str, Any]) -> CsvConfig:
-    """What a user says about a table (`csv.*`, or `options:` of a dataset with `loader: table`); UserError for an option
+    """What a user says about a table: `csv.*`, or `options:` of a dataset with `loader: table`. UserError for an option
     that does not exist or has a value it can't have."""
     values = {name: value for name, value in given.items() if name not in OTHERS and value is not None}
     known = {field.name: field.metadata.get("choices") for field in fields(CsvConfig)}

@@ -68,8 +68,8 @@ def is_drawn(spec: DatasetConfig) -> bool:
 
 
 class Checks(msgspec.Struct, forbid_unknown_fields=True):
-    """The `options.checks` of a spec: `positives` is a number of rows, `x_mean` and `x_std` are of all columns. They tell
-    the data from any other."""
+    """The `options.checks` of a spec, which tell the data from any other: `positives` is a number of rows, `x_mean` and
+    `x_std` are of all columns."""
 
     positives: float | None = None
     y_mean: float | None = None
