@@ -1,7 +1,6 @@
 """`dlmexp plot`: draws the paper's figures from your results."""
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from dlmexp.errors import UserError
 
 if TYPE_CHECKING:
     from dlmexp.figures.plot import Drawn
-    from dlmexp.records.results import ResultsFolder
 
 
 def add_parser(commands: Commands) -> None:
@@ -21,8 +19,6 @@ def add_parser(commands: Commands) -> None:
     add("ids", nargs="*", metavar="ID", help="figures to draw (--list shows them)")
     add("--out", metavar="DIR", help="folder for the figures (default: figures in the results folder)")
     add("--format", default="png", metavar="LIST", help="file formats: png, pdf, svg (default: png)")
-    add("--style", metavar="FILE", help="a style file of matplotlib, on top of ours")
-    add("--width", type=float, metavar="INCHES", help="width of each figure (default: a column or the text of a page)")
     add("--list", action="store_true", help="list the figures, and how much of each has results")
     add("--captions", action="store_true", help="print the captions as well")
     add("--by", action="append", default=[], metavar="FIELD=VALUE",
@@ -35,8 +31,6 @@ def add_parser(commands: Commands) -> None:
     add("--where", action="append", default=[], metavar="SETTING=VALUE",
         help="draw results made with another value than the protocol's, such as training.lr=0.01; of the figure "
         "'predictions': which model, as for 'dlmexp predict'")  # fmt: skip
-    add("--error", choices=["ci95", "std", "sem"], default="ci95",
-        help="bands: 95 %% interval of the mean, standard deviation or standard error (default: ci95)")  # fmt: skip
     add("--parameterisation", choices=["whitened", "unwhitened"],
         help="parameterisation of q for binary and count data (default: a file for each that was run)")  # fmt: skip
     add("--data-root", metavar="DIR",
@@ -52,25 +46,20 @@ def plot(args: argparse.Namespace) -> int:
     the command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
     best validation NLL, or the one that --by chooses."""
     from dlmexp.figures.choose import parse_by
-    from dlmexp.figures.panels import PREDICTIONS, find
+    from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
-    from dlmexp.figures.style import check_page
     from dlmexp.records.results import load
     from dlmexp.records.table import parse_where
 
-    check_page(args.width, args.style)
     formats = parse_formats(args.format)
     if PREDICTIONS in args.ids:
         return _predictions(args, formats)
-    find([name for name in args.ids if not name.startswith("own-")])
     by = parse_by(args.by)
     if args.list and not Path(args.results).is_dir():
         return _list([], args.ids)
     results = load(args.results)
     where = parse_where(args.where, results.candidates)
-    request = Request(
-        by, args.protocol, where, args.parameterisation, args.compare_protocols, args.error, args.width, args.style
-    )
+    request = Request(by, args.protocol, where, args.parameterisation, args.compare_protocols)
     if args.list:
         return _list(list(drawings(results, args.ids, request)), args.ids, results)
     out = _folder(args)
@@ -93,12 +82,9 @@ def plot(args: argparse.Namespace) -> int:
     elif not drawn_ids:
         terms = [f"{name}={','.join(values)}" for name, values in by.items()]
         chosen = f" with {' and '.join(terms)}" if terms else ""
-        raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}")
+        raise UserError(f"none of the results in '{args.results}' are in a figure{chosen}; try --by dataset=NAME")
     elif names and any(not name.startswith("own-") for name in drawn_ids):
         print(f"no results yet for {counted(len(names), 'other figure')}: {results.command('dlmexp plot --list')}")
-    if not args.ids and not args.by and (others := _not_drawn(results)):
-        command = results.command(f"dlmexp plot --by dataset={shlex.quote(','.join(others))}")
-        print(f"your results on {', '.join(others)} are not in these figures; to draw them: {command}")
     return 0
 
 
@@ -107,17 +93,6 @@ def _folder(args: argparse.Namespace) -> Path:
     out = Path(args.out) if args.out else within(Path(args.results), Path(args.results) / "figures")
     check_writable(out, out, "--out")
     return out
-
-
-def _not_drawn(results: "ResultsFolder") -> list[str]:
-    """Stand-ins with results that no figure shows unless it is asked to: those drawn from a definition."""
-    from dlmexp import catalogue
-    from dlmexp.figures.panels import find
-
-    shown = {panel.dataset for figure in find([]) for panel in figure.panels}
-    rows = results.candidates[["dataset", "stands_for"]].drop_duplicates()
-    drawn = [name for name in rows["dataset"] if not catalogue.entries("dataset").get(name, {}).get("files", True)]
-    return [name for name in drawn if name not in shown]
 
 
 def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
@@ -133,17 +108,16 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     from dlmexp.figures import style
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import encode, write
-    from dlmexp.figures.predictions import check_width, numbers, render, text
+    from dlmexp.figures.predictions import numbers, render, text
     from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
 
-    check_width(args.width)
     named = {"protocol": args.protocol, "parameterisation": args.parameterisation}
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (chosen,) = choose_models(results, terms, option="--where" if args.where else "--by")
     diagnosis = diagnose(results, chosen, args.data_root)
-    with style.use(args.style):
-        canvas = render(diagnosis, args.width)
+    with style.use():
+        canvas = render(diagnosis)
         contents = {format: encode(canvas, format) for format in formats}
     name = f"{PREDICTIONS}-{chosen.row.dataset}"
     model = f"Model {chosen.words}."
@@ -155,13 +129,13 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
 
 def _list(everything: "list[Drawn]", ids: list[str], results=None) -> int:
     """Lists the figures; without any results, all as `not run`."""
-    from dlmexp.figures.panels import PREDICTIONS, find
+    from dlmexp.figures.panels import FIGURES, PREDICTIONS
 
     if not ids:
         models = counted(len(results.store.keys_with_models()) if results else 0, "model")
         print(f"{PREDICTIONS:28} {models:16} One trained model on its test rows.")
-    for figure in find([]) if results is None else ():
-        print(f"{figure.id:28} {'not run':16} {figure.title}")
+    for name in FIGURES if results is None else ():
+        print(f"{name:28} {'not run':16} {FIGURES[name].title}")
     for drawn in everything:
         lines = [series for cell in drawn.cells for series in cell.series]
         present = sum(not series.empty for series in lines)

@@ -33,19 +33,19 @@ Lines = Sequence[Series]
 Curve = tuple[pd.Series, pd.Series, pd.Series, Look]  # x, means and half of their intervals
 
 
-def draw(ax: Axes, below: Axes | None, measured: Measured, error: str) -> None:
+def draw(ax: Axes, below: Axes | None, measured: Measured) -> None:
     """Everything inside the axes of a panel that has a line; `below`: the axes of the differences to the ELBO."""
     panel, lines, bars = measured.panel, measured.filled, measured.single
     ax.set_ylabel(_label(panel, measured.task))
     make = {"betas": _betas, "curve": _curves, "histogram": _histogram, "reliability": _reliability, "sizes": _sizes}
     if bars:
-        _bars(ax, _means(panel, lines, error), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
+        _bars(ax, _means(panel, lines), f"{ax.get_ylabel()}, {panel.x} = {lines[0].points['x'].iloc[0]:g}")
     else:
-        make[panel.kind](ax, panel, lines, error)
+        make[panel.kind](ax, panel, lines)
     if below is not None and bars:
-        _bars(below, _minus_elbo(lines, error), f"Δ {metric_label(panel.metric)} vs ELBO")
+        _bars(below, _minus_elbo(lines), f"Δ {metric_label(panel.metric)} vs ELBO")
     elif below is not None:
-        _differences(below, panel, lines, error)
+        _differences(below, panel, lines)
         below.set_xlabel(ax.get_xlabel())
         ax.set_xlabel("")
         ax.tick_params(labelbottom=False)
@@ -114,9 +114,9 @@ def _bands(ax: Axes, curves: Sequence[Curve], guide: bool, **how: Any) -> None:
     _frame(ax, *((mean, half, half) for _, mean, half, _ in curves), np.zeros((3, int(guide))))
 
 
-def _sizes(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _sizes(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means against n, M or a time."""
-    curves = _means(panel, lines, error)
+    curves = _means(panel, lines)
     _bands(ax, curves, guide=_nominal(panel) > 0 or panel.metric == "excess_nll")
     if panel.log and min(float(mean.min()) for _, mean, _, _ in curves) > 0:
         ax.autoscale(axis="y")
@@ -141,27 +141,25 @@ def _log_ticks(axis: Axis, subs: tuple[float, ...] = (1.0, 2.0, 5.0)) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def _means(panel: Panel, lines: Lines, error: str) -> list[Curve]:
+def _means(panel: Panel, lines: Lines) -> list[Curve]:
     nominal, tables = _nominal(panel), [(one.points, one.line.look) for one in lines]
-    return [(points["x"], points["mean"] - nominal, half_width(points, error), look) for points, look in tables]
+    return [(points["x"], points["mean"] - nominal, half_width(points), look) for points, look in tables]
 
 
-def _minus_elbo(lines: Lines, error: str) -> list[Curve]:
-    """The mean differences of lines to the ELBO, with intervals of the kind that the figure shows."""
-    curves = []
-    for one in lines:
-        if "minus_elbo" in one.points and one.points["minus_elbo"].notna().any():
-            points = one.points
-            half = points["high"] - points["minus_elbo"] if error == "ci95" else points["minus_elbo_std"]
-            half = half / np.sqrt(points["repetitions"]) if error == "sem" else half
-            curves.append((points["x"], points["minus_elbo"], half, one.line.look))
-    return curves
+def _minus_elbo(lines: Lines) -> list[Curve]:
+    """The mean differences of lines to the ELBO, with their intervals."""
+    tables = [(one.points, one.line.look) for one in lines if "minus_elbo" in one.points]
+    return [
+        (points["x"], points["minus_elbo"], points["high"] - points["minus_elbo"], look)
+        for points, look in tables
+        if points["minus_elbo"].notna().any()
+    ]
 
 
-def _differences(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _differences(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Each line minus the ELBO of the same repetitions; one far from all others may leave the frame."""
     ax.axhline(0.0, color=style.METHODS["elbo"].colour, linewidth=0.8, zorder=1.5)
-    curves = _minus_elbo(lines, error)
+    curves = _minus_elbo(lines)
     reach = np.array([float(mean.abs().max()) for _, mean, _, _ in curves])
     near = reach <= FAR * np.median(reach)
     for i in np.flatnonzero(~near):
@@ -187,13 +185,13 @@ def _bars(ax: Axes, curves: list[Curve], label: str) -> None:
     ax.set(xlabel=label, ylabel="")
 
 
-def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _betas(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means against beta; a line across for a method without one, a circle at the lowest mean validation metric. The
     frame holds those and most points; far from the best beta, lines may leave it."""
     framed = []
     for one in lines:
         look, points = one.line.look, one.points.sort_values("x")
-        half, flat = half_width(points, error), points["x"].isna()
+        half, flat = half_width(points), points["x"].isna()
         for part in (flat, points["x"] == 0, points["x"] > 0):  # a step from 0 is none on this scale: not joined
             _band(ax, points["x"][part], points["mean"][part], half[part], look)
         known = points[points["validation"].notna() & points["mean"].notna() & ~flat]
@@ -218,7 +216,7 @@ def _betas(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=STEPS))
 
 
-def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _curves(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Means with a band, or medians with quartiles; each labelled where it ends."""
     late, ends = [], []
     for one in lines:
@@ -227,7 +225,7 @@ def _curves(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
             centre, up, down = points["median"], points["q75"] - points["median"], points["median"] - points["q25"]
         else:
             centre = points["mean"]
-            up = down = half_width(points, error).fillna(0.0)
+            up = down = half_width(points).fillna(0.0)
         width = 0.8 if panel.median else 1.1
         ax.plot(points["x"], centre, color=look.colour, linestyle=look.dashes, linewidth=width, label=look.label)
         ax.fill_between(points["x"], centre - down, centre + up, color=look.colour, alpha=0.15, linewidth=0)
@@ -260,7 +258,7 @@ def _label_ends(ax: Axes, ends: list[tuple[float, float, str, str]]) -> None:
         )  # fmt: skip
 
 
-def _histogram(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _histogram(ax: Axes, panel: Panel, lines: Lines) -> None:
     """The axes of `draw_histograms`, which needs all panels of a statistic."""
     ax.set_xlabel(STATISTICS[panel.metric])
     ax.set_xscale("log")
@@ -290,11 +288,11 @@ def draw_histograms(axes: Sequence[Axes], lines: Sequence[Lines], metric: str) -
                         textcoords="offset points", color="#6B6B6B")  # fmt: skip
 
 
-def _reliability(ax: Axes, panel: Panel, lines: Lines, error: str) -> None:
+def _reliability(ax: Axes, panel: Panel, lines: Lines) -> None:
     """Observed minus predicted shares of class 1, on a logit axis: most rows lie near 0 or 1."""
     inside = [one.points["x"].between(0, 1, inclusive="neither") for one in lines]
     several = [(one.points[some], one.line.look) for one, some in zip(lines, inside, strict=True)]
-    curves = [(some["x"], some["mean"] - some["x"], half_width(some, error), look) for some, look in several]
+    curves = [(some["x"], some["mean"] - some["x"], half_width(some), look) for some, look in several]
     _bands(ax, curves, guide=True, markersize=2.6)
     ax.set_xscale("logit")
     ax.set_xticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999], ["0.001", "", "0.1", "0.5", "0.9", "", "0.999"])

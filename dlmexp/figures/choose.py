@@ -9,7 +9,7 @@ import pandas as pd
 from dlmexp import catalogue
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
-from dlmexp.figures.panels import FIGURES, LOSSES, Figure, Kind, Line, Panel, find
+from dlmexp.figures.panels import FIGURES, LOSSES, PREDICTIONS, Figure, Kind, Line, Panel
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
@@ -48,14 +48,13 @@ def figures(
     present = dict(zip(rows["dataset"], rows["task"], strict=True))
     named, own = by.get("dataset", []), own_datasets(present)
     found: list[tuple[Figure, str]] = []
-    if not ids or any(not name.startswith(OWN) for name in ids):
-        for figure in find([name for name in ids if not name.startswith(OWN)]):
-            if named and not ids and all(name in own for name in named):
-                continue
-            if figure.needs_all and not ids and not {panel.dataset for panel in figure.panels} <= {*present}:
-                continue
-            panels = _on_datasets(figure, named, present) if named else _on_stand_ins(figure, rows)
-            found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
+    for figure in (FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names()) if name in FIGURES):
+        if named and not ids and all(name in own for name in named):
+            continue
+        if figure.needs_all and not ids and not {panel.dataset for panel in figure.panels} <= {*present}:
+            continue
+        panels = _on_datasets(figure, named, present) if named else _on_stand_ins(figure, rows)
+        found.append((replace(figure, panels=panels), "-".join([figure.id, *(["+".join(named)] if named else [])])))
     for dataset in own:
         asked = f"{OWN}{dataset}" in ids or (not ids and (not named or dataset in named))
         if asked and (figure := own_figure(dataset, results)):
@@ -135,12 +134,12 @@ def own_datasets(datasets: Iterable[str]) -> list[str]:
 
 
 def check_ids(ids: Iterable[str], datasets: Iterable[str]) -> None:
-    """UserError if one of them is a figure of own data of which there are no results."""
-    valid = [f"{OWN}{dataset}" for dataset in own_datasets(datasets)]
+    """UserError if one of them is no figure, or one of own data of which there are no results."""
+    valid = [*FIGURES.names(), *(f"{OWN}{dataset}" for dataset in own_datasets(datasets))]
     for name in ids:
-        if name.startswith(OWN) and name not in valid:
-            near = f": {nearest(name, valid)}" if valid else ""
-            raise UserError(f"there are no results on data of your own named '{name.removeprefix(OWN)}'{near}")
+        if name not in valid:
+            own = f" (that of data of your own is {OWN}NAME)"
+            raise UserError(f"there is no figure '{name}': {nearest(name, [*valid, PREDICTIONS])}{own}")
 
 
 def own_figure(dataset: str, results: ResultsFolder) -> Figure | None:

@@ -1,6 +1,6 @@
 """A figure with its numbers, and what is said beside it: setting, repetitions, stand-ins, what was not run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,9 +12,10 @@ from dlmexp import catalogue
 from dlmexp.figures import style
 from dlmexp.figures.numbers import WHITENED, Measured
 from dlmexp.figures.panels import Figure
-from dlmexp.figures.stats import ERRORS
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term
+
+INTERVAL = "95 % interval of the mean (Student's t)"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,6 @@ class Request:
     where: tuple[Term, ...] = ()  # changed settings (`parse_where`)
     parameterisation: str | None = None  # of q; None: whitened, or what there is, and a variant where both were run
     compare_protocols: bool = False  # all that were run, side by side
-    error: str = "ci95"  # or std, sem
-    width: float | None = None  # of each picture, in inches
-    style: str | None = None  # a style file of matplotlib on top of ours
 
 
 @dataclass
@@ -39,7 +37,6 @@ class Drawn:
     name: str  # of its files
     measured: list[list[Measured]]
     results: ResultsFolder
-    render: "Callable[[Drawn, float | None], Canvas]"  # draws it, so many inches wide
     request: Request = field(default_factory=Request)
     protocols: tuple[str, ...] = ()  # side by side
 
@@ -60,8 +57,10 @@ class Drawn:
     @cached_property
     def canvas(self) -> Canvas:
         """The picture, as a matplotlib figure."""
-        with style.use(self.request.style):
-            return self.render(self, self.request.width)
+        from dlmexp.figures.grid import render
+
+        with style.use():
+            return render(self)
 
     @cached_property
     def _table(self) -> pd.DataFrame:
@@ -161,8 +160,8 @@ class Drawn:
     def _intervals(self) -> str:
         kinds = {one.panel.kind for one in self.run if not one.panel.median} - {"histogram"}
         if kinds == {"effects"}:
-            return f"Intervals: {ERRORS['ci95']} of paired differences."
-        return f"Bands: {ERRORS[self.request.error]}." if kinds else ""
+            return f"Intervals: {INTERVAL} of paired differences."
+        return f"Bands: {INTERVAL}." if kinds else ""
 
     def _missing(self) -> list[str]:
         """Panels, lines and sizes without results, with what computes them."""

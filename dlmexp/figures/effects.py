@@ -64,7 +64,7 @@ def measure(panel: Panel, rows: pd.DataFrame) -> tuple[int | None, dict[str, pd.
                 continue
             values = pd.concat(ways, axis="columns", join="inner").eval(formula).to_numpy()
             point = statistics([len(parts)], values[:, None], len(values))
-            half = half_width(point, "ci95")
+            half = half_width(point)
             parts.append(point.assign(low=point["mean"] - half, high=point["mean"] + half, effect=name, part=part))
         if parts and parts[0]["part"].iloc[0] == "effect":
             by_effect[name] = pd.concat(parts, ignore_index=True)

@@ -31,9 +31,9 @@ class Cell:
         self.has_strip = measured.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
 
-def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
-    """Draws the figure at its printed size, or at a width in inches that is wanted; call within `style.use()`. Panels
-    without results are left out; the rest have letters in reading order."""
+def render(drawn: Drawn) -> Canvas:
+    """Draws the figure at its printed size; call within `style.use()`. Panels without results are left out; the rest
+    have letters in reading order."""
     cells, columns = _arranged(drawn)
     by_row = drawn.figure.legend == "row" and not drawn.protocols
     width = style.COLUMN if columns == 1 else style.TEXT
@@ -50,9 +50,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         heights.append(EFFECTS if own[0].kind == "effects" else PANEL if columns > 1 else ALONE)
         heights += [STRIP] if any(cell.has_strip for cell in own) else []
         place.append(slice(begin, len(heights)))
-    scale = 1.0 if wanted is None else wanted / width
-    height = min(sum(heights) + 0.1, style.PAGE)
-    canvas = Canvas(figsize=(scale * width, scale * height))
+    canvas = Canvas(figsize=(width, min(sum(heights) + 0.1, style.PAGE)))
     grid = canvas.add_gridspec(len(heights), columns, height_ratios=heights)
     for row, handles in legends:
         box = canvas.add_subplot(grid[row, :])
@@ -73,7 +71,7 @@ def render(drawn: Drawn, wanted: float | None = None) -> Canvas:
         elif cell.kind == "effects":
             effects.draw(ax, cell.measured.panel, cell.series, cell.column == 0)
         else:
-            axes.draw(ax, cell.below, cell.measured, drawn.request.error)
+            axes.draw(ax, cell.below, cell.measured)
     titles = [cell.ax.set_title(_title(cell, columns, cells, drawn), loc="left") for cell in cells]
     _draw_together([cell for cell in cells if cell.series], drawn)
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats

@@ -229,7 +229,7 @@ def _add_differences(about: Measured) -> None:
         if not _plain_elbo(one.line) and one.values is not None:
             table = (one.values - elbo[0]).reindex(columns=one.values.columns)
             difference = statistics(one.points["x"], table.to_numpy(), 0)
-            mean, half = difference["mean"], half_width(difference, "ci95")
+            mean, half = difference["mean"], half_width(difference)
             more = {"minus_elbo": mean, "low": mean - half, "high": mean + half, "minus_elbo_std": difference["std"]}
             one.points = one.points.assign(**more)
 

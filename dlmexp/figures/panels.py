@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlmexp import labels
-from dlmexp.errors import UserError, nearest
+from dlmexp.errors import UserError
 from dlmexp.figures import style
 from dlmexp.figures.style import Dashes, Look
 from dlmexp.registry import Registry
@@ -90,6 +90,11 @@ class Panel:
     median: bool = False  # median and quartiles in place of mean and interval
     column: int | None = None  # where in its row; None: the next place that is free
 
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS.get(self.kind, ()):
+            known = "; ".join(f"{kind}: {', '.join(metrics)}" for kind, metrics in METRICS.items())
+            raise UserError(f"there is no panel '{self.kind}' of '{self.metric}' on {self.dataset}; there are {known}")
+
     @property
     def against(self) -> str:
         """The name of what lies on the x-axis."""
@@ -116,35 +121,7 @@ class Figure:
     needs_all: bool = False  # drawn unasked only where each of its datasets has results
 
 
-class Figures(Registry[Figure]):
-    """Figures by id, each checked when it is added."""
-
-    def add(self, name: str, thing: Figure) -> Figure:
-        """UserError for a figure without panels or lines, or with a panel of an unknown kind or metric."""
-        if not thing.panels or thing.columns < 1 or not all(panel.lines for panel in thing.panels):
-            raise UserError(f"figure '{name}': give it a panel, a column, and lines in each panel: one has no lines")
-        for panel in thing.panels:
-            check_word(name, "kind of panel", panel.kind, METRICS)
-            check_word(name, f"metric of a panel '{panel.kind}'", panel.metric, METRICS[panel.kind])
-        return super().add(name, thing)
-
-
-FIGURES = Figures("figure", "dlmexp.figures.declared")
-
-
-def check_word(figure: str, what: str, word: str, known: Iterable[str]) -> None:
-    """UserError for a figure with a word that is not known."""
-    if word not in known:
-        raise UserError(f"figure '{figure}': there is no {what} '{word}': {nearest(word, sorted(known))}")
-
-
-def find(ids: list[str]) -> list[Figure]:
-    """The figures with these ids, each once; all of them where none is named."""
-    for name in ids:
-        if name not in FIGURES:
-            known = nearest(name, [*FIGURES.names(), PREDICTIONS])
-            raise UserError(f"there is no figure '{name}': {known} (that of data of your own is own-NAME)")
-    return [FIGURES[name] for name in dict.fromkeys(ids or FIGURES.names())]
+FIGURES: Registry[Figure] = Registry("figure", "dlmexp.figures.declared")
 
 
 def methods(*names: str, **how: str | int) -> tuple[Line, ...]:

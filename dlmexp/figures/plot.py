@@ -14,11 +14,10 @@ from dlmexp import catalogue
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import UserError, nearest
 from dlmexp.figures import style
-from dlmexp.figures.choose import OWN, check_by, check_ids, figures
+from dlmexp.figures.choose import check_by, check_ids, figures
 from dlmexp.figures.drawn import Drawn, Request
-from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import measure, panel_rows
-from dlmexp.figures.panels import Figure, check_word, find
+from dlmexp.figures.panels import Figure
 from dlmexp.records.results import ResultsFolder
 from dlmexp.records.table import Term, select_setting
 
@@ -39,8 +38,6 @@ def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterat
     check_by(request.by, results)
     _check_protocol(request, sorted(rows["protocol"].unique()))
     for figure, name, number in figures(results, ids, request.by, rows, request.compare_protocols):
-        for line in (line for panel in figure.panels for line in panel.lines):
-            check_word(figure.id, "method", line.method, {*catalogue.entries("method"), *rows["method"]})
         found = [panel_rows(panel, results, request.by, request.where) for panel in figure.panels]
         drawn = _measured(figure, (name, number), results, found, request)
         yield drawn
@@ -55,7 +52,7 @@ def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterat
 @lru_cache(maxsize=8)
 def _run(results: ResultsFolder) -> pd.DataFrame:
     """What was run on which dataset, under which protocol."""
-    names = ["dataset", "task", "stands_for", "method", "protocol"]
+    names = ["dataset", "task", "stands_for", "protocol"]
     both = [frame[names].drop_duplicates() for frame in (results.table, results.candidates)]
     return pd.concat(both).drop_duplicates()
 
@@ -63,8 +60,6 @@ def _run(results: ResultsFolder) -> pd.DataFrame:
 def draw(results: ResultsFolder, figure_id: str, request: Request | None = None) -> Drawn:
     """A figure of one folder with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
     UserError where there is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it was run."""
-    if not figure_id.startswith(OWN):
-        find([figure_id])
     drawn = next(drawings(results, [figure_id], request or Request()), None)
     if drawn is None or drawn.empty:
         raise UserError(no_results([figure_id], drawn.commands if drawn else []))
@@ -106,7 +101,7 @@ def _measured(
     words += [f"{column}={'+'.join(values)}" for column, values in request.by.items() if column != "dataset"]
     words += [*(f"{term.name}={term.value}" for term in request.where), name[1]]
     stem = re.sub(r"[^\w.=+-]+", "_", "-".join(word for word in words if word not in ("", "paper", "own")))
-    return Drawn(figure, stem, measured, results, render, request, beside)
+    return Drawn(figure, stem, measured, results, request, beside)
 
 
 def _usual_protocol(rows: list[pd.DataFrame], where: tuple[Term, ...]) -> str | None:
@@ -136,7 +131,7 @@ def encode(canvas: Canvas, format: str) -> bytes:
 
 def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
     """Writes a file per format, the numbers as CSV and the caption as Markdown; returns their paths."""
-    with style.use(drawn.request.style):
+    with style.use():
         contents = {name: encode(drawn.canvas, name) for name in formats}
     return write(folder, drawn.name, contents, drawn.csv, drawn.text)
 

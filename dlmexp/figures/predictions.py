@@ -6,9 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from dlmexp.errors import UserError
 from dlmexp.figures import style
-from dlmexp.figures.panels import PREDICTIONS
 from dlmexp.labels import metric_label
 from dlmexp.models.diagnosis import Diagnosis
 
@@ -16,20 +14,13 @@ FEW = 60  # test rows that have an interval each; of more, the intervals are ave
 BINS = 20
 MOST = 2000  # test rows that are drawn as points
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"
-HEIGHT = 2.0  # inches, of a panel at the width of a column
-NARROWEST, ONE_COLUMN = 3.0, 5.5  # inches: below them the legends do not fit, of one panel or of two side by side
+HEIGHT = 2.0  # inches, of a panel
 CAPTION = "Predictions of one trained model on its test rows, their calibration, the betas that it was selected from, "
 CAPTION += "and the course of its training."
 
 
-def check_width(width: float | None) -> None:
-    """UserError for a width that the panels do not fit into."""
-    if width is not None and width < NARROWEST:
-        raise UserError(f"--width {width:g}: the figure '{PREDICTIONS}' needs {NARROWEST:g} inches or more")
-
-
-def render(found: Diagnosis, width: float | None = None) -> Canvas:
-    """The figure; call within `style.use()`. Panels lie side by side where the width allows it."""
+def render(found: Diagnosis) -> Canvas:
+    """The figure; call within `style.use()`."""
     wanted = {
         _over_feature: found.line is not None,
         _against_true: found.model.schema.labels is None,
@@ -39,11 +30,10 @@ def render(found: Diagnosis, width: float | None = None) -> Canvas:
         _training: len(found.objective) > 1,
     }
     panels = [draw for draw, there in wanted.items() if there]
-    columns = 1 if width is not None and width < ONE_COLUMN else min(2, len(panels))
+    columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    natural = style.TEXT if columns > 1 else style.COLUMN
-    width = width or natural
-    canvas = Canvas(figsize=(width, width / natural * (HEIGHT * rows + 0.3)), layout="constrained")
+    width = style.TEXT if columns > 1 else style.COLUMN
+    canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
     for place, draw in enumerate(panels, 1):
         ax = canvas.add_subplot(rows, columns, place)
         draw(ax, found)

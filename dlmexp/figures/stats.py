@@ -7,11 +7,6 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-ERRORS = {
-    "ci95": "95 % interval of the mean (Student's t)",
-    "std": "standard deviation",
-    "sem": "standard error of the mean",
-}
 FEATURES, SQUARE = 20, 4.0  # number of features, and |a|^2 of Breiman's class mean a (`dlmexp.data.parsers.drawn`)
 
 
@@ -37,11 +32,9 @@ def statistics(x: Any, values: np.ndarray, attempted: Any, median: bool = False)
     return pd.DataFrame({"x": x, **about, "repetitions": count, "failed": attempted - count})
 
 
-def half_width(points: pd.DataFrame, error: str) -> pd.Series:
-    """Half the interval around the mean of each point; NaN from a single repetition."""
-    if error == "ci95":
-        return points["sem"] * stdtrit(np.maximum(points["repetitions"] - 1, 1), 0.975)
-    return points[error]
+def half_width(points: pd.DataFrame) -> pd.Series:
+    """Half the 95 % interval (Student's t) around the mean of each point; NaN from a single repetition."""
+    return points["sem"] * stdtrit(np.maximum(points["repetitions"] - 1, 1), 0.975)
 
 
 @cache

@@ -4,7 +4,6 @@ The methods' colours are Okabe and Ito's, distinguishable for colour-blind reade
 lightness shows the samples S. Markers tell lines apart in grey.
 """
 
-import shutil
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from dlmexp.errors import UserError
 from dlmexp.labels import estimator_label, method_label
 
 COLUMN = 3.25  # inches, AISTATS
 TEXT = 6.75
 PAGE = 9.2  # the tallest figure
-MIN_WIDTH, MAX_WIDTH = 1.0, 40.0
 GREY = "#9a9a9a"
 INK = "#333333"
 STYLE_FILE = Path(__file__).with_name("dlmexp.mplstyle")
@@ -83,27 +80,8 @@ def estimator_look(estimator: str, samples: int | None) -> Look:
     return Look(label, shades[1 if samples is None else np.searchsorted((10, 100), samples, "right")], marker, dashes)
 
 
-def use(own: str | None = None) -> AbstractContextManager[None]:
-    """The project's matplotlib style, and a user's `own` on top of it, for the time of a `with` block."""
+def use() -> AbstractContextManager[None]:
+    """The project's matplotlib style for the time of a `with` block."""
     import matplotlib.style
 
-    return matplotlib.style.context(["default", str(STYLE_FILE), *([own] if own else [])])
-
-
-def check_page(width: float | None, file: str | None) -> None:
-    """UserError for a width in inches or a style file that can't be used."""
-    if width is not None and not MIN_WIDTH <= width <= MAX_WIDTH:
-        raise UserError(f"--width {width:g}: give inches, {MIN_WIDTH:g} to {MAX_WIDTH:g}")
-    if file is None:
-        return
-    import matplotlib
-
-    try:
-        lines = [line for line in Path(file).read_text(encoding="utf-8").splitlines() if line.partition("#")[0].strip()]
-        settings = matplotlib.rc_params_from_file(file, fail_on_error=True, use_default_template=False)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--style {file}: matplotlib can't use it as a style file: {error}") from error
-    if len(settings) < len(lines):  # matplotlib says in a warning which it does not know, and goes on
-        raise UserError(f"--style {file}: not all of its lines are settings of a style file of matplotlib")
-    if settings.get("text.usetex") and shutil.which("latex") is None:
-        raise UserError(f"--style {file}: text.usetex needs LaTeX, and there is no 'latex' here")
+    return matplotlib.style.context(["default", str(STYLE_FILE)])
