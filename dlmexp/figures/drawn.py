@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Canvas
 
 from dlmexp import catalogue
 from dlmexp.figures import style
+from dlmexp.figures.grid import render
 from dlmexp.figures.numbers import WHITENED, Measured
 from dlmexp.figures.panels import Figure
 from dlmexp.records.results import ResultsFolder
@@ -57,10 +58,8 @@ class Drawn:
     @cached_property
     def canvas(self) -> Canvas:
         """The picture, as a matplotlib figure."""
-        from dlmexp.figures.grid import render
-
         with style.use():
-            return render(self)
+            return render(self.figure, self.measured, self.protocols)
 
     @cached_property
     def _table(self) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from matplotlib.text import Text
 
 from dlmexp import catalogue
 from dlmexp.figures import axes, effects, style
-from dlmexp.figures.drawn import Drawn
 from dlmexp.figures.numbers import Measured
+from dlmexp.figures.panels import Figure
 
 PANEL, ALONE, STRIP, LEGEND, EFFECTS = 1.55, 1.9, 0.75, 0.19, 2.5  # inches, of a row and its parts
 LETTER, HANDLE = 0.05, 7  # of a legend: inches for a letter, and letters that a handle takes
@@ -31,11 +31,12 @@ class Cell:
         self.has_strip = measured.panel.has_differences and any("minus_elbo" in one.points for one in self.series)
 
 
-def render(drawn: Drawn) -> Canvas:
-    """Draws the figure at its printed size; call within `style.use()`. Panels without results are left out; the rest
-    have letters in reading order."""
-    cells, columns = _arranged(drawn)
-    by_row = drawn.figure.legend == "row" and not drawn.protocols
+def render(figure: Figure, measured: list[list[Measured]], protocols: tuple[str, ...]) -> Canvas:
+    """Draws a figure at its printed size, with its numbers by panel and by the `protocols` that stand side by side (one
+    where there are none); call within `style.use()`. Panels without results are left out; the rest have letters in
+    reading order."""
+    cells, columns = _arranged(figure, measured, protocols)
+    by_row = figure.legend == "row" and not protocols
     width = style.COLUMN if columns == 1 else style.TEXT
     heights: list[float] = []
     legends: list[tuple[int, list[Line2D]]] = []  # where in the grid, and what
@@ -72,8 +73,8 @@ def render(drawn: Drawn) -> Canvas:
             effects.draw(ax, cell.measured.panel, cell.series, cell.column == 0)
         else:
             axes.draw(ax, cell.below, cell.measured)
-    titles = [cell.ax.set_title(_title(cell, columns, cells, drawn), loc="left") for cell in cells]
-    _draw_together([cell for cell in cells if cell.series], drawn)
+    titles = [cell.ax.set_title(_title(cell, columns, cells, protocols), loc="left") for cell in cells]
+    _draw_together([cell for cell in cells if cell.series], protocols)
     ConstrainedLayoutEngine().execute(canvas)  # once, so that the layout is the same in all formats
     for title in titles:
         _fit(title, canvas)
@@ -82,34 +83,34 @@ def render(drawn: Drawn) -> Canvas:
     return canvas
 
 
-def _arranged(drawn: Drawn) -> tuple[list[Cell], int]:
+def _arranged(figure: Figure, measured: list[list[Measured]], protocols: tuple[str, ...]) -> tuple[list[Cell], int]:
     """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
     protocol (of effects, a row per protocol)."""
-    shown = [i for i, under in enumerate(drawn.measured) if not all(one.empty for one in under)]
+    shown = [i for i, under in enumerate(measured) if not all(one.empty for one in under)]
     cells: list[Cell] = []
-    if names := drawn.protocols:
-        transposed = drawn.figure.panels[shown[0]].kind == "effects"
+    if protocols:
+        transposed = figure.panels[shown[0]].kind == "effects"
         for place, i in enumerate(shown):
-            for k, name in enumerate(names):
+            for k, name in enumerate(protocols):
                 row, column = (k, place) if transposed else (place, k)
-                cells.append(Cell(i, row, column, drawn.measured[i][k], name))
-        return cells, len(shown) if transposed else len(names)
-    columns = 3 if len(shown) == 3 else min(drawn.figure.columns, len(shown))
+                cells.append(Cell(i, row, column, measured[i][k], name))
+        return cells, len(shown) if transposed else len(protocols)
+    columns = 3 if len(shown) == 3 else min(figure.columns, len(shown))
     row = column = 0
     for i in shown:
-        asked = drawn.figure.panels[i].column
-        if asked is not None and columns == drawn.figure.columns:
+        asked = figure.panels[i].column
+        if asked is not None and columns == figure.columns:
             row, column = (row + 1 if column > asked else row), asked
         elif column >= columns:
             row, column = row + 1, 0
-        cells.append(Cell(i, row, column, drawn.measured[i][0]))
+        cells.append(Cell(i, row, column, measured[i][0]))
         column += 1
     return cells, columns
 
 
-def _title(cell: Cell, columns: int, cells: list[Cell], drawn: Drawn) -> str:
+def _title(cell: Cell, columns: int, cells: list[Cell], protocols: tuple[str, ...]) -> str:
     """`(a) dataset, n = 500`; side by side, the letter and the dataset stand above the first protocol alone."""
-    if cell.protocol not in drawn.protocols[:1] and cell.protocol:
+    if cell.protocol not in protocols[:1] and cell.protocol:
         return cell.protocol
     panel = cell.measured.panel
     panels = list(dict.fromkeys(other.panel for other in cells))
@@ -122,7 +123,7 @@ def _title(cell: Cell, columns: int, cells: list[Cell], drawn: Drawn) -> str:
     return letter + ("\n" if cell.kind == "effects" else ", ").join(word for word in words if word)
 
 
-def _draw_together(cells: list[Cell], drawn: Drawn) -> None:
+def _draw_together(cells: list[Cell], protocols: tuple[str, ...]) -> None:
     """What panels share: bins of histograms of one statistic, limits of effects of one task and of protocols side by
     side, where only the first has numbers at its axis."""
     groups: dict[tuple[str, object], list[Cell]] = {}
@@ -135,7 +136,7 @@ def _draw_together(cells: list[Cell], drawn: Drawn) -> None:
             axes.draw_histograms(above, [cell.series for cell in group], str(metric))
         elif kind == "effects":
             _same_limits(above, "x")
-        elif drawn.protocols:
+        elif protocols:
             for several in (above, [cell.below for cell in group if cell.below]):
                 _same_limits(several, "xy" if kind == "sizes" else "y")
             for ax in (ax for cell in group if cell.column for ax in (cell.ax, cell.below) if ax):
