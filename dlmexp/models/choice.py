@@ -11,6 +11,7 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.models.file import TrainedCell, decoded
 from dlmexp.plan.cell import FIELDS, FIRST_OPTIONS, SHARED
 from dlmexp.records.results import ResultsFolder
+from dlmexp.records.store import MODEL
 from dlmexp.records.table import Term, fitting_values, parse_terms
 
 # What can be asked for: the fields of a cell, and what else is known of its record.
@@ -71,7 +72,7 @@ def load_model(results: ResultsFolder, row: Any) -> TrainedCell:
         if model.cell.key != row.key:
             raise Unreadable("it is that of another cell")
     except Unreadable as why:
-        path = results.store.model_path(row.dataset, row.key, row.model)
+        path = results.store.path(row.dataset, row.key, MODEL, row.model)
         raise UserError(f"'{path}' can't be used: {why}; {TRAIN}") from None
     return model
 

@@ -76,15 +76,11 @@ def merged(manifests: Iterable[Manifest]) -> dict[str, list[Asked]]:
 def check_same_data(root: Path, dataset: str, checksum: str) -> None:
     """Refuse to mix results of different contents under one dataset's name."""
     path = root / "data" / f"{dataset}.json"
+    text = json.dumps({"dataset": dataset, "checksum": checksum}).encode()
     if not path.exists():
-        write_atomically(within(root, path), json.dumps({"dataset": dataset, "checksum": checksum}).encode())
-        return
-    try:
-        known = typed_json(content(path), dict[str, str])["checksum"]
-    except (Unreadable, KeyError):
-        known = "unknown (it is torn)"
-    if known != checksum:
+        write_atomically(within(root, path), text)
+    elif content(path) != text:
         raise UserError(
-            f"dataset '{dataset}' has changed: the checksum in '{path}' is {known[:20]}, it is now {checksum[:16]}; "
-            "restore the data, give another folder with results=DIR, or name a table of your own with csv.name=NAME"
+            f"dataset '{dataset}' has changed: its checksum is {checksum[:16]}, and '{path}' has another; restore the "
+            "data, give another folder with results=DIR, or name a table of your own with csv.name=NAME"
         )

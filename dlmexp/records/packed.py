@@ -117,11 +117,7 @@ class Packed:
     def cells(self) -> pa.Table:
         """One row per cell, without columns of lists."""
         names = self._file.schema_arrow.names
-        table = self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
-        with reading(self.path, BROKEN):
-            if len(table["key"].unique()) < len(table):
-                raise ValueError("it has a cell twice")
-        return table
+        return self._read([name for name in names if name != "asked" and not name.startswith(ARRAY)])
 
     @cached_property
     def _lists(self) -> Any:

@@ -28,7 +28,6 @@ from dlmexp.plan.cell import Cell, Count
 from dlmexp.reading.files import json_value, typed_json, typed_value
 
 FORMAT = 3  # raised when a record must be read differently
-MAX_RECORD = 16 << 20  # bytes
 SEAL = b',"sha256":"%s"'
 COMMAND = "DLMEXP_COMMAND"  # tells the jobs of a multirun, wherever they run, what was typed
 MACHINE_ONLY = (
@@ -94,7 +93,7 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     cell: Cell
     result: Result
     made: Made
-    format: int = 0
+    format: Literal[3] = FORMAT
     arrays: Checksum | None = None
     model: Checksum | None = None
     sha256: Checksum | None = None
@@ -104,8 +103,8 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.status == "done"
 
 
-class TooNew(Unreadable):
-    """A record in a format that only a newer dlmexp can read."""
+class OtherFormat(Unreadable):
+    """A record in a format that another version of dlmexp reads."""
 
 
 MAPPINGS = ("validation", "test", "trivial", "hyperparameters")  # of a result; all else are single values
@@ -118,7 +117,7 @@ def sealed(content: bytes) -> bytes:
 
 def encoded(record: Record) -> bytes:
     """A record as one line of JSON. NaN and infinity stay what they are (msgspec would write both as null)."""
-    values = {**msgspec.to_builtins(record, enc_hook=plain), "format": FORMAT}
+    values = msgspec.to_builtins(record, enc_hook=plain) | {"format": FORMAT}
     return json.dumps(values, separators=(",", ":")).encode()
 
 
@@ -131,30 +130,18 @@ def plain(value: Any) -> Any:
 
 def decoded(text: bytes) -> Record:
     """The record of a sealed JSON text; `Unreadable` says what is wrong with one that is not sound."""
-    if len(text) > MAX_RECORD:
-        raise Unreadable(f"it has {len(text)} bytes, more than {MAX_RECORD}")
     try:
         record = typed_json(text, Record)
-    except Unreadable:  # standard JSON has no NaN; or it is no record at all
+    except Unreadable:  # standard JSON has no NaN; or it is no record of this version
         values = json_value(text)
-        version = values.get("format", 0) if isinstance(values, dict) else None
-        if not isinstance(version, int):
-            raise Unreadable("it is not a record") from None
-        check_format(version)
+        version = values.get("format") if isinstance(values, dict) else None
+        if isinstance(version, int) and version != FORMAT:
+            raise OtherFormat(f"it has format {version}, and this dlmexp reads {FORMAT}") from None
         record = typed_value(values, Record)
-    check_format(record.format)
     body = text.replace(SEAL % str(record.sha256).encode(), b"", 1)
     if hashlib.sha256(body).hexdigest() != record.sha256:
         raise Unreadable("its checksum does not fit")
     return record
-
-
-def check_format(version: int) -> None:
-    """`TooNew` for a format of a newer dlmexp, `Unreadable` for one that is no longer read."""
-    if version > FORMAT:
-        raise TooNew(f"it has format {version}, from a newer dlmexp (this one reads {FORMAT}): upgrade dlmexp")
-    if version < FORMAT:
-        raise Unreadable(f"it has format {version}, and this dlmexp reads {FORMAT}")
 
 
 def flat(record: Record) -> dict[str, Any]:
@@ -209,12 +196,8 @@ def commit() -> str | None:
     top = Path(__file__).resolve().parents[2]
     if not (top / ".git").exists():
         return None
-    git = ["git", "-C", str(top)]
+    words = ["git", "-C", str(top), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
-        head, changed = (
-            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
-        )
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + ("+" if changed else "")

@@ -25,9 +25,10 @@ from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import content
 from dlmexp.records.packed import Packed, arrow_table, packs
-from dlmexp.records.record import MAX_RECORD, Record, TooNew, decoded, encoded, flat, sealed
+from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
 FAILED = ".failed.json"
+MAX_RECORD = 16 << 20  # bytes
 MODEL = ".model.npz"
 FIGURES = ("evaluated_at", "epochs", "error", "condition_", "test_", "reliability_")  # how names of drawn arrays begin
 log = logging.getLogger(__name__)
@@ -55,17 +56,13 @@ class Store:
         """A file of a cell; those beside its record have the start of their checksum in their name."""
         return self.records / dataset / f"{key}{'' if checksum is None else f'-{checksum[:8]}'}{suffix}"
 
-    def model_path(self, dataset: str, key: str, checksum: str) -> Path:
-        """The file of the model that was written with a record, whose `model` is its checksum."""
-        return self.path(dataset, key, MODEL, checksum)
-
     def write(self, record: Record, arrays: dict[str, np.ndarray] | None = None, model: bytes | None = None) -> None:
         """Store a record; the JSON comes last and is what makes the cell done (or failed)."""
         dataset, key = record.cell.dataset, record.key
         record = msgspec.structs.replace(record, arrays=None, model=None, sha256=None)
         if model is not None:
             record.model = hashlib.sha256(model).hexdigest()
-            self._write(self.model_path(dataset, key, record.model), model, durable=False)
+            self._write(self.path(dataset, key, MODEL, record.model), model, durable=False)
         if arrays:
             written = npz_bytes(arrays)
             record.arrays = hashlib.sha256(written).hexdigest()
@@ -95,8 +92,6 @@ class Store:
         """The record at `path`; None if there is none, `Unreadable` if it is not sound."""
         try:
             record = decoded(content(path, MAX_RECORD).removesuffix(b"\n"))
-        except IsADirectoryError:
-            raise Unreadable("it is a folder") from None
         except ABSENT:
             return None
         if record.key != path.name.removesuffix(FAILED).removesuffix(".json"):
@@ -106,17 +101,21 @@ class Store:
     def find(self, dataset: str, key: str) -> Record | None:
         """The folder's own record of a done cell; None where it must be trained (again), or is only in packed records.
         What was damaged is quarantined."""
+        return self._find(dataset, key)[0]
+
+    def _find(self, dataset: str, key: str, base: bool = False) -> tuple[Record | None, dict[str, np.ndarray]]:
+        """A record, with its arrays where it is of no use without them: of a base fit, of curves and of gradients."""
         path = self.path(dataset, key)
         try:
             record = self.read(path)
-        except TooNew as why:
-            raise UserError(f"'{path}' can't be used: {why}, or give another folder with results=DIR") from None
+            if record and (base or record.cell.kind != "fit" or record.cell.evaluate != "end"):
+                return record, self._arrays(dataset, key, record.arrays)
+            return record, {}
+        except OtherFormat as why:
+            raise UserError(f"'{path}': {why}; give another folder with results=DIR") from None
         except Unreadable as why:
             self.quarantine(path, str(why))
-            return None
-        if record is None or (record.cell.kind == "fit" and record.cell.evaluate == "end"):
-            return record
-        return None if self._arrays_or_quarantine(record) is None else record  # it is of no use without its curves
+        return None, {}
 
     def has(self, dataset: str, key: str) -> bool:
         """Whether a cell is done, in the folder or in packed records."""
@@ -124,9 +123,7 @@ class Store:
 
     def base(self, dataset: str, key: str) -> dict[str, np.ndarray] | None:
         """The hyperparameters of a done base fit, for fixed variants to start from; None if it must be fitted again."""
-        record = self.find(dataset, key)
-        arrays = (self._arrays_or_quarantine(record) if record else None) or {}
-        drawn = (*FIGURES, "objective")
+        arrays, drawn = self._find(dataset, key, base=True)[1], (*FIGURES, "objective")
         return {name: array for name, array in arrays.items() if not name.startswith(drawn)} if "Z" in arrays else None
 
     def arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
@@ -140,20 +137,12 @@ class Store:
             log.warning("skipped %s: %s", self.path(dataset, key, ".npz", checksum), why)
             return {}
 
-    def _arrays(self, dataset: str, key: str, checksum: str) -> dict[str, np.ndarray]:
+    def _arrays(self, dataset: str, key: str, checksum: str | None) -> dict[str, np.ndarray]:
+        if checksum is None:
+            return {}
         if (written := self._beside(dataset, key, ".npz", checksum)) is None:
             raise Unreadable("the arrays of the record are not there")
         return unpack_arrays(written, f"'{key}.npz'")
-
-    def _arrays_or_quarantine(self, record: Record) -> dict[str, np.ndarray] | None:
-        """The arrays beside a record; None once they have been quarantined, and the record with them."""
-        dataset, key, checksum = record.cell.dataset, record.key, record.arrays
-        try:
-            return {} if checksum is None else self._arrays(dataset, key, checksum)
-        except Unreadable as why:
-            for damaged in (self.path(dataset, key, ".npz", checksum), self.path(dataset, key)):
-                self.quarantine(damaged, str(why))
-            return None
 
     def model(self, dataset: str, key: str, checksum: str | None) -> bytes | None:
         """The content of a cell's model file; None if there is none, `Unreadable` if it is not what was written."""
@@ -195,17 +184,17 @@ class Store:
         """Every sound record (of these `keys`) as a row of `record.flat`, those in packed records included. Where a
         cell is in several places, the folder's own record is taken, then the first pack's; a warning says so where
         they are not the same."""
-        taken = arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])
-        for pack in self.packs:
-            table = pack.cells()
-            if keys is not None:
-                table = table.filter(pc.field("key").isin(pa.array(list(keys), table["key"].type)))
-            twice = pc.field("key").isin(taken["key"].cast(table["key"].type).combine_chunks())
-            if len(double := table.filter(twice)):
-                _warn_of_differences(double, taken, pack)
-                table = table.filter(~twice)
-            taken = pa.concat_tables([taken, table], promote_options="permissive")
-        return taken
+        own = arrow_table([flat(record) | {"arrays": record.arrays} for record in self.own(keys)])
+        cells = pa.concat_tables([own, *(pack.cells() for pack in self.packs)], promote_options="permissive")
+        if keys is not None:
+            cells = cells.filter(pc.field("key").isin(list(keys)))
+        again = cells["key"].to_pandas().duplicated()
+        if again.any():
+            metrics = [name for name in cells.column_names if name.startswith(("key", "test_", "validation_"))]
+            if differing := cells.select(metrics).to_pandas().drop_duplicates()["key"].duplicated().sum():
+                log.warning("%d cells have two results in %s: its own are taken, or the first", differing, self.root)
+            cells = cells.filter(~again.to_numpy())
+        return cells
 
     def quarantine(self, path: Path, why: str) -> None:
         """Move a file out of the way, never delete it; `status` counts the files in `quarantine`."""
@@ -223,13 +212,3 @@ def npz_bytes(arrays: dict[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     return buffer.getvalue()
-
-
-def _warn_of_differences(packed: pa.Table, taken: pa.Table, pack: Packed) -> None:
-    """Warn of cells whose metrics in a pack are not those that are taken."""
-    names = [
-        n for n in taken.column_names if n.startswith(("key", "test_", "validation_")) and n in packed.column_names
-    ]
-    both = pa.concat_tables([packed.select(names), taken.select(names)]).to_pandas().drop_duplicates()
-    if count := int(both["key"].duplicated().sum()):
-        log.warning("%d cells of %s have other results elsewhere in the folder, which are taken", count, pack.path)

@@ -149,11 +149,10 @@ def test_a_cell_in_json_and_packed_the_folders_own_is_taken(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         chosen = results.table
     assert chosen.loc[(chosen["seed"] == 0) & (chosen["role"] == "fit"), "validation_nll"].tolist() == [-1.0]
-    assert [message for message in caplog.messages if "records.parquet" in message]
+    assert [message for message in caplog.messages if "1 cells" in message]
     _pack(source.root, tmp_path / "both")
     shutil.copy(source.root / "records.parquet", tmp_path / "both" / "second.parquet")
     assert len(load(tmp_path / "both").candidates) == 8, "each cell once, of two packs too"
-    assert [message for message in caplog.messages if "second.parquet" in message]
 
 
 def test_a_table_beside_packs_is_no_pack(tmp_path):
