@@ -9,7 +9,9 @@ from dlmexp.config import RunConfig
 from dlmexp.errors import UserError
 from dlmexp.plan.checks import check_limits
 
-QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+# CUDA reads it when it starts: as many queues to a GPU as it can have, one for each stream. With the default of 8, what
+# a batch waits for can be queued behind the steps of another.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
 @dataclass(frozen=True)
@@ -26,24 +28,13 @@ class Target:
 
 
 def select_target(device: str, dtype: str) -> Target:
-    """The named device and dtype; `auto` is a GPU where there is one, else the CPU.
-
-    CUDA starts with as many queues to a GPU as it can have, one for each stream: with the default of 8, what a batch
-    waits for can be queued behind the steps of another. It reads the number from the environment when it starts.
-    """
+    """The named device and dtype; `auto` is a GPU where there is one, else the CPU."""
     check_limits("device", device, RunConfig.__dataclass_fields__["device"].metadata)
-    given = os.environ.get(QUEUES)
-    os.environ.setdefault(QUEUES, "32")
-    try:
-        if device != "cpu" and torch.cuda.is_available():
-            torch.zeros(1, device="cuda")  # starts CUDA
-            device = "cuda"
-    finally:
-        if given is None:
-            del os.environ[QUEUES]
     if device == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device={device}: there is no CUDA device here; use device=cpu or leave it out")
-    return Target(torch.device("cpu" if device == "auto" else device), getattr(torch, dtype))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Target(torch.device(device), getattr(torch, dtype))
 
 
 def is_out_of_memory(error: Exception) -> bool:

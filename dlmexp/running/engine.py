@@ -221,7 +221,6 @@ class Engine:
         self._streams.append(flight.stream)
         # The lease is released before the same cells are leased again.
         self.writer.do(partial(self.leases.release, flight.keys), wait=bool(instead))
-        self.writer.do(self.recorder.drop_models)
         queue.extendleft(instead)
 
     def _out_of_memory(self, flight: Flight) -> list[tuple[Batch, Batch]]:

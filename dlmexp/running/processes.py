@@ -71,15 +71,11 @@ class ExtraProcesses:
         environment = {"OMP_NUM_THREADS": str(cores_each(len(self.logs) + 1)), **os.environ, EXTRA_PROCESS: "1"}
         package = str(Path(dlmexp.__file__).parents[1])
         command = [sys.executable, "-P", "-c", COMMAND, package, "run", *self.arguments, "workers=1"]
-        try:
-            for i, log in enumerate(self.logs, start=1):
-                own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
-                log.unlink(missing_ok=True)
-                with open(within(log.parents[1], log), "xb") as file:
-                    self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
-        except BaseException as error:
-            self.__exit__(type(error))
-            raise
+        for i, log in enumerate(self.logs, start=1):
+            own = {"CUDA_VISIBLE_DEVICES": self.gpus[i]} if self.gpus else {}
+            log.unlink(missing_ok=True)
+            with open(within(log.parents[1], log), "xb") as file:
+                self._processes.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment | own))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

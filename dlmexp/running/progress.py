@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable
-from math import inf, isnan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 from rich.console import Console, RenderableType
@@ -18,9 +18,8 @@ from dlmexp.running.clock import Clock
 from dlmexp.running.leases import BatchProgress, RunProgress
 from dlmexp.running.signals import SIGPIPE, StopRequest
 
-# Between looks at the objective of a batch that trains beside others: each is a wait for the GPU.
-OBJECTIVE_SECONDS = 5.0
-TICK_SECONDS, LINE_SECONDS = 0.25, 10.0  # between looks at a batch, and between lines of numbers
+# Between looks at a batch, alone or beside others (each look at its objective is a wait for the GPU), and lines.
+ALONE_SECONDS, BESIDE_SECONDS, LINE_SECONDS = 0.25, 5.0, 10.0
 
 
 class _Look(NamedTuple):
@@ -28,7 +27,6 @@ class _Look(NamedTuple):
 
     moment: float
     began: tuple[float, int]  # moment and iteration of the first look
-    measured: float  # when the objective was
     told: BatchProgress
 
 
@@ -144,13 +142,12 @@ class Progress:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment, iteration = time.monotonic(), training.iteration
         last = self._training.get(id(training))
-        if last and (moment - last.moment < TICK_SECONDS or iteration == last.told.iteration):
+        pause = ALONE_SECONDS if self._training.keys() <= {id(training)} else BESIDE_SECONDS
+        if last and (moment - last.moment < pause or iteration == last.told.iteration):
             return
-        began, measured = (last.began, last.measured) if last else ((moment, iteration), -inf)
-        objective = last.told.objective if last else None
-        live, alone = training.live(), self._training.keys() <= {id(training)}
-        if iteration and live.any() and (alone or moment - measured >= OBJECTIVE_SECONDS):
-            objective, measured = float(training.state.history[:, iteration - 1].nanmean()), moment
+        began = last.began if last else (moment, iteration)
+        live = training.live()
+        objective = float(training.state.history[:, iteration - 1].nanmean()) if iteration else nan
         self.clock.seen((cells[i] for i, lives in zip(training.cells, live, strict=True) if lives), iteration)
         rate = round((iteration - began[1]) / max(moment - began[0], 1e-9), 3)
         told = BatchProgress(
@@ -160,10 +157,10 @@ class Progress:
             iteration=iteration,
             limit=cells[0].iterations,
             rate=rate,
-            objective=None if objective is None or isnan(objective) else objective,
+            objective=None if isnan(objective) else objective,
             most_seconds_left=(cells[0].iterations - iteration) / rate if rate > 0 else None,
         )
-        self._training[id(training)] = _Look(moment, began, measured, told)
+        self._training[id(training)] = _Look(moment, began, told)
         self.show()
 
     def ended(self, training: Any) -> None:
@@ -172,7 +169,7 @@ class Progress:
 
     def finished(self, record: Record) -> None:
         """A cell has got its record."""
-        self.clock.finished(record)
+        self.clock.settled(record.cell, record.result.iterations or 0)
         if record.done:
             self.done += 1
             self.show()
@@ -184,7 +181,8 @@ class Progress:
     def skipped(self, cells: Batch) -> None:
         """Cells that got their records from another process."""
         self.by_others += len(cells)
-        self.clock.skipped(cells)
+        for cell in cells:
+            self.clock.settled(cell)
         self.show()
 
     def waiting(self, process: str) -> None:

@@ -1,7 +1,6 @@
 """What becomes of a cell, on disk: its record, arrays and model, written beside training. All that a run asks of
 `dlmexp.records` while it trains is asked here."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -15,7 +14,6 @@ from dlmexp.models.predictor import Predictor, errors_in_own_units
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.plan.cell import Cell
 from dlmexp.records.record import CALIBRATION, Record, Result, provenance
-from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.checkpoint import Batch, path_of
 from dlmexp.running.programs import Hyperparameters, trained_model
@@ -27,7 +25,6 @@ from dlmexp.training.train import Finished
 
 Status = Literal["done", "failed"]
 Arrays = dict[str, np.ndarray]
-DROP_SECONDS = 30.0  # between looks for models that are not selected
 
 
 class Writer:
@@ -99,7 +96,6 @@ class Recorder:
         self._own = {data.name for spec, data in sweep.datasets.values() if spec.loader == "table"}
         self._bases: dict[str, Hyperparameters] = {}  # of base fits, written or not yet
         self._splits: dict[tuple, AboutSplit] = {}
-        self._dropped = time.monotonic()
 
     def keys(self) -> tuple[set[str], set[str]]:
         """Keys of done and of failed cells; a cell that is trained again is done once the folder has a record of its
@@ -190,12 +186,6 @@ class Recorder:
         self.written[cell.key] = record.done
         self.base_fits += gives_hyperparameters(cell)
         self.finished(record)
-
-    def drop_models(self) -> None:
-        """Delete models that no run keeps, as far as that is known by now, unless it was done just before."""
-        if self.keeps_models and time.monotonic() - self._dropped >= DROP_SECONDS:
-            drop_unselected(self.store)
-            self._dropped = time.monotonic()
 
     def discard(self, batch: Batch) -> None:
         """Delete the checkpoint of a batch, once what was given before is written."""

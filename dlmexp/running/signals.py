@@ -21,15 +21,14 @@ class Stop(Exception):
 
 
 class StopRequest:
-    """In its context, a signal only sets `stop`. A second Ctrl-C raises `KeyboardInterrupt` at once, further ones do
-    nothing: a process that leaves is not interrupted again.
+    """In its context, a signal only sets `stop`, further ones do nothing; nor does Ctrl-C after it: a process that
+    leaves is not interrupted again.
 
     `stop` is set too when `seconds` have passed since the creation. Outside the main thread no signal is noted, since
     Python calls handlers in the main thread only.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
-        self.interrupted_twice = False
         self._stop: Stop | None = None
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._before: dict[int, object] = {}
@@ -43,7 +42,7 @@ class StopRequest:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            if not (self.interrupted_twice and number == signal.SIGINT):
+            if number != signal.SIGINT or self._stop is None or self._stop.code != STOPPED + number:
                 signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
 
     @property
@@ -66,9 +65,4 @@ class StopRequest:
             raise self.stop
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._stop is not None and number == signal.SIGINT:
-            if self.interrupted_twice:
-                return
-            self.interrupted_twice = True
-            raise KeyboardInterrupt
         self.request(number)

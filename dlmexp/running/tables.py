@@ -114,16 +114,17 @@ def summary(asked_for: Sequence[Asked], store: Store) -> int:
     say = partial(console.print, highlight=False, soft_wrap=True)
     candidates = as_text(candidate_cells(store.cells(asked.keys), asked.candidates))
     cells, table = candidates.drop_duplicates("key"), tidy(candidates)
-    chosen = rows_for(table[table["status"] == "done"], "nll")
     collect, status = in_folder("dlmexp collect", store.root), in_folder("dlmexp status", store.root)
-    lines = _lines(chosen)
-    if 0 < lines.row_count <= MOST_LINES:
-        print_table(console, lines)
-        scaled = " of targets scaled to variance 1" if (chosen["task"] == "regression").any() else ""
-        own = "; rmse, mae: in the units of the target" if "rmse" in _metrics(chosen) else ""
-        say(f"{UNITS}{scaled}{own}" + (f"; `{collect}` writes their y_std" if scaled and not own else ""))
-    elif lines.row_count:
-        say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
+    if not (chosen := rows_for(table[table["status"] == "done"], "nll")).empty:
+        own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()  # MSE of scaled targets would say less
+        lines = _lines(chosen, [*OWN_UNITS, "test_nll"] if own else TEST)
+        if lines.row_count <= MOST_LINES:
+            print_table(console, lines)
+            scaled = " of targets scaled to variance 1" if (chosen["task"] == "regression").any() else ""
+            units = "; rmse, mae: in the units of the target" if own else f"; `{collect}` writes their y_std"
+            say(f"{UNITS}{scaled}{units if scaled or own else ''}")
+        else:
+            say(f"{counted(lines.row_count, 'result')}: `{collect}` writes them as a table")
     rule = cells[(cells["status"] == "done") & cells["window"].notna() & cells["max_iterations"].notna()]
     if at_limit := int(rule["converged"].eq(False).sum()):
         what = f"{at_limit} of {counted(len(rule), 'fit')} stopped at the limit of iterations and had not converged"
@@ -139,31 +140,28 @@ def summary(asked_for: Sequence[Asked], store: Store) -> int:
     return 1 if failed or missing else 0
 
 
-def _lines(chosen: pd.DataFrame) -> Table:
-    """A table with mean and standard deviation over seeds of each test metric that some record has."""
-    if chosen.empty:
-        return Table()
+def _lines(chosen: pd.DataFrame, metrics: Sequence[str]) -> Table:
+    """A table with mean and standard deviation over seeds of those metrics that some row has."""
+    q = chosen["parameterisation"].where(chosen["form"] == "explicit", "collapsed")
+    rows = chosen.assign(q=q).sort_values(["dataset", "n", "M", "method", "estimator", "samples", "q"], kind="stable")
+    rows["estimator"] = [_estimator(row) for _, row in rows.iterrows()]
+    shown = [name for name in metrics if name in rows and rows[name].notna().any()]
+    by = ["dataset", "n", "M", "method", "estimator", "q"]
     # Parts of an experiment may have settings of their own: those in which rows of one method and size differ.
-    by = ["dataset", "n", "M", "method", "estimator", "samples", "sampler", "parameterisation"]
-    alike = chosen.groupby([name for name in by if name not in ("M", "sampler")], dropna=False)
-    names = [name for name in (*SHARED, "changes") if name in chosen and name not in ("dataset", "n", "M", by[-1])]
+    alike = rows.groupby([name for name in by if name != "M"], dropna=False)
+    names = [name for name in (*SHARED, "changes") if name in rows and name not in (*by, "parameterisation", "form")]
     differing = [name for name in names if (alike[name].nunique(dropna=False) > 1).any()]
-    shown, usual = _metrics(chosen), (chosen["estimator"] == "exact").all() and "test_rmse" in chosen
-    how = () if usual else ("estimator", "q")  # of no interest in a user's own table
-    metrics = (metric if usual else f"test {metric}" for metric in shown)
-    lines = Table(*by[:4], *how, "seeds", *differing, "beta", *metrics, box=SIMPLE, pad_edge=False)
-    for _, rows in chosen.groupby([*by, *differing], dropna=False):
-        first = rows.iloc[0]
-        q = str(first["parameterisation"]) if first["form"] == "explicit" else "collapsed"
-        betas = [f"{beta:.3g}" for beta in rows.sort_values("seed")["beta"].dropna()]  # of each seed, if they differ
-        lines.add_row(
-            *(str(first[name]) for name in by[:4]),
-            *(() if usual else (_estimator(first), q)),
-            str(len(rows)),
-            *("" if pd.isna(first[name]) else str(first[name]) for name in differing),
-            ", ".join(betas if len(set(betas)) > 1 else betas[:1]),
-            *(_mean(rows[f"test_{name}"]) for name in shown),
-        )
+    if usual := "test_mse" not in metrics and (rows["estimator"] == "exact").all():
+        by = by[:4]  # how is of no interest in a user's own table
+    names = [name.removeprefix("test_") if usual else name.replace("_", " ", 1) for name in shown]
+    lines = Table(*by, "seeds", *differing, "beta", *names, box=SIMPLE, pad_edge=False)
+    for _, seeds in rows.groupby([*by, *differing], dropna=False, sort=False):
+        betas = [f"{beta:.3g}" for beta in seeds.sort_values("seed")["beta"].dropna()]  # of each seed, if they differ
+        first = seeds.iloc[0]
+        facts = ["" if pd.isna(first[name]) else str(first[name]) for name in (*by, *differing)]
+        beta = ", ".join(betas if len(set(betas)) > 1 else betas[:1])
+        means = (_mean(seeds[name]) for name in shown)
+        lines.add_row(*facts[: len(by)], str(len(seeds)), *facts[len(by) :], beta, *means)
     return lines
 
 
@@ -181,11 +179,3 @@ def _mean(values: pd.Series) -> str:
         return ""
     digits = max(0, 4 - len(f"{abs(values.mean()):.0f}")) if abs(values.mean()) >= 10 else 4
     return f"{values.mean():.{digits}f}" + (f"±{values.std():.{digits}f}" if len(values) > 1 else "")
-
-
-def _metrics(chosen: pd.DataFrame) -> list[str]:
-    """The test metrics that some row has: errors in own units where all are of users' tables, as MSE of scaled targets
-    says less."""
-    own = "test_rmse" in chosen and chosen["test_rmse"].notna().all()
-    names = [*OWN_UNITS, "test_nll"] if own else TEST
-    return [name.removeprefix("test_") for name in names if name in chosen and chosen[name].notna().any()]
