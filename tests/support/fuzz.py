@@ -18,6 +18,7 @@ import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -26,12 +27,12 @@ import torch
 from tests.support.fuzz_targets import DIRECT, OWN, TARGETS, sound_record, sweep
 
 MEMORY = 3 << 30  # bytes of address space on top of what the process has when it starts
+AT_ONCE = 25  # cases in one process
 
 
 def case(target: str, seed: int) -> str | None:
     """Run one case in a folder of its own; a text that says what went wrong, or None."""
-    with tempfile.TemporaryDirectory() as top, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a warning is no traceback
+    with tempfile.TemporaryDirectory() as top, warnings.catch_warnings(action="ignore"):  # a warning is no traceback
         os.chdir(top)
         folder, results = Path(top), Path(top) / "results"
         (folder / "outside").write_text("mine")
@@ -67,8 +68,7 @@ def cases(target: str, seeds: range) -> list[str]:
 
 
 def _limit() -> None:
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
     logging.disable(logging.WARNING)
     os.environ["OMP_NUM_THREADS"] = "1"  # threads of OpenMP wait for ever in a forked process
@@ -85,22 +85,15 @@ def warm_up() -> None:
     sweep()
 
 
-def until(minutes: float, targets: list[str], first: int) -> tuple[Counter[str], list[str]]:
-    """Cases with seeds from `first` on, target after target, until the time is over: how many of each, what failed."""
-    counts, wrong, end, seed = Counter[str](), [], time.monotonic() + 60 * minutes, first
-    while True:
-        for target in targets:
-            wrong += cases(target, range(seed, seed + 25))
-            counts[target] += 25
-            if time.monotonic() >= end:
-                return counts, wrong
-        seed += 25
-
-
 if __name__ == "__main__":
     warm_up()
-    began = int(os.environ.get("SEED", time.time() % 1e6))
-    counts, wrong = until(float(sys.argv[1]), sys.argv[2:] or list(TARGETS), began)
+    first = int(os.environ.get("SEED", time.time() % 1e6))
+    end, counts, wrong = time.monotonic() + 60 * float(sys.argv[1]), Counter[str](), []
+    for seed, target in ((seed, target) for seed in count(first, AT_ONCE) for target in sys.argv[2:] or TARGETS):
+        wrong += cases(target, range(seed, seed + AT_ONCE))
+        counts[target] += AT_ONCE
+        if time.monotonic() >= end:
+            break
     print("\n".join(wrong))
-    print(f"{sum(counts.values())} cases from seed {began}, {len(wrong)} failed: {dict(counts)}")
+    print(f"{counts.total()} cases from seed {first}, {len(wrong)} failed: {dict(counts)}")
     sys.exit(1 if wrong else 0)

@@ -18,7 +18,6 @@ import numpy as np
 from dlmexp.cli import main
 from dlmexp.config import DatasetConfig
 from dlmexp.data.parsers.registry import parse
-from dlmexp.data.raw_files import download
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.spec import Task
 from dlmexp.errors import UserError
@@ -30,7 +29,6 @@ from dlmexp.records.results import collect_packed
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from tests.support import mutations, overrides
-from tests.support.http_server import answering
 
 CODES = (0, 1, 2, 3, 130)
 READERS = (
@@ -168,26 +166,23 @@ def target_checkpoint(chance: random.Random, folder: Path) -> None:
     assert not checkpoint.find(Store(folder))
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
-
-
 def target_mat(chance: random.Random, folder: Path) -> None:
+    (folder / "a.mat").write_bytes(mutations.mat(chance))
     with contextlib.suppress(UserError):
-        read_variables(written(folder / "a.mat", mutations.mat(chance)), "X")
+        read_variables(folder / "a.mat", "X")
 
 
 def target_npz(chance: random.Random, folder: Path) -> None:
+    (folder / "a.npz").write_bytes(mutations.npz(mutations.odd_arrays(chance), chance))
     with contextlib.suppress(UserError):
-        read_npz(written(folder / "a.npz", mutations.npz(mutations.odd_arrays(chance), chance)))
+        read_npz(folder / "a.npz")
 
 
 def target_csv(chance: random.Random, folder: Path, make: Callable = mutations.csv, name: str = "a.csv") -> None:
     """A table to train on; and, in pieces, to predict on."""
-    path, task = written(folder / name, make(chance)), chance.choice(get_args(Task))
-    options = {"target": chance.choice(["y", "x", "y", "nope"])}
-    spec = DatasetConfig("csv", "table", task, split="regression", options=options)
+    path, options = folder / name, {"target": chance.choice(["y", "x", "y", "nope"])}
+    path.write_bytes(make(chance))
+    spec = DatasetConfig("csv", "table", chance.choice(get_args(Task)), split="regression", options=options)
     with contextlib.suppress(UserError):
         parse(spec, {path.name: path})
     with contextlib.suppress(UserError):
@@ -202,16 +197,10 @@ def target_parquet(chance: random.Random, folder: Path) -> None:
 def target_archive(chance: random.Random, folder: Path) -> None:
     """Zip, tgz and bz2 files, as datasets are published."""
     kind = chance.choice(["zip", "tgz", "bz2"])
-    path = written(folder / f"a.{kind}", mutations.archive(kind, chance))
+    path = folder / f"a.{kind}"
+    path.write_bytes(mutations.archive(kind, chance))
     with contextlib.suppress(UserError), open_raw(path, None if kind == "bz2" else "f.txt", 1 << 20) as stream:
         stream.read()
-
-
-def target_http(chance: random.Random, folder: Path) -> None:
-    """A server that says anything."""
-    data, checksum = mutations.http_answer(chance), "0" * 64 if chance.random() < 0.2 else None
-    with answering(data) as url, contextlib.suppress(UserError), mock.patch("time.sleep"):
-        download(url, folder / "part", lambda done, total: None, checksum)
 
 
 def target_overrides(chance: random.Random, folder: Path) -> None:
@@ -225,9 +214,9 @@ def target_overrides(chance: random.Random, folder: Path) -> None:
 TARGETS: dict[str, Callable[[random.Random, Path], None]] = {
     name.removeprefix("target_"): function for name, function in globals().copy().items() if name.startswith("target_")
 }
-DIRECT = {"mat", "npz", "csv", "parquet", "archive", "http", "overrides"}  # they read no results
+DIRECT = {"mat", "npz", "csv", "parquet", "archive", "overrides"}  # they read no results
 IN_CI = {
     "record": 30, "arrays": 20, "pack": 30, "manifest": 20, "processes": 40, "checkpoint": 8, "mat": 10, "npz": 400,
-    "csv": 200, "parquet": 100, "archive": 300, "http": 150, "overrides": 35,
+    "csv": 200, "parquet": 100, "archive": 300, "overrides": 35,
 }  # fmt: skip
 OWN = {"results", "out", "report.html"}  # what cases may write

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import random
-import struct
 import tarfile
 import zipfile
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.io
-import scipy.sparse
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**53 + 1, -(2**63), 10**25, 0.5, -0.0, 1e-320, 1e308, -1e308, float("nan"),
@@ -54,7 +52,6 @@ def flipped(data: bytes, chance: random.Random, often: float = 1.0) -> bytes:
         number = chance.choice([0, 1, 2 ** (8 * size - 1) - 1, 2 ** (8 * size) - 1, 4096])
         end, new = chance.choice([
             (at + 1, bytes(byte ^ 1 << chance.randrange(8) for byte in content[at : at + 1])),
-            (at + 1, bytes([chance.choice([0, 255, 127, 128])])),
             (len(content), b""), (at + few, b""), (at, bytes(content[at : at + 5 * few])),
             (at + size, number.to_bytes(size, chance.choice(["little", "big"]))),
         ])  # fmt: skip
@@ -69,20 +66,16 @@ def npy(array: np.ndarray, chance: random.Random | None = None) -> bytes:
     data = buffer.getvalue()
     if chance is None or chance.random() < 0.6:
         return data if chance is None else flipped(data, chance, often=0.5)
-    descr = chance.choice(
-        ["'<f8'", "'|O'", "'<U3'", "'|S7'", "'|S0'", "'<f16'", "'|V8'", "[('a', '<f8')]", "3", "'x'", "'<M8[s]'"]
-    )
-    shapes = ["()", "(0,)", "(-1,)", "(1,)", "(10**12,)", "(1000000000000,)", "(2, 3)", "3", "(1.5,)", "(None,)"]
-    order, shape = chance.choice(["True", "False", "0"]), chance.choice(shapes)
-    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}".encode().ljust(118) + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data[128:]
+    kind = chance.choice(["'<f8'", "'|O'", "'<U3'", "'|S0'", "'<f16'", "[('a', '<f8')]", "3", "'x'", "'<M8[s]'"])
+    shape = chance.choice(["()", "(0,)", "(-1,)", "(10**12,)", "(1000000000000,)", "(2, 3)", "3", "(1.5,)", "(None,)"])
+    header = f"{{'descr': {kind}, 'fortran_order': {chance.choice([True, False, 0])}, 'shape': {shape}, }}"
+    return data[:10] + header.encode().ljust(117) + b"\n" + data[128:]
 
 
 def npz(arrays: dict[str, np.ndarray], chance: random.Random) -> bytes:
     """An npz file in which something may be wrong, in one array or in the zip file."""
     buffer, victim = io.BytesIO(), chance.choice(list(arrays))
-    method = chance.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
-    with zipfile.ZipFile(buffer, "w", method) as archive:
+    with zipfile.ZipFile(buffer, "w", chance.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
         for name, array in arrays.items():
             archive.writestr(f"{name}.npy", npy(array, chance if name == victim else None))
         if chance.random() < 0.1:
@@ -94,51 +87,36 @@ def odd_arrays(chance: random.Random) -> dict[str, np.ndarray]:
     """Arrays that a user may have saved, or nobody ever would."""
     rows = chance.choice([0, 1, 7, 60])
     kinds = [
-        np.arange(float(rows)), np.full(rows, np.nan), np.arange(rows), np.array(["a", "b", "é"] * rows)[:rows],
-        np.array([b"a", b"\xff"] * rows)[:rows], np.zeros((rows, 3)), np.zeros((rows, 0)), np.array(3.0), np.array("t"),
-        np.zeros(rows, dtype=bool), np.zeros(rows, dtype=complex), np.zeros(rows, dtype="M8[s]"), np.ones((rows, 2, 2)),
-        np.array([{}] * rows, dtype=object), np.full(rows, 1e300), np.zeros(rows, dtype=[("a", "f8")]),
-        np.float16(rows),
+        np.arange(float(rows)), np.full(rows, np.nan), np.array(["a", "é"] * rows), np.array([b"a", b"\xff"] * rows),
+        np.zeros((rows, 0)), np.array("t"), np.zeros(rows, dtype=complex), np.zeros(rows, dtype="M8[s]"),
+        np.ones((rows, 2, 2)), np.array([{}] * rows, dtype=object), np.zeros(rows, dtype=[("a", "f8")]),
     ]  # fmt: skip
     names = chance.sample(["y", "x", "", "z.npy", "a/b", "ü", "target"], k=chance.randrange(1, 5))
-    return {name: np.asarray(chance.choice(kinds)) for name in names}
+    return {name: chance.choice(kinds) for name in names}
 
 
 def archive(kind: str, chance: random.Random) -> bytes:
-    """A zip, tgz or bz2 file with a text in it; a header, a name or a kind of member may be wrong."""
-    text, buffer = b"1,2,3\n" * chance.choice([0, 1, 1000]), io.BytesIO()
+    """A zip, tgz or bz2 file with a text in it."""
+    text, buffer, name = b"1,2,3\n" * chance.choice([0, 1, 1000]), io.BytesIO(), chance.choice(["f.txt", "a/f.txt"])
     if kind == "zip":
         with zipfile.ZipFile(buffer, "w", chance.choice([0, 8, 12, 14])) as file:
-            file.writestr(chance.choice(["f.txt", "a/f.txt", "../f.txt", "/f.txt", "é"]), text)
-        data = buffer.getvalue()
+            file.writestr(name, text)
     elif kind == "bz2":
-        data = bz2.compress(text)
+        buffer.write(bz2.compress(text))
     else:
-        data = gzip.compress(flipped(tar([("a/f.txt", text), ("b", b"")], chance), chance, often=0.2))
-    return flipped(data, chance, often=0.7)
-
-
-def tar(members: list[tuple[str, bytes]], chance: random.Random) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=chance.choice([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])) as file:
-        for name, content in members:
+        with tarfile.open(fileobj=buffer, mode="w") as file:
             info = tarfile.TarInfo(name)
-            info.size = len(content)
-            if chance.random() < 0.1:
-                info.type = chance.choice([tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, b"Q"])
-                info.linkname, info.size = chance.choice([name, "..", "x" * 200]), 0
-            elif chance.random() < 0.1:
-                info.name = chance.choice(["../../x", "/x", "é" * 60, "x" * 300, ""])
-            file.addfile(info, io.BytesIO(content) if info.size else None)
-    return buffer.getvalue()
+            info.size = len(text)
+            file.addfile(info, io.BytesIO(text))
+    data = buffer.getvalue()
+    if kind == "tgz":
+        data = gzip.compress(flipped(data, chance, often=0.2))
+    return flipped(data, chance, often=0.7)
 
 
 def mat(chance: random.Random) -> bytes:
     """A MATLAB 5 file with something other than the matrix that is looked for, or with wrong bytes."""
-    held = [
-        np.ones((chance.randrange(4), 3)), np.array([[1j, 2]]), np.array(["a", "bc"]), np.array([{}, 1]),
-        {"field": np.arange(3)}, scipy.sparse.eye(3), np.ones((1, 2, 2), dtype=np.float32), np.zeros((0, 0)), True,
-    ]  # fmt: skip
+    held = [np.ones((chance.randrange(4), 3)), np.array(["a", "bc"]), np.array([{}, 1]), {"field": np.arange(3)}]
     buffer = io.BytesIO()
     scipy.io.savemat(buffer, {chance.choice("XXY"): chance.choice(held)}, do_compression=chance.random() < 0.5)
     return flipped(buffer.getvalue(), chance, often=0.8)
@@ -164,20 +142,3 @@ def parquet(chance: random.Random) -> bytes:
     x: Any = chance.choice([["a"] * rows, [None] * rows, np.ones(rows)])
     pd.DataFrame({"y": np.arange(rows), "x": x}).to_parquet(buffer, compression=chance.choice(["snappy", "zstd", None]))
     return flipped(buffer.getvalue(), chance)
-
-
-def http_answer(chance: random.Random) -> bytes:
-    """What no server should say."""
-    body = b"x" * chance.choice([0, 10, 3000])
-    length = chance.choice([str(len(body)), str(len(body)), "²", "-1", "9" * 5000, "", "5", str(10**12), "1e3", "٣"])
-    places = ["/other", "file:///etc/passwd", "http://[", "//", "http://127.0.0.1:1/", "\x01", "ftp://127.0.0.1:1/x"]
-    headers = [
-        f"Content-Length: {length}", f"ETag: {chance.choice(['x', 'W/x', chr(233) * 3, 'a' * 70000])}",
-        "Transfer-Encoding: chunked", f"Content-Range: {chance.choice(['bytes 5-9/10', 'bytes */5', 'x', 'bytes 5-'])}",
-        f"Location: {chance.choice(places)}", "Content-Encoding: gzip", "Last-Modified: never", "", ": x",
-    ]  # fmt: skip
-    status = chance.choice(
-        ["200 OK", "200 OK", "206 Partial", "416 No", "302 There", "404 None", "503 Later", "999 ?", "x", "100 Go"]
-    )
-    answer = "\r\n".join([f"HTTP/1.1 {status}", *chance.sample(headers, k=chance.randrange(1, 5)), "", ""])
-    return flipped(answer.encode() + body, chance, often=0.3)
