@@ -3,6 +3,10 @@
 import hashlib
 import io
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,6 @@ from dlmexp.data.dataset import dataset_status, load, verify
 from dlmexp.data.raw_files import download, fetch, find_files, how_to_get, import_files
 from dlmexp.data.spec import FileSpec, dataset_names, read_spec
 from dlmexp.errors import UserError
-from tests.support.http_server import serving
 
 TABLE = "".join(f"{k / 10},{k % 7},{2 * (k % 2) - 1}\n" for k in range(50)).encode()
 OTHER = TABLE.replace(b",3,", b",4,")
@@ -37,6 +40,31 @@ def toy(*files: FileSpec, **file) -> DatasetConfig:
 
 def all_files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+@contextmanager
+def serving(body: bytes, *errors: int) -> Iterator[str]:
+    """The address of a server that answers with these `errors` first, then with the file."""
+    left = list(errors)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = (left.pop(0), b"") if left else (200, body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/file"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture

@@ -3,9 +3,10 @@
 import pytest
 
 from dlmexp.report import page
-from tests.support.hostile import NAME, REASON
 from tests.support.tidy import Made, fits
 
+NAME = "<script>document.title='owned'<script>"
+REASON = "<img src=x onerror=\"document.title='owned'\"> & NaN"
 SIZES = (100, 200, 500, 1000, 2000)
 
 

@@ -9,7 +9,7 @@ import pytest
 from dlmexp.claims.judge import Column
 from dlmexp.cli import main
 from dlmexp.report import page
-from tests.support.hostile import NAME, REASON
+from tests.report.conftest import NAME, REASON
 from tests.support.tidy import Made, fits
 
 
