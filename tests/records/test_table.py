@@ -13,18 +13,19 @@ from msgspec.structs import replace
 
 from dlmexp.errors import UserError
 from dlmexp.plan.setting import Setting
+from dlmexp.records.manifest import distinct
 from dlmexp.records.packed import arrow_table
 from dlmexp.records.record import flat
 from dlmexp.records.results import load
 from dlmexp.records.table import candidate_cells, changes_of, parse_where, rows_for, select_setting, tidy
-from tests.support.cells import ELBO, PLAIN, asked, candidates, fill, scored
+from tests.support.cells import ELBO, PLAIN, candidates, fill, scored
 
 BETAS = [50.0, 10.0, 1.0, 0.1]
 SCORES = st.one_of(st.sampled_from([0.1, 0.2, 0.3]), st.just(math.inf), st.just("failed"))
 
 
 def _table(groups, records):
-    return tidy(candidate_cells(arrow_table([flat(record) for record in records]), asked(*groups)))
+    return tidy(candidate_cells(arrow_table([flat(record) for record in records]), distinct(groups)))
 
 
 def _scored(cell, score):

@@ -12,7 +12,7 @@ from dlmexp.data.dataset import Dataset
 from dlmexp.plan.cell import Cell
 from dlmexp.plan.compose import compose
 from dlmexp.plan.setting import Asked, Setting
-from dlmexp.records.manifest import distinct, manifest, write_manifest
+from dlmexp.records.manifest import manifest, write_manifest
 from dlmexp.records.record import Made, Record, Result
 from dlmexp.records.store import Store
 
@@ -46,10 +46,6 @@ def candidates(
     ordered = tuple(sorted(cells, key=lambda cell: -(cell.beta or 0.0)))
     KNOWN.update({cell.key: cell for cell in cells})
     return Asked.of(method, ordered, setting=setting, experiment=experiment, role=role, size=str(cells[0].n))
-
-
-def asked(*several: Asked) -> list[Asked]:
-    return distinct(several)
 
 
 def ask(root: Path, name: str, cells: Iterable[Cell]) -> None:

@@ -38,7 +38,20 @@ class Injector:
 
         def opened(file: Any, mode: str = "r", *rest: Any, **how: Any) -> Any:
             made = plain_open(file, mode, *rest, **how)
-            return made if "r" in mode or not self._concerns(file) else _Written(made, self)
+            if "r" in mode or not self._concerns(file):
+                return made
+            plain_write = made.write
+
+            def write(content: Any) -> int:
+                def half() -> None:
+                    plain_write(content[: len(content) // 2])
+                    made.flush()
+
+                self.operation("write", file, half)
+                return plain_write(content)
+
+            made.write = write
+            return made
 
         def fsync(descriptor: int) -> None:
             self.operation("fsync", os.readlink(f"/proc/self/fd/{descriptor}"))
@@ -69,30 +82,6 @@ class Injector:
                 os.kill(os.getpid(), signal.SIGKILL)
             number = getattr(errno, self.what)
             raise OSError(number, os.strerror(number), str(path))
-
-
-class _Written:
-    """A file in writing, of which half a content may be written."""
-
-    def __init__(self, file: Any, injector: Injector):
-        self._file, self._injector = file, injector
-
-    def write(self, content: Any) -> int:
-        def half() -> None:
-            self._file.write(content[: len(content) // 2])
-            self._file.flush()
-
-        self._injector.operation("write", self._file.name, half)
-        return self._file.write(content)
-
-    def __enter__(self) -> "_Written":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 def shift_clock(seconds: Callable[[], float]) -> None:

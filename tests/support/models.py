@@ -7,20 +7,16 @@ from msgspec.structs import replace
 
 from dlmexp.data.schema import Column, Schema
 from dlmexp.data.splits import Normalisation
+from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.models.file import TrainedCell
 from tests.support.cells import PLAIN
-
-TASKS = {
-    "gaussian": "regression", "student_t": "regression", "probit": "binary", "logistic": "binary", "poisson": "count",
-    "poisson_softplus": "count",
-}  # fmt: skip
 
 
 def made_up_model(
     likelihood: str = "gaussian", M: int = 5, D: int = 3, seed: int = 0, schema: Schema | None = None, **changes: Any
 ) -> TrainedCell:
     """A model on D features; `changes` are of its cell."""
-    rng, task = np.random.default_rng(seed), TASKS[likelihood]
+    rng, task = np.random.default_rng(seed), LIKELIHOODS[likelihood].task
     schema = schema or Schema.plain(D, task)
     D = len(schema.features)
     usual = {"objective": "log_dlm", "variant": "joint", "base": None, "estimator": "exact", "options": {}}

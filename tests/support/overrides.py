@@ -1,14 +1,10 @@
-"""Overrides of `dlmexp run`, sound and unsound, and what is wrong with the answer to them."""
+"""Overrides of `dlmexp run`, sound and unsound."""
 
-import contextlib
-import io
 import random
-import signal
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 
-from dlmexp.cli import main
 from dlmexp.plan.compose import compose
 
 BASE = [
@@ -35,7 +31,6 @@ VALUES = (
 PLAUSIBLE = ("0", "1", "2", "5", "20", "30", "0.1", "1.5", "1e-3", "true", "false", "null", "a", "[]", "[0]", "[1,2]",
              "[0.1,1]", "['50%']", "{}", "whitened", "5%", "0-4", "[[1]]", "{a:1}", "-1", "99999999999999")  # fmt: skip
 PREFIXES = ("", "", "", "", "", "", "+", "++", "~")
-HANGS = 60  # seconds, after which a case counts as hanging; a sound one takes a fraction of one
 
 
 @cache
@@ -67,25 +62,3 @@ def typed(chance: random.Random) -> list[str]:
     bare = prefix == "~" and chance.random() < 0.8
     word = prefix + key if bare else f"{prefix}{key}={value}"
     return [word, *(typed(chance)[:2] if chance.random() < 0.4 else [])]
-
-
-def wrong(words: list[str]) -> str | None:
-    """What is wrong with the answer to these overrides; None if it is a plan, or one sentence and exit code 2."""
-
-    def hangs(*_: object) -> None:
-        raise TimeoutError("it hangs")
-
-    said, before = io.StringIO(), signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(HANGS)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
-            code = main(["run", *words, "plan=true"])
-    except BaseException as error:
-        return f"{type(error).__name__}: {str(error)[:200]}"
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-    text = said.getvalue()
-    if code == 2 and (text.count("\n") != 1 or not text.startswith("dlmexp: ") or len(text) > 1500):
-        return f"not one sentence: {text[:200]!r}"
-    return None if code in (0, 2) else f"exit code {code}"

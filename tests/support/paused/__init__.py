@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dlmexp.estimators import ESTIMATORS, Estimator
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.gp.likelihoods import Likelihood
 
 
@@ -17,8 +17,6 @@ class Paused(Estimator):
 
     pause: float  # in seconds
 
-    def __call__(
-        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers | None = None
-    ) -> Tensor:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
         time.sleep(self.pause)
         return likelihood.log_loss(mu, v, y)
