@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.distributions import Poisson
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import BMC, ESTIMATORS, UPS, Estimator, Exact, FreshDraws, Quadrature, SmoothBMC
+from dlmexp.estimators import BMC, ESTIMATORS, UPS, Draws, Estimator, Exact, Quadrature, SmoothBMC
 from dlmexp.gp import likelihoods as ours
 
 __all__ = ["BMC", "UPS", "DirectLoss", "Exact", "PoissonExpLikelihood", "Quadrature", "SmoothBMC", "SquareLoss"]
@@ -101,7 +101,7 @@ class DirectLoss(_ApproximateMarginalLogLikelihood):
         likelihood = translate(self.likelihood)
         if likelihood.task == "binary":
             y = y.clamp_min(0)  # GPyTorch's Bernoulli takes labels {-1, 1} as well as {0, 1}
-        draws = FreshDraws(tuple(mu.shape[:-1]), dtype=mu.dtype, device=mu.device)
+        draws = Draws.fresh(mu.shape[:-1], dtype=mu.dtype, device=mu.device)
         return -self.estimator(likelihood, mu, v, y, draws).sum(-1)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dlmexp.errors import UserError
-from dlmexp.estimators import BMC, Exact, FreshDraws
+from dlmexp.estimators import BMC, Draws, Exact
 from dlmexp.gp.likelihoods import Gaussian, Poisson, Probit
 from dlmexp.gp.posterior import kl
 from dlmexp.objectives import OBJECTIVES, Objective
@@ -12,7 +12,7 @@ from dlmexp.objectives import OBJECTIVES, Objective
 MU = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(2, 6)
 V = torch.linspace(0.1, 1.5, 12, dtype=torch.float64).reshape(2, 6)
 Y = torch.tensor([[0, 1, 2, 0, 1, 3], [1, 1, 0, 4, 2, 1]], dtype=torch.float64)
-DRAWS = FreshDraws((2,), torch.Generator().manual_seed(0))
+DRAWS = Draws.fresh((2,))
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(torch.tensor(0.3).double()), Probit(), Poisson()])

@@ -4,10 +4,10 @@
 A new one is a file that registers it, and its line among the imports here."""
 
 from dlmexp.estimators import envelope, half_normals  # they register their samplers
-from dlmexp.estimators.draws import Draws, FreshDraws
+from dlmexp.estimators.draws import Draws
 from dlmexp.estimators.log_loss import BMC, ESTIMATORS, UPS, Estimator, Exact, Quadrature, SmoothBMC
 
 __all__ = [
-    "BMC", "ESTIMATORS", "UPS", "Draws", "Estimator", "Exact", "FreshDraws", "Quadrature", "SmoothBMC", "envelope",
+    "BMC", "ESTIMATORS", "UPS", "Draws", "Estimator", "Exact", "Quadrature", "SmoothBMC", "envelope",
     "half_normals",
 ]  # fmt: skip

@@ -5,9 +5,10 @@ state, only a hash of integers in plain tensor operations, which a CUDA graph ca
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -48,14 +49,21 @@ def _open_unit(word: Int[Tensor, "..."], dtype: torch.dtype) -> Float[Tensor, ".
 class Draws:
     """Counter-based draws for a batch of cells in one iteration; cells of one seed share theirs.
 
-    seeds: int64 [S], the distinct seeds; index: int64 [B], the position of each cell's seed among them;
-    iteration: int64 0-dim.
+    seeds: int64 [S], the distinct seeds; index: int64, the position of each cell's seed among them, in the shape of the
+    batch; iteration: int64 0-dim. Numbers are [*B, L, N]: L samples, N rows.
     """
 
     seeds: Int[Tensor, " S"]
-    index: Int[Tensor, " B"]
+    index: Int[Tensor, "*B"]
     iteration: Int[Tensor, ""]
     dtype: torch.dtype = torch.float64
+
+    @classmethod
+    def fresh(cls, batch: Sequence[int] = (), dtype: torch.dtype = torch.float64, device: Any = "cpu") -> "Draws":
+        """Draws for a batch of this shape, each of its cells with a seed from torch's global random state."""
+        cells = math.prod(batch)
+        seeds = torch.randint(1 << 62, (cells,), device=device)
+        return cls(seeds, torch.arange(cells, device=device).view(tuple(batch)), seeds.new_zeros(()), dtype)
 
     @cached_property
     def _round(self) -> Int[Tensor, " S"]:
@@ -70,57 +78,26 @@ class Draws:
         counter = sample + torch.arange(N, device=device)
         return _open_unit(_mix(counter + key[:, None, None]), self.dtype)
 
-    def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "B L N"]:
+    def _by_cell(self, numbers: Tensor) -> Tensor:
+        return numbers.index_select(0, self.index.flatten()).view(*self.index.shape, *numbers.shape[1:])
+
+    def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Uniforms in the open interval (0, 1)."""
-        return self._uniform(L, N, 2 * stream).index_select(0, self.index)
+        return self._by_cell(self._uniform(L, N, 2 * stream))
 
     def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]:
         """Arrays made of the uniforms [S, L, N]: what a sampler does to them is done once per seed, not per cell."""
-        return tuple(part.index_select(0, self.index) for part in transform(self._uniform(L, N, 2 * stream)))
+        return tuple(map(self._by_cell, transform(self._uniform(L, N, 2 * stream))))
 
     def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
         """The chosen entries of the flattened `uniform(L, N, stream)`, computed without the others."""
         counter = (entries // N % L << 32) + entries % N
-        key = self._key(2 * stream)[self.index[entries // (L * N)]]
+        key = self._key(2 * stream)[self.index.flatten()[entries // (L * N)]]
         return _open_unit(_mix(counter + key), self.dtype)
 
-    def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "B L N"]:
+    def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
         """Standard normals (Box-Muller over pairs of samples, so that the first l samples do not depend on L)."""
         u = self._uniform(L + L % 2, N, 2 * stream + 1)
         radius, angle = (-2 * u[:, 0::2].log()).sqrt(), 2 * math.pi * u[:, 1::2]
         pairs = torch.stack((radius * angle.cos(), radius * angle.sin()), dim=2)
-        return pairs.flatten(1, 2)[:, :L].index_select(0, self.index)
-
-
-@dataclass(frozen=True)
-class FreshDraws:
-    """torch's own random numbers, for use outside the runner. `batch`: the leading shape of the marginals."""
-
-    batch: tuple[int, ...] = ()
-    generator: torch.Generator | None = None
-    dtype: torch.dtype = torch.float64
-    device: torch.device | str = "cpu"
-
-    def uniform(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
-        """Uniforms in the open interval (0, 1); every call is fresh, so `stream` changes nothing."""
-        return self._uniform((*self.batch, L, N))
-
-    def transformed(self, transform: Transform, L: int, N: int, stream: int = 0) -> tuple[Tensor, ...]:
-        """Arrays made of fresh uniforms."""
-        return transform(self.uniform(L, N))
-
-    def uniform_at(self, entries: Int[Tensor, " E"], L: int, N: int, stream: int = 0) -> Float[Tensor, " E"]:
-        """A fresh uniform for each of the entries."""
-        return self._uniform(entries.shape)
-
-    def _uniform(self, shape: tuple[int, ...]) -> Tensor:
-        word = torch.randint(-(1 << 63), (1 << 63) - 1, shape, generator=self.generator, device=self.device)
-        return _open_unit(word, self.dtype)
-
-    def normal(self, L: int, N: int, stream: int = 0) -> Float[Tensor, "*B L N"]:
-        """Standard normals."""
-        return torch.randn(*self.batch, L, N, generator=self.generator, dtype=self.dtype, device=self.device)
-
-
-RandomNumbers = Draws | FreshDraws
-"""What estimators ask for numbers of shape [..., L, N], sample dimension at -2."""
+        return self._by_cell(pairs.flatten(1, 2)[:, :L])

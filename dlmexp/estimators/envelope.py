@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.estimators.product_samplers import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood, LogConcave, StudentT
 
@@ -70,7 +70,7 @@ def sample_under(
     intervals: Intervals,
     log_density: Callable[[Float[Tensor, "*B C N"]], Float[Tensor, "*B C N"]],
     samples: int,
-    draws: RandomNumbers,
+    draws: Draws,
 ) -> tuple[Float[Tensor, "*B L N"], Bool[Tensor, "*B C N"]]:
     """`samples` draws per row from the density, and which of the row's candidates were accepted."""
     extra, n = spares(samples), intervals.origin.shape[-1]
@@ -107,9 +107,7 @@ def _at(interval: Int[Tensor, "*B C N"], table: Float[Tensor, "*B K N"]) -> Floa
 
 
 @product_sampler("log_concave", LogConcave)
-def log_concave(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-) -> ProductSample:
+def log_concave(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """Exact rejection under 10 tangents to log(q p), four on either side of the mode and the tails."""
     assert isinstance(likelihood, LogConcave)
     mu, v, y = torch.broadcast_tensors(mu, v, y)
@@ -142,7 +140,7 @@ def log_concave(
 
 @product_sampler("scale_mixture", StudentT)
 def scale_mixture(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> ProductSample:
     """Draw u = log w from its density given y, proportional to InvGamma(w) N(y; mu, v + w) dw, then f given w and y.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.estimators.envelope import replace_rejected, spares
 from dlmexp.estimators.product_samplers import ProductSample, product_sampler
 from dlmexp.gp.likelihoods import Likelihood, Poisson
@@ -58,9 +58,7 @@ def pieces(r: Tensor, p: Tensor) -> Pieces:
 
 
 @product_sampler("half_normals", Poisson)
-def half_normals(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-) -> ProductSample:
+def half_normals(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """Exact rejection under `pieces`."""
     assert isinstance(likelihood, Poisson)
     mu, v, y = torch.broadcast_tensors(mu, v, y)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.errors import UserError
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.estimators.product_samplers import SAMPLERS
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.likelihoods.base import quadrature_log_loss
@@ -50,13 +50,11 @@ class Estimator(ABC):
     name: ClassVar[str]  # set when it is registered
 
     @abstractmethod
-    def __call__(
-        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
-    ) -> Float[Tensor, "*B N"]:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws) -> Float[Tensor, "*B N"]:
         """The estimated loss per row, differentiable in mu, v (both [*B, N]) and the likelihood's own parameters."""
 
     def loss_and_acceptance(
-        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Float[Tensor, "*B N"], Float[Tensor, "*B"] | None]:
         """The loss, and the share of accepted proposals where the estimator draws by rejection."""
         return self(likelihood, mu, v, y, draws), None
@@ -104,7 +102,7 @@ class Quadrature(Estimator):
 
 
 def log_mean_prob(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
+    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws
 ) -> Float[Tensor, "*B N"]:
     """log 1/S sum_j p(y|f_j) of S samples f_j = mu + sqrt(v) e_j of q; mu, v, y are [*B, N]."""
     e = draws.normal(samples, mu.shape[-1])
@@ -120,7 +118,7 @@ class BMC(Estimator):
 
     samples: int
 
-    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws) -> Tensor:
         return -log_mean_prob(likelihood, mu, v, y, self.samples, draws)
 
 
@@ -132,7 +130,7 @@ class SmoothBMC(Estimator):
     samples: int
     nu: float = 1e-4
 
-    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws) -> Tensor:
         log_mean = log_mean_prob(likelihood, mu, v, y, self.samples, draws)
         return -torch.logaddexp(log_mean, torch.full_like(log_mean, math.log(self.nu)))
 
@@ -173,11 +171,11 @@ class UPS(Estimator):
     def check(self, likelihood: type[Likelihood]) -> None:
         SAMPLERS[self.sampler].chosen_for(likelihood)
 
-    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers) -> Tensor:
+    def __call__(self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws) -> Tensor:
         return self.loss_and_acceptance(likelihood, mu, v, y, draws)[0]
 
     def loss_and_acceptance(
-        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+        self, likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Tensor, Tensor]:
         mu, v, y = torch.broadcast_tensors(mu, v, y)
         with torch.no_grad():

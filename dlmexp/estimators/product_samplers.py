@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.errors import UserError
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.gp.likelihoods import Gaussian, Likelihood, Probit
 from dlmexp.gp.likelihoods.binary import signs
 from dlmexp.registry import Registry
@@ -38,7 +38,7 @@ class ProductSample(NamedTuple):
         return self.accepted.mean(-1) / proposed
 
 
-Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, RandomNumbers], ProductSample]
+Draw = Callable[[Likelihood, Tensor, Tensor, Tensor, int, Draws], ProductSample]
 """draw(likelihood, mu [..., N], v [..., N], y [..., N], samples, random numbers)"""
 
 
@@ -76,15 +76,13 @@ def product_sampler(
 
 
 @product_sampler("auto")
-def auto(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers) -> ProductSample:
+def auto(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """The fastest exact sampler for a likelihood, which it names itself (`Likelihood.product_sampler`)."""
     return SAMPLERS["auto"].chosen_for(type(likelihood)).draw(likelihood, mu, v, y, samples, draws)
 
 
 @product_sampler("gaussian", Gaussian)
-def gaussian(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-) -> ProductSample:
+def gaussian(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """f | y ~ N(mu + v (y - mu) / (v + noise), v noise / (v + noise))."""
     assert isinstance(likelihood, Gaussian)
     total = v + likelihood.noise
@@ -121,9 +119,7 @@ def _slope(square: float | Tensor) -> float | Tensor:
 
 
 @product_sampler("skew_normal", Probit)
-def skew_normal(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-) -> ProductSample:
+def skew_normal(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """p(y|f) = P(f + noise has y's sign): draw z = f + noise given its sign, then f given z, with gain v/(1+v)."""
     s, n = signs(y), mu.shape[-1]
     total = 1 + v
@@ -160,9 +156,7 @@ def widening(
 
 
 @product_sampler("rejection", capturable=False)
-def rejection(
-    likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: RandomNumbers
-) -> ProductSample:
+def rejection(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor, samples: int, draws: Draws) -> ProductSample:
     """The paper's own (its appendix "Efficient Implementation of Product Sampling"). It redraws until all is accepted,
     so its operations depend on the data; entries open after 256 rounds, where the paper waits, come from `auto`."""
     mu, v, y = torch.broadcast_tensors(mu, v, y)

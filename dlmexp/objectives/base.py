@@ -8,13 +8,13 @@ from torch import Tensor
 
 from dlmexp.errors import UserError
 from dlmexp.estimators import Estimator
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.gp.collapsed import CollapsedObjective, Moments
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.registry import Registry
 
 RowLoss = Callable[
-    [Likelihood, Estimator, Tensor, Tensor, Tensor, RandomNumbers],
+    [Likelihood, Estimator, Tensor, Tensor, Tensor, Draws],
     tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None],
 ]
 """row_loss(likelihood, estimator, mu, v, y, draws): the loss per row, of marginals and targets [B, N], and per cell the
@@ -76,7 +76,7 @@ class Objective:
         return self.collapsed is not None and likelihood.conjugate
 
     def losses(
-        self, likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+        self, likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
         """`row_loss`, whose result has the right shapes; a plugin's mistake is a sentence for its author."""
         assert self.row_loss is not None

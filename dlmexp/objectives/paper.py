@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dlmexp.estimators import Estimator
-from dlmexp.estimators.draws import RandomNumbers
+from dlmexp.estimators.draws import Draws
 from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, square_path
 from dlmexp.gp.exact import exact_evidence
 from dlmexp.gp.fitc import fitc, power_ep
@@ -16,7 +16,7 @@ from dlmexp.objectives.base import OBJECTIVES, Objective
 
 
 def elbo_row_loss(
-    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "B N"], None]:
     """E_q[-log p(y|f)] (section 2 of the paper), analytic or by quadrature: no estimator, no draws."""
     return likelihood.elbo_loss(mu, v, y), None
@@ -37,7 +37,7 @@ EXACT = OBJECTIVES.add(
 
 
 def log_row_loss(
-    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: RandomNumbers
+    likelihood: Likelihood, estimator: Estimator, mu: Tensor, v: Tensor, y: Tensor, draws: Draws
 ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B"] | None]:
     """-log E_q[p(y|f)] by the estimator, with the gradient it stands for."""
     return estimator.loss_and_acceptance(likelihood, mu, v, y, draws)

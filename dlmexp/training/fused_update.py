@@ -7,17 +7,15 @@ import triton.language as tl
 from torch import Tensor
 
 from dlmexp.gp.cholesky import LAST_JITTER
-from dlmexp.training.program import Tensors, Value
+from dlmexp.training.program import Tensors
 from dlmexp.training.state import BETA1, BETA2, CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, RUNNING, Settings, State
 
 T = 1024
 CRITERIA = {"mean": 0, "sum": 1, "relative": 2}
 
 
-def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
+def update(state: State, objective: Tensor, ok: Tensor, grads: Tensors, n: int, settings: Settings) -> None:
     """What `step.update` does."""
-    objective, ok, acceptance = value
-    acceptance = torch.zeros_like(state.acceptance) if acceptance is None else acceptance
     B = len(objective)
     finite = objective.isfinite().to(torch.int32)
     flat = {name: grad.reshape(B, -1) for name, grad in grads.items()}
@@ -32,8 +30,8 @@ def update(state: State, value: Value, grads: Tensors, n: int, settings: Setting
             BETA1, BETA2, settings.epsilon, settings.resolution or 0.0, RUNNING, T,
         )  # fmt: skip
     _advance[(B,)](
-        objective, ok, finite, acceptance, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
-        state.history, state.acceptance, state.iteration,
+        objective, ok, finite, state.outcome, state.steps, state.jitter, state.stopped_at, state.window,
+        state.history, state.iteration,
         state.window.shape[1], state.history.shape[1], settings.iterations,
         settings.first_check, n,
         settings.window is not None, CRITERIA[settings.criterion], settings.tolerance, LAST_JITTER * (1 + 1e-9),
@@ -88,7 +86,7 @@ def _adam(
 
 @triton.jit(do_not_specialize=["W", "H", "limit", "settled", "n"])
 def _advance(
-    objective, ok_, finite_, accepted, outcome, steps, jitter, stopped_at, window, history, acceptance, iteration,
+    objective, ok_, finite_, outcome, steps, jitter, stopped_at, window, history, iteration,
     W, H, limit, settled, n,
     STOPS: tl.constexpr, CRITERION: tl.constexpr, TOLERANCE: tl.constexpr, LAST: tl.constexpr,
     RUNNING: tl.constexpr, CONVERGED: tl.constexpr, LIMIT: tl.constexpr, NOT_FINITE: tl.constexpr,
@@ -104,7 +102,6 @@ def _advance(
         seen = tl.where(ok, tl.load(objective + b), nan)
         tl.store(history + b * H + now, seen)
         tl.store(steps + b, tl.load(steps + b) + (ok & finite).to(tl.int64))
-        tl.store(acceptance + b, tl.load(acceptance + b) + tl.load(accepted + b))
         ridge = tl.load(jitter + b)
         ridge = tl.where(ok, ridge, ridge * 10)
         tl.store(jitter + b, ridge)

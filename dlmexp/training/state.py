@@ -72,8 +72,7 @@ class State:
     stopped_at: Int[Tensor, "B"]  # iterations made when it stopped
     window: Float[Tensor, "B I"]  # the last objectives, a ring
     history: Float[Tensor, "B T"]  # the objective of every iteration
-    acceptance: Float[Tensor, "B"]  # summed over iterations
-    block_acceptance: Float[Tensor, "B K"]  # the same by blocks of BLOCK iterations
+    acceptance: Float[Tensor, "B K"]  # summed over each BLOCK iterations
     iteration: Int[Tensor, ""]
 
     @property
@@ -96,8 +95,7 @@ class State:
             stopped_at=torch.zeros(B, **whole),
             window=torch.full((B, settings.window or 1), float("nan"), **like),
             history=torch.full((B, settings.iterations), float("nan"), **like),
-            acceptance=torch.zeros(B, **like),
-            block_acceptance=torch.zeros(B, -(-settings.iterations // BLOCK), **like),
+            acceptance=torch.zeros(B, -(-settings.iterations // BLOCK), **like),
             iteration=torch.zeros((), **whole),
         )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from dlmexp.gp.cholesky import LAST_JITTER
 from dlmexp.gp.fused import fused
 from dlmexp.training import state as codes
-from dlmexp.training.program import Program, Tensors, Value
+from dlmexp.training.program import Program, Tensors
 from dlmexp.training.state import BETA1, BETA2, BLOCK, Settings, State
 
 LEAST_ENTRIES = 50_000  # of [B, M, rows + M], in a part: with less, Python takes most of the time, one thread at a time
@@ -40,22 +40,22 @@ def step(program: Program, state: State, settings: Settings) -> None:
         gradients = torch.autograd.grad(value.objective.sum(), list(leaves.values()), materialize_grads=True)
     # Before torch 2.10, the zeros in place of an absent gradient require a gradient themselves.
     grads = {n: grad.detach() if grad.requires_grad else grad for n, grad in zip(leaves, gradients, strict=True)}
-    acceptance = value.acceptance
-    if acceptance is not None:
-        acceptance = torch.where(state.live, acceptance, 0.0).to(state.acceptance.dtype)
-        state.block_acceptance.index_add_(1, (state.iteration // BLOCK).view(1), acceptance[:, None])
+    if value.acceptance is not None:
+        accepted = torch.where(state.live, value.acceptance, 0.0).to(state.acceptance.dtype)
+        state.acceptance.index_add_(1, (state.iteration // BLOCK).view(1), accepted[:, None])
     if fused(value.objective):
         from dlmexp.training.fused_update import update as chosen
     else:
         chosen = update
-    chosen(state, Value(value.objective.detach(), value.ok, acceptance), grads, program.n, settings)
+    chosen(state, value.objective.detach(), value.ok, grads, program.n, settings)
 
 
 @torch.inference_mode()
-def update(state: State, value: Value, grads: Tensors, n: int, settings: Settings) -> None:
+def update(
+    state: State, objective: Float[Tensor, "B"], ok: Bool[Tensor, "B"], grads: Tensors, n: int, settings: Settings
+) -> None:
     """Move the live cells whose objective and gradient are finite, note what was seen, and decide who stops. On a CPU a
     look at the values costs nothing: where every cell moves, most of the copies are saved."""
-    objective, ok, acceptance = value
     live = state.live
     finite = _finite(objective, grads)
     move = live & ok & finite
@@ -68,8 +68,6 @@ def update(state: State, value: Value, grads: Tensors, n: int, settings: Setting
     column = state.iteration.view(1)
     state.history.index_copy_(1, column, (seen if everyone else torch.where(live, seen, torch.nan))[:, None])
     state.window.index_copy_(1, column % state.window.shape[1], seen[:, None])
-    if acceptance is not None:
-        state.acceptance.add_(torch.where(live, acceptance, 0.0))
     if not everyone:
         state.jitter.copy_(torch.where(live & ~ok, state.jitter * 10, state.jitter))
     state.iteration.add_(1)

@@ -193,8 +193,8 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
     measured, posterior = evaluation.read(), posterior.cpu()
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
     values = {name: value.cpu().numpy() for name, value in state.values.items()}
-    outcomes, stopped_at, accepted = (t.tolist() for t in (state.outcome, state.stopped_at, state.acceptance))
-    history, blocks = state.history[:, : max(stopped_at)].cpu().numpy(), state.block_acceptance.cpu().numpy()
+    outcomes, stopped_at = state.outcome.tolist(), state.stopped_at.tolist()
+    history, accepted = state.history[:, : max(stopped_at)].cpu().numpy(), state.acceptance.cpu().numpy()
     for i, index in enumerate(indices):
         code, iterations = outcomes[i], stopped_at[i]
         failed = code in FAILED
@@ -214,6 +214,6 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
             failed=failed,
             state={name: value[i] for name, value in values.items()} if failed else {},
             curve=training.curves[index],
-            acceptance=accepted[i] / iterations if accepted[i] > 0 else None,
-            block_acceptance=blocks[i, : len(starts)] / np.minimum(BLOCK, iterations - starts),
+            acceptance=float(accepted[i].sum()) / iterations if accepted[i].any() else None,
+            block_acceptance=accepted[i, : len(starts)] / np.minimum(BLOCK, iterations - starts),
         )

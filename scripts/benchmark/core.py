@@ -8,7 +8,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from dlmexp.estimators import BMC, UPS, Exact, FreshDraws
+from dlmexp.estimators import BMC, UPS, Draws, Exact
 from dlmexp.gp.collapsed import moments, square_path
 from dlmexp.gp.kernels import rbf
 from dlmexp.gp.likelihoods import LIKELIHOODS, Likelihood
@@ -55,7 +55,7 @@ def row_loop(device: str, seconds: float, rows: int = 25) -> Iterator[Measuremen
     rows. The time of the loop depends on the fit of q, so it is measured with mu unrelated to y (as before training)
     and with mu equal to the signal in y (as after training)."""
     for name in ("probit", "poisson"):
-        likelihood, draws = LIKELIHOODS[name](), FreshDraws()
+        likelihood, draws = LIKELIHOODS[name](), Draws.fresh()
         X, y = (part[0] for part in synthetic_data(1, N, D, name, "cpu"))
         v, leaf = torch.full((N,), 0.5, dtype=torch.float64), X[:, 0].clone().requires_grad_()
 

@@ -18,7 +18,6 @@ from dlmexp.gp import posterior, special
 from dlmexp.gp.fused import products, rowwise, small, stationary
 from dlmexp.gp.kernels import RBF, _Exponential, _factors, _Matern52, has_fused, rbf
 from dlmexp.training import fused_update, step
-from dlmexp.training.program import Value
 from dlmexp.training.state import CONVERGED, LIMIT, NOT_FACTORISED, NOT_FINITE, Settings, State
 from dlmexp.training.variants import Collapsed
 from tests.support.small_programs import PROGRAMS, in_float32, perturbed, program
@@ -197,7 +196,7 @@ def test_update_of_cells_that_converge_fail_and_go_on(rule, random):
             objective[5] = torch.nan
         if iteration == 7:
             grads["Z"][2, 1, 1] = torch.inf
-        seen = (Value(objective, ok, random(6).abs()), grads, 50, settings)
+        seen = (objective, ok, grads, 50, settings)
         step.update(plain, *seen)
         fused_update.update(fused, *seen)
     ends = {NOT_FINITE, NOT_FACTORISED, CONVERGED if settings.window else LIMIT}

@@ -38,28 +38,6 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
     return made, posterior, mu, v, y, metrics_of_cells(evaluate(made, posterior, "test"), len(made.beta))
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "probit", "poisson"])
-def test_definitions(likelihood):
-    _, posterior, mu, v, y, cells = _evaluated(likelihood)
-    if likelihood == "gaussian":
-        noise = posterior.hyper["noise"][:, None]
-        nll = -torch.distributions.Normal(mu, (v + noise).sqrt()).log_prob(y)
-        name, own = "mse", (mu - y).square()
-    elif likelihood == "probit":
-        p = torch.special.ndtr(mu / (1 + v).sqrt())
-        nll = -torch.where(y == 1, p, 1 - p).log()
-        name, own = "error", ((p > 0.5) != (y == 1)).double()
-    else:
-        # A fine trapezoidal rule over +- 12 standard deviations.
-        e = torch.linspace(-12, 12, 4001, dtype=torch.float64)
-        f = mu[..., None] + v.sqrt()[..., None] * e
-        log_p = y[..., None] * f - f.exp() - torch.lgamma(y + 1)[..., None]
-        nll = -torch.trapezoid((log_p - e.square() / 2).exp() / (2 * torch.pi) ** 0.5, e).log()
-        name, own = "mre", ((mu + v / 2).exp() - y).abs() / y.clamp(min=1)
-    for i, cell in enumerate(cells):
-        assert cell == pytest.approx({"nll": nll[i].mean().item(), name: own[i].mean().item()}, rel=1e-8)
-
-
 REGRESSION = {"crps"} | {f"{what}_{level}" for what in ("coverage", "width") for level in (50, 90, 95)}
 BINARY, COUNT = {"brier", "ece"}, {"crps", "coverage_95", "width_95"}
 
@@ -70,18 +48,21 @@ BINARY, COUNT = {"brier", "ece"}, {"crps", "coverage_95", "width_95"}
      ("poisson_softplus", COUNT)],
 )  # fmt: skip
 def test_the_end_has_calibration_beside_the_metrics_of_learning_curves(likelihood, names, monkeypatch):
-    """Also where the rows are evaluated two at a time."""
+    """Means over rows of what the likelihood defines; also where the rows are evaluated two at a time."""
     made, posterior, mu, v, y, plain = _evaluated(likelihood)
     monkeypatch.setattr(metrics, "ENTRIES_AT_ONCE", 3 * 6 * 2)
     with_hyper = made.model.likelihood.from_hyper(posterior.hyper)
-    scores = with_hyper.calibration(mu, v, y)
+    own = {"nll": with_hyper.log_loss(mu, v, y)}
+    own |= {name: metric(with_hyper, mu, v, y) for name, metric in with_hyper.metrics.items()}
+    scores = own | with_hyper.calibration(mu, v, y)
     if names is BINARY:
         scores["ece"] = reliability(with_hyper.mean(mu, v), y).ece()[:, None]
     for i, (by_part, bins) in enumerate(evaluate_finally(made, posterior).read()):
         assert set(by_part) == {"validation", "test"}
         for of_part in by_part.values():
             assert {name for name in of_part if not name.startswith("recalibrated_")} == {*plain[i], *names}
-        expected = plain[i] | {name: score[i].mean().item() for name, score in scores.items()}
+        expected = {name: score[i].mean().item() for name, score in scores.items()}
+        assert plain[i] == pytest.approx({name: expected[name] for name in own}, rel=1e-10)
         assert {name: by_part["test"][name] for name in expected} == pytest.approx(expected, rel=1e-10)
         assert bool(bins) == (names is BINARY)
         assert by_part["validation"]["recalibrated_nll"] <= by_part["validation"]["nll"] + 1e-9

@@ -48,15 +48,6 @@ def test_captured_equals_eager_and_gpu_equals_cpu(case):
 
 
 @needs_gpu
-def test_capturing_leaves_the_state_as_it_was():
-    made = program(device="cuda")
-    state = State.fresh(made.initial(), SETTINGS)
-    before = state.clone()
-    stepper(made, state, SETTINGS)
-    _same(state, before)
-
-
-@needs_gpu
 def test_training_on_a_gpu_ends_as_on_a_cpu():
     settings = Settings(lr=0.1, iterations=300, window=20, evaluate_every=30, check_every=50)
     on_cpu, on_gpu = (trained(program(device=device, objective="elbo"), settings) for device in ("cpu", "cuda"))
