@@ -1,6 +1,7 @@
 """`dlmexp plot`: draws the paper's figures from your results."""
 
 import argparse
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,7 @@ def plot(args: argparse.Namespace) -> int:
     panel are of one setting: a protocol as it stands, or with the same changes; others are left out and counted, with
     the command that draws them. The figure 'predictions' shows one trained model on its test rows: the one with the
     best validation NLL, or the one that --by chooses."""
+    gc.set_threshold(100_000)  # what is made here is kept to the end: looking for garbage takes a tenth of the time
     from dlmexp.figures.choose import parse_by
     from dlmexp.figures.panels import PREDICTIONS
     from dlmexp.figures.plot import Request, drawings, no_results, parse_formats, save
@@ -65,7 +67,7 @@ def plot(args: argparse.Namespace) -> int:
     out = _folder(args)
     drawn_ids, not_run = [], []
     for drawn in drawings(results, args.ids, request):
-        if drawn.empty:
+        if not drawn.run:
             not_run.append(drawn)
             continue
         drawn_ids.append(drawn.figure.id)
@@ -138,7 +140,7 @@ def _list(everything: "list[Drawn]", ids: list[str], results=None) -> int:
         print(f"{name:28} {'not run':16} {FIGURES[name].title}")
     for drawn in everything:
         lines = [series for cell in drawn.cells for series in cell.series]
-        present = sum(not series.empty for series in lines)
+        present = sum(not series.points.empty for series in lines)
         part = f"{present} of {counted(len(lines), 'line')}"
         complete = not any(note.startswith("Not run") for note in drawn.notes)
         state = "not run" if not present else "complete" if complete else part

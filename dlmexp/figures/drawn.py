@@ -49,11 +49,7 @@ class Drawn:
     @property
     def run(self) -> list[Measured]:
         """The cells that have results."""
-        return [one for one in self.cells if not one.empty]
-
-    @property
-    def empty(self) -> bool:
-        return not self.run
+        return [one for one in self.cells if one.filled]
 
     @cached_property
     def canvas(self) -> Canvas:
@@ -114,7 +110,7 @@ class Drawn:
     @cached_property
     def notes(self) -> list[str]:
         """One line each, for the caption file and the terminal; nothing where nothing was run."""
-        if self.empty:
+        if not self.run:
             return []
         said = [f"Setting: {self._settings()}."]
         if repetitions := self._repetitions():
@@ -166,8 +162,8 @@ class Drawn:
         """Panels, lines and sizes without results, with what computes them."""
         said = []
         for one in self.cells:
-            absent = [series.line.label for series in one.series if series.empty]
-            gaps = [""] if one.empty else [f": {', '.join(absent)}"] if absent else []
+            absent = [series.line.label for series in one.series if series.points.empty]
+            gaps = [""] if not one.filled else [f": {', '.join(absent)}"] if absent else []
             if one.panel.kind == "sizes" and one.panel.x in ("n", "M"):
                 reached = {series.line.label: {int(x) for x in series.points["x"]} for series in one.filled}
                 lacking = {label: sorted(set().union(*reached.values()) - own) for label, own in reached.items()}

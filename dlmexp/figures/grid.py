@@ -86,7 +86,7 @@ def render(figure: Figure, measured: list[list[Measured]], protocols: tuple[str,
 def _arranged(figure: Figure, measured: list[list[Measured]], protocols: tuple[str, ...]) -> tuple[list[Cell], int]:
     """The cells of the grid, and its number of columns: panels in reading order, or a row per panel with a column per
     protocol (of effects, a row per protocol)."""
-    shown = [i for i, under in enumerate(measured) if not all(one.empty for one in under)]
+    shown = [i for i, under in enumerate(measured) if any(one.filled for one in under)]
     cells: list[Cell] = []
     if protocols:
         transposed = figure.panels[shown[0]].kind == "effects"

@@ -35,10 +35,6 @@ class Series:
     values: pd.DataFrame | None = None  # of panels `sizes`: the metric by seed, a column for each n (or M)
     draws: np.ndarray | None = None  # histograms: the draws of one repetition
 
-    @property
-    def empty(self) -> bool:
-        return self.points.empty
-
 
 @dataclass
 class Measured:
@@ -60,11 +56,7 @@ class Measured:
     @property
     def filled(self) -> list[Series]:
         """The lines that have points."""
-        return [series for series in self.series if not series.empty]
-
-    @property
-    def empty(self) -> bool:
-        return not self.filled
+        return [series for series in self.series if not series.points.empty]
 
     @property
     def single(self) -> bool:

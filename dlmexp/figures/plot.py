@@ -31,7 +31,7 @@ BOTH = {"whitened", "unwhitened"}  # parameterisations of q
 
 
 def drawings(results: ResultsFolder, ids: list[str], request: Request) -> Iterator[Drawn]:
-    """The figures `ids` (empty: all) with their numbers; one without results is empty. Those on binary and count data
+    """The figures `ids` (empty: all) with their numbers, those without results too. Figures of binary and count data
     have a second one, `-unwhitened`, where both parameterisations of q were run and none is asked for."""
     rows = _run(results)
     check_ids(ids, rows["dataset"].unique())
@@ -61,7 +61,7 @@ def draw(results: ResultsFolder, figure_id: str, request: Request | None = None)
     """A figure of one folder with its numbers, caption and notes; its `canvas` is drawn when it is first asked for.
     UserError where there is no such figure (`dlmexp plot --list`, or `own-NAME`), or nothing of it was run."""
     drawn = next(drawings(results, [figure_id], request or Request()), None)
-    if drawn is None or drawn.empty:
+    if drawn is None or not drawn.run:
         raise UserError(no_results([figure_id], drawn.commands if drawn else []))
     return drawn
 

@@ -7,7 +7,7 @@ like one with the same records as JSON, and a run goes on from both. Trained mod
 
 import base64
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -129,13 +129,6 @@ class Packed:
     def arrays(self, key: str) -> dict[str, np.ndarray]:
         """The arrays of a cell by name; empty for one without any."""
         return dict(self._lists.loc[key].dropna()) if key in self._lists.index else {}
-
-
-def packs(root: Path) -> Iterator[Packed]:
-    """The packed records of a results folder."""
-    for path in sorted(root.glob(PATTERN)):
-        if path.name != TABLE and path.is_file():
-            yield Packed(path)
 
 
 def write_packed(

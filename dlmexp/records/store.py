@@ -24,7 +24,7 @@ from dlmexp.atomic import ABSENT, within, write_atomically
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.reading.arrays import unpack_arrays
 from dlmexp.reading.files import content
-from dlmexp.records.packed import Packed, arrow_table, packs
+from dlmexp.records.packed import PATTERN, TABLE, Packed, arrow_table
 from dlmexp.records.record import OtherFormat, Record, decoded, encoded, flat, sealed
 
 FAILED = ".failed.json"
@@ -45,7 +45,9 @@ class Store:
 
     @cached_property
     def packs(self) -> list[Packed]:
-        return list(packs(self.root))
+        """The folder's packed records."""
+        paths = sorted(self.root.glob(PATTERN))
+        return [Packed(path) for path in paths if path.name != TABLE and path.is_file()]
 
     @cached_property
     def packed(self) -> set[str]:

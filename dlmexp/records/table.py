@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError, nearest
@@ -43,7 +44,9 @@ def candidate_cells(cells: pa.Table, asked: Iterable[Asked]) -> pd.DataFrame:
     for each in asked:
         groups.setdefault(each.identity[1:], (each, {}))[1][each.experiment] = None
     members = [dict.fromkeys(group.keys) for group, _ in groups.values()]
-    record = pd.Index(cells["key"].to_pandas()).get_indexer([key for keys in members for key in keys])  # pyright: ignore
+    listed = pa.array([key for keys in members for key in keys], pa.string())
+    record = pc.call_function("index_in", [listed], pc.SetLookupOptions(cells["key"].combine_chunks()))
+    record = record.fill_null(-1).to_numpy()
     group = np.repeat(np.arange(len(members)), [len(keys) for keys in members])[record >= 0]
     rows = [
         (

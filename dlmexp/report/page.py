@@ -160,7 +160,7 @@ def _picture(wanted: tuple[Column, str]) -> dict[str, Any] | None:
     terms = [f"{name}={value}" for name, value in changes_of(column.changes).items()]
     request = Request(protocol=column.protocol, where=parse_where(terms, results.candidates))
     drawn = next(drawings(results, [id], request), None)
-    if drawn is None or drawn.empty:
+    if drawn is None or not drawn.run:
         return None
     words = " ".join([f"dlmexp plot {id} --protocol {column.protocol}", *(f"--where {term}" for term in terms)])
     commands = [*drawn.commands, results.command(words)]

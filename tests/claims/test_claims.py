@@ -140,25 +140,6 @@ def test_verdict(number, rows, expected):
     assert words(rows, number) == expected
 
 
-def gradients(error: dict[str, float]) -> tuple[Rows, dict[str, dict[str, np.ndarray]]]:
-    rows: Rows = []
-    arrays = {}
-    for name, samples, seed in product(error, (1, 10, 100), range(5)):
-        key, size = f"{name}{samples}{seed}", error[name] * (1 + 0.01 * seed) / samples
-        facts = {"estimator": name, "samples": float(samples), "role": "gradient", "method": "fixed_log_dlm"}
-        facts |= {"dataset": "abalone", "n": 900, "bias": size, "bias_quadrature": size}
-        rows.append({"seed": seed, "key": key, **facts})
-        scatter = (2 if (name, samples) == ("bmc", 1) else 1) * (1 + 0.01 * seed)
-        arrays[key] = {"error": np.full(4, size), "condition_i": 1 + 0.1 * scatter * np.array([-1, 1, -1, 1])}
-    return rows, arrays
-
-
-@pytest.mark.parametrize(("ups", "expected"), [(0.5, "holds"), (2.0, "mixed")])
-def test_gradient_statistics(ups, expected):
-    rows, arrays = gradients({"bmc": 1.0, "ups": ups, "smooth_bmc": 0.8})
-    assert words(rows, 15, arrays=arrays) == expected
-
-
 def test_rejections_need_rates_after_the_first_iterations():
     facts = {"estimator": "ups", "samples": 10.0, "sampler": "rejection", "role": "timing", "acceptance": 0.5}
     rows = fits("abalone", "joint_log_dlm", 0.5, sizes=(900,))
@@ -178,25 +159,6 @@ def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure():
     both = judged(quick + fits("banana", "elbo", 0.5), 18)
     assert [column.label for column in both.columns] == ["paper"]
     assert both.left_out == ["--protocol quick"]
-
-
-def test_the_cost_of_other_samplers_stands_beside_the_claim():
-    parts = judged(timed({"bmc": 1.0, "rejection": 9.0, "auto": 1.0}), 19).parts
-    assert parts["beside"].tolist() == [False, True]
-    assert parts["figures"].tolist() == [{"ratio": pytest.approx(9.0)}, {"ratio": pytest.approx(1.0)}]
-
-
-def test_calibration_by_level_with_the_sign_of_the_error():
-    rows = fits("pol", "elbo", 0.03, metric="coverage_50") + fits("pol", "joint_log_dlm", 0.55, metric="coverage_50")
-    parts = judged(rows, 22).parts
-    part = parts[parts["comparisons"].map(len) > 0].iloc[0]
-    assert "50%" in part["says"]
-    assert part["verdict"] == "holds"
-    signed = [part["figures"][name] for name in ("signed_error", "signed_error_elbo")]
-    assert signed == pytest.approx([0.05, -0.47], abs=0.01)
-    same = fits("abalone", "elbo", 1.0, metric="coverage_95", scatter=0)
-    same += fits("abalone", "joint_log_dlm", 1.0, metric="coverage_95", scatter=0)
-    assert words(same, 22) == "undecidable on 1 of 12"
 
 
 def test_table_1_holds_and_a_wrong_bound_is_found():

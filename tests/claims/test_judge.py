@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-import dlmexp
 from dlmexp.claims import judge as judging
 from dlmexp.claims.claim import CLAIMS
 from dlmexp.claims.evidence import Evidence
@@ -110,13 +109,6 @@ def test_command(run):
     assert "nosuch" in run("7", "--where", "nosuch=1", status=2)
 
 
-def test_verdicts_as_a_table(monkeypatch):
-    monkeypatch.setattr(judging, "load", lambda folder: Made(under("paper")))
-    table = dlmexp.claims("anywhere")
-    assert len(table) == 22
-    assert table.set_index("number").loc[7, ["protocol", "verdict"]].tolist() == ["paper", "holds"]
-
-
 def evidence(rows: list[dict]) -> Evidence:
     made = Made(rows)
     frames = [judging.rows_of(frame, judging.Column("paper")) for frame in (made.table, made.candidates)]
@@ -140,12 +132,6 @@ def test_margin(dataset, metric, elbo, trivial, margin):
     assert evidence(rows).margin(dataset, metric) == pytest.approx(np.full(3, margin), nan_ok=True)
 
 
-def test_where_elbo_was_not_fitted_its_learning_curve_gives_the_margin():
-    rows = fits("flights", "beta_elbo", 0.6, sizes=(900,), scatter=0, trivial=0.7, role="curve", beta=1.0)
-    assert evidence(rows).margin("flights", "nll") == pytest.approx([0.005])
-    assert np.isnan(evidence(fits("flights", "joint_log_dlm", 0.6, sizes=(900,))).margin("flights", "nll")).all()
-
-
 def test_failed_repetitions_are_left_out_and_counted():
     rows = fits("ringnorm", "elbo", 0.2) + fits("ringnorm", "joint_log_dlm", 0.1)
     rows += fits("ringnorm", "fixed_log_dlm", 0.1)
@@ -164,10 +150,3 @@ def test_too_few_repetitions_and_a_rival_that_was_not_run_are_said():
     part = judged(rows, 1).parts.query("dataset == 'pol'").iloc[0]
     assert part["verdict"] == "undecidable"
     assert "FITC" in part["reason"]
-
-
-def test_a_verdict_tells_commands_commits_and_the_number_of_records():
-    rows = fits("ringnorm", "elbo", 0.2, command="dlmexp run a", commit="1")
-    rows += fits("ringnorm", "joint_log_dlm", 0.1, command="dlmexp run b", commit="2")
-    part = judged(rows, 7).parts.query("dataset == 'ringnorm'").iloc[0]
-    assert (part["records"], part["commands"], part["commits"]) == (30, ["dlmexp run a", "dlmexp run b"], ["1", "2"])

@@ -16,7 +16,6 @@ import pytest
 from dlmexp.claims.judge import judge
 from dlmexp.cli import main
 from dlmexp.plan.cell import FIELDS, Cell
-from dlmexp.records.packed import packs
 from dlmexp.records.results import load
 from scripts import answer
 from tests.conftest import REPOSITORY
@@ -67,7 +66,7 @@ def test_every_key_ever_published_is_still_the_key_of_its_cell() -> None:
         return map(cache(json.loads), plain.to_pylist()) if name in ("options", "initial") else plain.to_pylist()
 
     count = 0
-    for pack in packs(PAPER):
+    for pack in read(PAPER).store.packs:
         table = pack.cells()
         rows = zip(*(values(name, table[name]) for name in FIELDS), strict=True)
         cells = (Cell(**dict(zip(FIELDS, row, strict=True))) for row in rows)  # pyright: ignore[reportArgumentType]

@@ -28,7 +28,7 @@ def run(tmp_path, monkeypatch):
 
 def shown(results: Made, *ids: str, **asked) -> dict[str, list[str]]:
     found = drawings(results, [*ids], Request(**asked))
-    return {one.name: [cell.panel.dataset for cell in one.run] for one in found if not one.empty}
+    return {one.name: [cell.panel.dataset for cell in one.run] for one in found if one.run}
 
 
 def test_a_stand_in_has_the_panels_of_a_dataset_without_results_but_drawn_data_does_not_pose_as_the_papers():

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dlmexp.figures import effects
-from dlmexp.figures.declared import BINARY_LOG, SQUARE, against_n, anatomy, histogram
+from dlmexp.figures.declared import BINARY_LOG, against_n, anatomy
 from dlmexp.figures.numbers import Measured, measure, panel_rows
-from dlmexp.figures.panels import Line, Panel, estimators
+from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.figures.stats import bayes_nll, half_width, statistics
 from tests.support.tidy import METHODS, RESULTS, Made, nll, published, sweep
@@ -115,39 +115,11 @@ def test_failed_is_counted_and_incomplete_is_left_out():
     assert any("2 repetitions " in note for note in found.notes)
 
 
-def test_mse_is_that_of_the_row_selected_by_mse():
-    cases = (1.0, 0.1, 0.9, 7.0), (0.1, 0.2, 0.8, 3.0)
-    results = Made(rows("beta validation_nll validation_mse test_mse", *cases, dataset="pol", method="beta_elbo"))
-    assert points(against_n("mse", SQUARE, "reg-sq", "pol")[0], results)["beta_elbo"]["mean"].tolist() == [3.0]
-
-
 def test_a_cell_of_two_groups_counts_once():
     results = Made([{"method": "joint_log_dlm", "beta": 0.1, "key": "same", "test_nll": 1.0}] * 2)
     results.candidates["group"] = [0, 1]
     panel = Panel("sizes", "banana", "nll", (Line("joint_log_dlm", beta=0.1, names="beta"),), "class-log")
     assert points(panel, results)["joint_log_dlm"][["repetitions", "failed"]].to_numpy().tolist() == [[1, 0]]
-
-
-def test_a_curve_that_has_stopped_keeps_its_last_value():
-    panel = Panel("curve", "abalone", "nll", estimators("joint_log_dlm", 0.1, ("bmc", (1,))), "count-learning")
-    about = {"dataset": "abalone", "method": "joint_log_dlm", "role": "curve", "estimator": "bmc", "samples": 1.0}
-    x = [np.arange(0, 60 + 10 * seed, 10) for seed in range(3)]
-    arrays = {f"key{s}": {"evaluated_at": x[s], "test_nll": 2 + s + np.exp(-x[s] / 10.0)} for s in range(3)}
-    (table,) = points(panel, Made([about | {"beta": 0.1, "seed": seed} for seed in range(3)], arrays)).values()
-    assert table["x"].max() == 70
-    assert table["mean"].iloc[-1] == pytest.approx(np.mean([2 + s + np.exp(-5 - s) for s in range(3)]))
-
-
-def test_draws_are_in_units_of_the_gradient_and_of_one_seed():
-    about = {"dataset": "abalone", "role": "gradient", "method": "fixed_log_dlm", "beta": 0.1, "estimator": "ups"}
-    about |= {"norm2_G": 4.0, "bias": 2.0, "bias_quadrature": 1.0, "base": "b"}
-    arrays = {f"key{i}": {"error": np.full(5, 8.0 + i), "condition_i": np.ones(5)} for i in range(4)}
-    results = Made(rows("seed samples", (0, 1), (1, 1), (0, 10), (1, 10), **about), arrays)
-    for metric, expected in (("error", 2.0), ("condition_i", 1.0)):
-        found = measured(histogram("ups", metric), results).series[0]
-        assert found.draws is not None
-        assert found.draws.tolist() == [expected] * 5
-        assert (found.points["repetitions"].iloc[0], found.points["error_of_G"].iloc[0]) == (2, pytest.approx(0.25))
 
 
 def test_a_protocol_without_whitened_coordinates_is_drawn_in_those_that_it_has():

@@ -119,12 +119,6 @@ def test_roles_are_rows_apart_and_experiments_are_named_together():
     assert named == {"fit": "class-log, mine", "anatomy": "anatomy-class", "curve": "test"}
 
 
-def test_rows_sort_by_their_texts_in_whatever_order_they_were_read():
-    cells = [replace(PLAIN, seed=seed, kernel=kernel) for seed, kernel in enumerate(("rbf", "ard", "matern52"))]
-    table = _table([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(cell, nll=0.1) for cell in cells])
-    assert table.sort_values("kernel")["kernel"].tolist() == ["ard", "matern52", "rbf"]
-
-
 CHANGES = st.dictionaries(
     st.sampled_from(["training.lr", "M", "kernel", "beta.values", "training.by_method.fitc.initial.noise"]),
     st.one_of(st.floats(1e-6, 1e6), st.integers(1, 99), st.sampled_from(["rbf", None, True, [1.0, 0.5], []])),
@@ -179,13 +173,6 @@ def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, s
 def test_a_filter_that_no_setting_has_is_refused(term):
     with pytest.raises(UserError, match=term.partition("=")[0]):
         parse_where([term], _several())
-
-
-def test_the_rows_of_other_data_are_another_setting():
-    cells = [PLAIN, replace(PLAIN, seed=4, data="other")]
-    table = _table([candidates("fixed_log_dlm", [cell]) for cell in cells], [scored(c, nll=0.1) for c in cells])
-    taken = select_setting(table)
-    assert (len(taken.rows), len(taken.others)) == (1, 1)
 
 
 def test_the_time_to_predict_is_joined_by_dataset_and_m(tmp_path):

@@ -10,7 +10,6 @@ from dlmexp.claims.judge import Column
 from dlmexp.cli import main
 from dlmexp.report import page
 from tests.report.conftest import NAME, REASON
-from tests.support.tidy import Made, fits
 
 
 def test_the_page_is_whole_self_contained_and_escaped(html):
@@ -37,12 +36,6 @@ def test_the_same_table_gives_the_same_numbers(made):
     assert page.made(made)["command"][row["made"]] == "dlmexp run paper"  # pyright: ignore[reportArgumentType]
     assert page.failures(made)[0][:2] == (REASON, 7)  # pyright: ignore[reportArgumentType]
     assert page.overview(made)["failed"] == 7  # pyright: ignore[reportArgumentType]
-
-
-def test_settings_are_rows_of_their_own():
-    rows = fits("banana", "elbo", 0.5, sizes=(100,)) + fits("banana", "elbo", 0.9, sizes=(100,), changes="M=50")
-    table = page.rows(Made(rows))  # pyright: ignore[reportArgumentType]
-    assert sorted(table["test_nll_mean"].round(1)) == [0.5, 0.9]
 
 
 def test_findings_are_the_best_methods_against_elbo(made):
