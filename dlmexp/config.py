@@ -1,10 +1,17 @@
 """The schema of `conf/`: what can be configured, of which type, within which limits, and its defaults (docs/SPEC.md,
-sections 5 and 6). `plan.checks.check_values` holds every composed config against it."""
+sections 5 and 6). `plan.checks.check_values` holds every composed config against it. And settings as a user types them:
+words that a shell and `dlmexp run` take as they are."""
 
 # ruff: noqa: RUF009 (functions in defaults of dataclasses: they make fields)
+import os
+import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+from dlmexp.errors import UserError
 
 PARAMETERISATIONS = ("whitened", "unwhitened")
 KINDS = ("regression", "binary", "count", "large")  # of data, each with its own settings of training
@@ -12,6 +19,8 @@ DEVICES = ("auto", "cpu", "cuda")  # cuda: the first GPU that CUDA sees; all tra
 LARGEST_SEED = 2**31 - 1
 MOST_LR = 10.0
 MOST_WORKERS = 256
+PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", re.ASCII | re.IGNORECASE)
+"""Text that Hydra reads as text."""
 
 
 def limited(default: Any, **limits: Any) -> Any:
@@ -199,3 +208,38 @@ def register() -> None:
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="schema", node=RunConfig)
+
+
+def setting(name: str, *values: str) -> str:
+    """`csv.drop=[age]`; in quotes where a name needs them: `"csv.drop=['age, in years']"`. Of an option with one value
+    that one, without brackets."""
+    listed = ",".join(map(literal, values))
+    text = f"csv.{name}=[{listed}]" if isinstance(getattr(CsvConfig(), name), list) else f"csv.{name}={listed}"
+    if all(map(PLAIN.fullmatch, values)):
+        return text
+    return f'"{text}"' if not set(text) & set('"$`\\!') else shlex.quote(text)
+
+
+def literal(value: Any) -> str:
+    """A value as `dlmexp run` takes it: `null`, `true`, `0.01`, `[0.1,elbo]`, text in quotes where it needs them."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # of numpy
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, str | os.PathLike):
+        text = os.fspath(value)
+        return text if PLAIN.fullmatch(text) else in_quotes(text)
+    if isinstance(value, list | tuple | set | range):
+        return f"[{','.join(map(literal, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{literal(each)}' for key, each in value.items())}}}"
+    if isinstance(value, int):
+        return str(value)
+    raise UserError(f"{value!r}: a setting is a number, a text, true or false, or a list of those")
+
+
+def in_quotes(value: str) -> str:
+    """Text in the quotes of an override, in which backslashes count only before a quote."""
+    escaped = re.sub(r"(\\*)('|\Z)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), value)
+    return f"'{escaped}'"

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import dlmexp
 from dlmexp.api import as_overrides
 from dlmexp.cli import main
-from dlmexp.data.options import literal
+from dlmexp.config import literal
 from dlmexp.errors import UserError
 from tests.models.test_predictor import table
 from tests.support.cells import ELBO, candidates, fill

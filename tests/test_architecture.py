@@ -19,7 +19,7 @@ ALLOWED = {
     "errors": set(),
     "paths": set(),
     "reading": {"errors"},
-    "config": set(),
+    "config": {"errors"},
     "console": {"errors"},
     "cores": set(),
     "atomic": {"errors"},

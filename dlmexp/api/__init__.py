@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dlmexp.api.folder import Results, TrainedModel
 from dlmexp.atomic import within, write_atomically
-from dlmexp.data.options import literal
+from dlmexp.config import literal
 from dlmexp.errors import UserError
 from dlmexp.records.record import COMMAND, portable
 from dlmexp.records.results import load

@@ -15,10 +15,10 @@ from jaxtyping import Float
 from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig
 from dlmexp.console import counted
-from dlmexp.data.parsers.registry import Parsed, is_drawn, parse
+from dlmexp.data.parsers.registry import Parsed, parse
 from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
 from dlmexp.data.schema import Schema
-from dlmexp.data.spec import TEST, as_spec
+from dlmexp.data.spec import TEST, as_spec, is_drawn
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError
 
@@ -58,24 +58,21 @@ def load(spec: Any, root: str | Path) -> Dataset:
 
 def _present_files(spec: DatasetConfig, root: Path) -> dict[str, Path]:
     """The files to read, by name; a user's own test rows as `TEST`. Raises UserError if one is missing."""
-    own = spec.options if spec.loader == "table" else {}
-    if spec.loader == "table" and not spec.files:
-        if not own.get("path"):
-            raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
-        files, root = {str(own["path"]): _own_file(Path(), "path", own)}, Path()
-    else:
+    own = {name: spec.options.get(name) for name in ("path", "test")} if spec.loader == "table" else {}
+    files = dict[str, Path]()
+    if spec.files:
         found = find_files(spec, root)
         if found.state != "ready":
             raise UserError(f"dataset '{spec.name}' is {found.state}: {how_to_get(spec, found, root)}")
-        files = found.best.files
-    return files | ({TEST: _own_file(root, "test", own)} if own.get("test") else {})
-
-
-def _own_file(folder: Path, option: str, options: Mapping[str, Any]) -> Path:
-    path = folder / Path(str(options[option])).expanduser()
-    if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
-        raise UserError(f"csv.{option}={options[option]}: there is no such file")
-    return path
+        files, own["path"] = found.best.files, None
+    elif not own["path"]:
+        raise UserError("dataset=csv needs a file: csv.path=FILE csv.target=COLUMN csv.task=TASK")
+    for option, typed in ((option, typed) for option, typed in own.items() if typed):
+        path = (root if spec.files else Path()) / Path(str(typed)).expanduser()
+        if not os.path.isfile(path):  # unlike `Path.is_file`, also of a name that no file can have
+            raise UserError(f"csv.{option}={typed}: there is no such file")
+        files = files | {TEST if option == "test" else path.name: path}
+    return files
 
 
 def _verify_pinned(spec: DatasetConfig, files: Mapping[str, Path], root: Path) -> int:

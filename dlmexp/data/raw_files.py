@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 from dlmexp.atomic import is_writable
 from dlmexp.config import DatasetConfig
-from dlmexp.data.parsers.registry import is_drawn, parse
-from dlmexp.data.spec import FileSpec
+from dlmexp.data.parsers.registry import parse
+from dlmexp.data.spec import FileSpec, is_drawn
 from dlmexp.errors import UserError
 from dlmexp.paths import data_root
 from dlmexp.reading.files import GIB, reading
@@ -55,8 +55,7 @@ def find_files(spec: DatasetConfig, root: Path, staged: Mapping[str, Path] | Non
         entries = [entry for entry in spec.files if entry.group == group]
         matches = [_matching_paths(entry, root, staged or {}) for entry in entries]
         files = {name: path for match in matches for name, path in sorted(match.items())}
-        missing = [e for e, match in zip(entries, matches, strict=True) if not match and not (files and e.optional)]
-        groups.append(FileGroup(entries, files, missing))
+        groups.append(FileGroup(entries, files, [e for e, match in zip(entries, matches, strict=True) if not match]))
     best = min(groups, key=lambda group: len(group.missing), default=FileGroup([], {}, []))
     some = "partial" if any(group.files for group in groups) else "missing"
     return FoundFiles("drawn" if drawn else "ready" if groups and not best.missing else some, best, groups)
@@ -82,7 +81,7 @@ def how_to_get(spec: DatasetConfig, found: FoundFiles, root: Path) -> str:
     pages = sorted({entry.page for entries in in_root for entry in entries if entry.page})
     source = f" with files from {', '.join(pages)}" if pages else ""
     commands.append(f"`{data_command(f'import {spec.name} FILE...', root)}`{source}")
-    groups = [(" or " if entries[0].optional else " + ").join(e.name for e in entries) for entries in in_root]
+    groups = [" + ".join(entry.name for entry in entries) for entries in in_root]
     problem = f"has no {' or '.join(groups)}"
     if found.present:
         problem = f"has {', '.join(found.present)} but not {', '.join(e.name for e in found.best.missing)}"
@@ -183,8 +182,6 @@ def import_files(spec: DatasetConfig, root: Path, given: Sequence[Path]) -> list
     """Copies a user's files to the data root; each is recognised by its name or checksum. Returns the copies."""
     if is_drawn(spec):
         raise UserError(f"dataset '{spec.name}' is drawn from its definition and needs no file")
-    if absent := [path for path in given if not path.is_file()]:
-        raise UserError(f"{absent[0]}: there is no such file")
     names = [_recognise(spec, path) for path in given]
     with _staging_folder(root) as folder:
         staged = {name: folder / Path(name).name for name in names}

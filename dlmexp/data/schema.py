@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float
 
-from dlmexp.config import CsvConfig
+from dlmexp.config import CsvConfig, setting
 from dlmexp.console import counted
-from dlmexp.data.options import setting
 from dlmexp.errors import UserError, nearest
 
 ValueKind = Literal["text", "numbers", "dates"]

@@ -24,7 +24,6 @@ class FileSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str | None = None
     git_blob: str | None = None
     group: str = "raw"  # files of a group are read together; the first complete group is read
-    optional: bool = False  # a group of optional files only is complete with any one of them
     pinned: bool = True  # it must have this checksum; else only a download must
     package: str | None = None  # the installed Python package that it is part of
 
@@ -41,6 +40,11 @@ def as_spec(node: DatasetConfig | dict[str, Any]) -> DatasetConfig:
     if spec.task not in get_args(Task):
         raise UserError(f"dataset '{spec.name}': task={spec.task}: give one of {', '.join(get_args(Task))}")
     return spec
+
+
+def is_drawn(spec: DatasetConfig) -> bool:
+    """Whether a dataset is drawn from its definition, not read from files."""
+    return not spec.files and spec.loader != "table"
 
 
 def dataset_names() -> list[str]:

@@ -74,8 +74,6 @@ def _write_csv(tables: Iterator[pa.Table], write: Callable[[str], object]) -> in
 
 def open_rows(path: Path, schema: Schema, only: bool = False) -> Iterator[pa.RecordBatch]:
     """The rows of a file in pieces, with all of its columns or `only` those that the schema names."""
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file")
     wanted = [column.name for column in schema.columns] if only else None
     names, pieces = stream_table(path, schema.sep, schema.na, wanted)
     schema.check_columns(names, str(path))

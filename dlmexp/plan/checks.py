@@ -17,7 +17,7 @@ import msgspec
 from dlmexp.catalogue import entries
 from dlmexp.config import MethodConfig, RunConfig, TrainingConfig
 from dlmexp.console import budget_seconds
-from dlmexp.data.spec import as_spec, dataset_names, read_spec
+from dlmexp.data.spec import as_spec, dataset_names, is_drawn, read_spec
 from dlmexp.errors import UserError, nearest, shortened
 
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # of a folder in the results
@@ -121,7 +121,6 @@ def _check_training(name: str, training: TrainingConfig) -> None:
 
 def check(cfg: RunConfig) -> None:
     """Raise a UserError about the first name that nothing is registered under, or that does not go with the data."""
-    from dlmexp.data.parsers.registry import is_drawn
     from dlmexp.estimators import ESTIMATORS
     from dlmexp.gp.kernels import kernel_named
     from dlmexp.gp.likelihoods import LIKELIHOODS

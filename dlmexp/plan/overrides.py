@@ -20,8 +20,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from dlmexp.catalogue import entries, names
-from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig
-from dlmexp.data.options import in_quotes
+from dlmexp.config import KINDS, DatasetConfig, RunConfig, TrainingConfig, in_quotes
 from dlmexp.data.spec import USER_TABLE
 from dlmexp.errors import UserError, nearest, shortened
 from dlmexp.paths import conf_dirs

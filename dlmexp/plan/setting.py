@@ -8,8 +8,7 @@ from typing import Any, Self
 import msgspec
 
 from dlmexp.catalogue import entries
-from dlmexp.config import DatasetConfig, RunConfig
-from dlmexp.data.options import literal
+from dlmexp.config import DatasetConfig, RunConfig, literal
 from dlmexp.plan.cell import Cell, Name
 
 MODEL = ("likelihood", "kernel", "ard", "mean", "M", "split", "test_cap", "validation", "options")  # of a dataset

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dlmexp.config import DatasetConfig
+from dlmexp.config import DatasetConfig, setting
 from dlmexp.data.dataset import load
-from dlmexp.data.options import setting
 from dlmexp.data.splits import prepare, split
 from dlmexp.errors import UserError
 from dlmexp.plan.compose import compose

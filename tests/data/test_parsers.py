@@ -15,8 +15,7 @@ from scipy.io import savemat
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
-from dlmexp.data.parsers.drawn import SHIFT
-from dlmexp.data.parsers.published import FLIGHT_FEATURES
+from dlmexp.data.parsers.published import FLIGHT_FEATURES, SHIFT
 from dlmexp.data.spec import FileSpec, Task, read_spec
 from dlmexp.errors import UserError
 

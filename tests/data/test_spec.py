@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dlmexp.config import CsvConfig, DatasetConfig
-from dlmexp.data.parsers.registry import Parsed, is_drawn, parse, parser
+from dlmexp.data.parsers.registry import Parsed, parse, parser
 from dlmexp.data.spec import Task, as_spec, dataset_names, read_spec
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
@@ -40,7 +40,6 @@ def test_every_yaml_file_is_consistent_and_agrees_with_the_papers_table():
         assert path.read_text().startswith(f"# @package dataset.{spec.name}\n")
         assert raw.likelihood == {"regression": "gaussian", "binary": "probit", "count": "poisson"}[spec.task]
         assert (raw.mean, raw.ard) == ("constant" if spec.task == "binary" else "zero", spec.split == "airline")
-        assert is_drawn(spec) == (not spec.files)
 
 
 @pytest.mark.parametrize(("task", "likelihood", "split"), [("regression", "gaussian", "regression"),
@@ -69,7 +68,7 @@ def test_errors_name_the_mistake(changed, word):
     node = {"name": "a", "loader": "pol", "task": "count", "split": "counts", "kernel": "rbf"}
     assert as_spec(node) == DatasetConfig("a", "pol", "count", split="counts")
     with pytest.raises(UserError, match=word):
-        is_drawn(as_spec(node | changed))
+        parse(as_spec(node | changed), {})
 
 
 X = np.arange(12.0).reshape(4, 3)

@@ -7,7 +7,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlmexp.data.options import literal
+from dlmexp.config import literal
 from dlmexp.plan.compose import compose
 from dlmexp.plan.overrides import spelled_out
 from tests.support.cells import planned

@@ -11,9 +11,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from dlmexp.config import CsvConfig, DatasetConfig
+from dlmexp.config import CsvConfig, DatasetConfig, setting
 from dlmexp.console import counted
-from dlmexp.data.options import setting
 from dlmexp.data.parsers.registry import Parsed, parser
 from dlmexp.data.schema import Column, Schema, Values, as_numbers, as_text, from_arrow, parse_texts, value_kind
 from dlmexp.data.spec import TEST

@@ -1,5 +1,5 @@
-"""The registry of loaders, filled by the decorators `parser` (reads files) and `generator` (draws data); and the checks
-of what they return against the spec, which name the expected and the actual value."""
+"""The registry of loaders, filled by the decorator `parser`; and the checks of what they return against the spec, which
+name the expected and the actual value."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,11 +31,11 @@ class Parsed:
 
 
 LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Parsed]] = Registry("loader", "dlmexp.data.parsers")
-DRAWN: set[str] = set()  # loaders that need no files
 
 
 def parser(name: str) -> Callable[[T], T]:
     """Register a function that parses raw files, as a decorator: (spec, paths by the `name` in the spec) -> `Parsed`.
+    One for a dataset without files draws its data from the `options` of the spec.
 
     Args:
         name: The `loader` in the YAML file of a dataset.
@@ -49,22 +49,6 @@ def parser(name: str) -> Callable[[T], T]:
         ```
     """
     return LOADERS.register(name)
-
-
-def generator(name: str) -> Callable[[T], T]:
-    """Register a function of the spec alone that draws a dataset from its `options`, as a decorator."""
-
-    def register(draw: T) -> T:
-        DRAWN.add(name)
-        LOADERS.add(name, lambda spec, files: draw(spec))
-        return draw
-
-    return register
-
-
-def is_drawn(spec: DatasetConfig) -> bool:
-    """Whether a dataset is drawn from its definition, not read from files. UserError if it has no known loader."""
-    return LOADERS[spec.loader] is not None and spec.loader in DRAWN
 
 
 class Checks(msgspec.Struct, forbid_unknown_fields=True):
