@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import functional_call
 
-from dlmexp.errors import UserError, nearest
-from dlmexp.gp.kernel import Hyper, Kernel, Parameter
+from dlmexp.errors import UserError
+from dlmexp.gp.kernels import Hyper, Kernel, Parameter
 
 PROBE = 7  # cells of a trial batch; no parameter has this size by itself
 
@@ -38,11 +38,8 @@ def gpytorch_kernel(path: str, typed: bool) -> "GPyTorchKernel":
             f"`dlmexp --plugins {module_name} COMMAND`, or import {module_name} in Python"
         )
     cls = getattr(module, class_name, None)
-    if cls is None:
-        classes = [name for name, value in vars(module).items() if isinstance(value, type)]
-        raise UserError(f"kernel={path}: {module_name} has no class '{class_name}'; {nearest(class_name, classes)}")
     if not (isinstance(cls, type) and issubclass(cls, gpytorch.kernels.Kernel)):
-        raise UserError(f"kernel={path}: it is not a class that derives from gpytorch.kernels.Kernel")
+        raise UserError(f"kernel={path}: {module_name} has no such class that derives from gpytorch.kernels.Kernel")
     return _made(path, cls)
 
 
@@ -61,12 +58,12 @@ class GPyTorchKernel(Kernel):
         self.cls = cls
         self._takes = inspect.signature(cls).parameters
         self._any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self._takes.values())
-        if not (self._any or "batch_shape" in self._takes):
-            raise UserError(f"kernel={name}: its constructor must take batch_shape, as gpytorch.kernels.Kernel does")
         try:
             probe = self._built(PROBE, None)
         except Exception as error:  # a class of anybody's can raise anything
-            raise UserError(f"kernel={name} needs arguments ({error}): derive a class that sets them") from error
+            raise UserError(
+                f"kernel={name} can't be made with a batch_shape alone ({error}): derive a class that can"
+            ) from error
         for parameter, value in probe.named_parameters():
             if value.shape[:1] != (PROBE,):
                 raise UserError(f"kernel={name}: {parameter} does not begin with the batch_shape that it is given")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dlmexp.gp.likelihoods import LIKELIHOODS, Gaussian, Likelihood, Poisson, PoissonSoftplus, StudentT
+from dlmexp.gp.likelihoods import Gaussian, Likelihood, Poisson, PoissonSoftplus, StudentT
 from dlmexp.gp.likelihoods.calibration import LEVELS
 
 DRAWS = 200_000
@@ -54,20 +54,3 @@ def test_scores_against_draws(likelihood, mu, v, y):
         if real:
             inside = np.mean(np.abs(draws - mu) <= found[f"width_{level}"] / 2)
             assert inside == pytest.approx(level / 100, abs=5 * np.sqrt(0.25 / DRAWS))
-
-
-@pytest.mark.parametrize("name", list(LIKELIHOODS))
-def test_rows_do_not_depend_on_their_neighbours(name):
-    g = torch.Generator().manual_seed(3)
-    mu, v = 2 * torch.randn(3, 40, generator=g, dtype=torch.float64), torch.rand(3, 40, generator=g).double() * 4
-    y = torch.poisson(mu.abs(), generator=g).clamp_max(1 if LIKELIHOODS[name].task == "binary" else 99)
-    noise = tensor([0.1, 0.2, 0.3])
-    mu[:, 1], v[:, 2] = np.nan, np.inf  # what is not a number spoils no other row
-    together = LIKELIHOODS[name].from_hyper({"noise": noise}).calibration(mu, v, y)
-    for b in range(3):
-        alone = LIKELIHOODS[name].from_hyper({"noise": noise[b : b + 1]})
-        for row in range(0, 40, 7):
-            one = alone.calibration(*(t[b : b + 1, row : row + 1] for t in (mu, v, y)))
-            assert together["crps" if "crps" in one else "brier"][b, 1].isnan()
-            for score, value in one.items():
-                assert value.item() == pytest.approx(together[score][b, row].item(), rel=1e-9, abs=1e-12)
