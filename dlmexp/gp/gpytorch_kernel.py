@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from dlmexp.errors import UserError
-from dlmexp.gp.kernels import Hyper, Kernel, Parameter
+from dlmexp.gp.kernel import Hyper, Kernel, Parameter
 
 PROBE = 7  # cells of a trial batch; no parameter has this size by itself
 

@@ -36,7 +36,8 @@ FLAT = {
 def test_converged_when_the_window_is_flat_and_frozen_from_then_on(criterion):
     """After the decay of the learning rate, where there is one."""
     (settings, flat), kept = FLAT[criterion], {}
-    window, first = settings.window, settings.window + (settings.decay or 0)
+    window = settings.window or 0
+    first = window + (settings.decay or 0)
 
     def note(state, t):
         for cell in np.flatnonzero(state.outcome == CONVERGED):
