@@ -3,6 +3,7 @@ sections 5 and 6). `plan.checks.check_values` holds every composed config agains
 words that a shell and `dlmexp run` take as they are."""
 
 # ruff: noqa: RUF009 (functions in defaults of dataclasses: they make fields)
+import math
 import os
 import re
 import shlex
@@ -24,11 +25,10 @@ PLAIN = re.compile(r"(?!(?:null|true|false|nan|inf)\Z)\.{0,2}[a-z_/][\w./-]*", r
 
 
 def limited(default: Any, **limits: Any) -> Any:
-    """A field whose values, or those in its list or dictionary, have limits: `choices`, `pattern` (both with `words` to
-    say what to give), `above`, `least`, `most`, `keys` of a dictionary, `filled` (not empty), `distinct`."""
-    if callable(default):
-        return field(default_factory=default, metadata=limits)
-    return field(default=default, metadata=limits)
+    """A field whose values, or those in its list or dictionary, have limits: `choices`, `bounds` of a number such as
+    `{">": 0}`, `keys` of a dictionary, `filled` (not empty)."""
+    given: Any = {"default_factory" if callable(default) else "default": default}
+    return field(metadata=limits, **given)
 
 
 def choice(*choices: str, default: str | None = "") -> Any:
@@ -36,9 +36,9 @@ def choice(*choices: str, default: str | None = "") -> Any:
     return limited(choices[0] if default == "" else default, choices=choices)
 
 
-def positive(default: float | None = None, most: float | None = None) -> Any:
+def positive(default: float | None = None, most: float = math.inf) -> Any:
     """A field that is a finite number above 0."""
-    return limited(default, above=0, most=most)
+    return limited(default, bounds={">": 0, "<=": most})
 
 
 @dataclass
@@ -53,7 +53,7 @@ class DatasetConfig:
     ard: bool = False
     mean: str = choice("zero", "constant")
     M: int | None = positive()  # inducing points; null chooses by the number of rows
-    sizes: list[Any] = field(default_factory=list)  # rows, or shares of the training pool such as '5%'
+    sizes: list[Any] = field(default_factory=list)  # rows, or shares of the training pool as '5%'; empty: all of it
     split: str = "???"  # regression | counts | airline
     test_cap: int | None = positive()
     # All rows for validation select beta; or only n / 10 of them; or they are training rows too, and select nothing.
@@ -87,12 +87,12 @@ class BetaConfig:
     `ratio` (by `coarse_ratio` while it is above `coarse_above`) as long as it is >= smallest."""
 
     first: float = positive(1.0)
-    ratio: float | None = limited(None, above=1)
+    ratio: float | None = limited(None, bounds={">": 1})
     smallest: float | None = positive()
     coarse_above: float | None = None
-    coarse_ratio: float | None = limited(None, above=1)
+    coarse_ratio: float | None = limited(None, bounds={">": 1})
     zero: bool = False  # beta = 0 beside the grid
-    values: list[float] | None = limited(None, least=0, filled=True)
+    values: list[float] | None = limited(None, bounds={">=": 0}, filled=True)
 
 
 @dataclass
@@ -116,9 +116,9 @@ class TrainingConfig:
     minibatch: int | None = positive()
     minibatch_lr: float = positive(0.1, most=MOST_LR)
     minibatch_rows: str = choice("epochs", "afresh")  # a permutation in every epoch, or drawn anew at every step
-    estimator_lr: dict[str, float] = limited(dict, above=0, most=MOST_LR)  # of estimators with a rate of their own
+    estimator_lr: dict[str, float] = limited(dict, bounds={">": 0, "<=": MOST_LR})  # of estimators with their own
     window: int | None = positive(20)  # null: all iterations are made
-    tolerance: float = limited(1e-4, least=0)
+    tolerance: float = limited(1e-4, bounds={">=": 0})
     # What is compared with the tolerance: the spread of the objective per row, of its sum, or relative to its size.
     criterion: str = choice("mean", "sum", "relative")
     max_iterations: int = positive(3000)
@@ -172,19 +172,19 @@ class RunConfig:
     selection: str = choice("reported", "nll")  # beta by the metric that is reported, or always by NLL
     # Of q; null: the protocol's first for each kind of data; [all]: all of the protocol's.
     parameterisation: list[str] | None = limited(None, choices=(*PARAMETERISATIONS, "all"), filled=True)
-    seeds: list[int] = limited(lambda: [0, 1, 2, 3, 4], least=0, most=LARGEST_SEED, filled=True, distinct=True)
+    seeds: list[int] = limited(lambda: [0, 1, 2, 3, 4], bounds={">=": 0, "<=": LARGEST_SEED}, filled=True)
     sizes: list[Any] | None = limited(None, filled=True)  # null: each dataset's own
     largest: int | None = positive()  # sizes beyond it are left out; where none is left, it is the size
     M: int | None = positive()  # inducing points; null: each dataset's own number
     training: dict[str, TrainingConfig] = limited(dict, keys=KINDS)
     collapsed: bool = True  # closed forms over q where they exist; false optimises q explicitly
     # At the end of training, after every epoch, or iterations between evaluations on test.
-    evaluate: str = limited("end", pattern=r"end|epoch|0*[1-9]\d{0,15}", words="end, epoch or a number of iterations")
+    evaluate: str = "end"
     role: str | None = None  # of the cells, where they are not fits, learning curves or gradients: anatomy | ...
     factors: list[str] = field(default_factory=list)  # settings that such an experiment varies: no change of protocol
     parts: list[list[str]] = field(default_factory=list)  # other selections whose cells belong to this experiment
     csv: CsvConfig = field(default_factory=CsvConfig)
-    device: str = limited("auto", choices=DEVICES, words="auto, cpu or cuda, with CUDA_VISIBLE_DEVICES=N for a GPU")
+    device: str = limited("auto", choices=DEVICES)  # which GPU: CUDA_VISIBLE_DEVICES=N in the environment
     dtype: str = choice("float64", "float32")  # of the rows; parameters are float64. float32: for GPUs slow in float64
     batch_cells: int | None = positive()  # cells trained at once; null: chosen for the device
     data_root: str | None = None

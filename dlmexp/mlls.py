@@ -13,7 +13,7 @@ the same for `-1/2 (mu_i - y_i)^2`. A whole training script is `scripts/example_
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import gpytorch.likelihoods as theirs
@@ -146,7 +146,7 @@ def _check(beta: float | Tensor, **given: object) -> None:
 
 def _named(name: str) -> Estimator:
     """The estimator of that name; its `samples`, where it needs some, are `SAMPLES`."""
-    required = [option for option, facts in ESTIMATORS[name].options().items() if facts.required]
+    required = [option.name for option in fields(ESTIMATORS[name]) if option.default is MISSING]
     if unknown := [option for option in required if option != "samples"]:
         raise UserError(
             f"estimator={name!r} needs {', '.join(unknown)}: give an object, {ESTIMATORS[name].__name__}(...)"

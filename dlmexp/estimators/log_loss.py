@@ -3,8 +3,8 @@ the log of a sample mean), and unbiased product sampling (section 3 of the paper
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, get_type_hints
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,13 +19,6 @@ from dlmexp.gp.special import once_differentiable
 from dlmexp.registry import Registry
 
 MOST_NODES = 200  # beyond, weights of the rule underflow
-
-
-class Option(NamedTuple):
-    """One option of an estimator: its type, and whether it has no default."""
-
-    type: Any
-    required: bool
 
 
 @dataclass(frozen=True)
@@ -66,12 +59,6 @@ class Estimator(ABC):
     def check(self, likelihood: type[Likelihood]) -> None:
         """Raise a sentence for the user where it can't be used with this likelihood."""
         return
-
-    @classmethod
-    def options(cls) -> dict[str, Option]:
-        """What can be set, by name: the fields of the dataclass."""
-        hints = get_type_hints(cls)
-        return {f.name: Option(hints[f.name], f.default is MISSING) for f in fields(cls)}
 
 
 ESTIMATORS: Registry[type[Estimator]] = Registry("estimator", "dlmexp.estimators")

@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
-from itertools import islice
+from itertools import product
 from typing import Any, ClassVar, Self, cast, get_args
 
 from hydra import compose as hydra_compose
@@ -23,11 +23,10 @@ from dlmexp.data.spec import USER_TABLE, Task
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dirs
 from dlmexp.plan.checks import check_together, check_values
-from dlmexp.plan.overrides import as_sentences, check_names, parsed, spelled_out
+from dlmexp.plan.overrides import as_sentences, parsed, spelled_out
 from dlmexp.plugins import import_plugins
 
 DEFAULT, OWN = "experiment=default", "experiment=own"
-MOST_JOBS = 10_000  # of a multirun
 
 
 def with_default(overrides: Sequence[str]) -> list[str]:
@@ -51,13 +50,12 @@ def compose(overrides: Sequence[str]) -> RunConfig:
             raise UserError(f"{text}: several values are several jobs, for which add -m; a list is written as [a,b]")
         if override.value() == {} and not override.is_add() and not override.is_force_add():
             raise UserError(f"{text}: that changes nothing, since values are added; ~{_key(text)}.NAME takes one out")
-    check_names(typed)
     composed = _composed(overrides)
     _keep_selected_estimators(composed, typed)
-    _check_table(composed)
+    _check_table(composed, overrides)
     with as_sentences(overrides):
         cfg = cast(RunConfig, OmegaConf.to_object(composed))
-    check_values(cfg)
+        check_values(cfg)
     keys = {key for override in typed for key in _keys(override.key_or_group, override.value())}
     _apply_to_all(cfg, keys)
     _make_room(cfg, keys)
@@ -134,13 +132,6 @@ def dataset_config(name: str, csv: CsvConfig | None = None) -> DatasetConfig:
     return DatasetConfig(**deepcopy(values))
 
 
-def check_table_is_used(overrides: Sequence[str], jobs: Sequence[RunConfig]) -> None:
-    """Refuse settings of a user's own table that no job reads."""
-    typed = next((word for word in overrides if _key(word).startswith("csv.")), None)
-    if typed and not any(USER_TABLE in job.dataset or job.parts for job in jobs):
-        raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
-
-
 def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -> None:
     """Drop the estimators that an experiment has options for and the user selects neither with `estimator=` nor by
     options of their own."""
@@ -155,9 +146,13 @@ def _keep_selected_estimators(composed: DictConfig, typed: Sequence[Override]) -
                 del composed.estimator[name]
 
 
-def _check_table(composed: DictConfig) -> None:
+def _check_table(composed: DictConfig, overrides: Sequence[str]) -> None:
     """Check what the user says of an own table before anything is resolved: the other settings are derived from it."""
-    if USER_TABLE in composed.dataset:
+    if USER_TABLE not in composed.dataset:
+        for typed in overrides:
+            if _key(typed).startswith("csv.") and not composed.parts:
+                raise UserError(f"{typed}: say dataset=csv as well, or your table is not read")
+    else:
         if composed.csv.task not in get_args(Task):
             raise UserError(f"csv.task={composed.csv.task or ''}: give one of {', '.join(get_args(Task))}")
         if missing := [f"csv.{name}" for name in ("path", "target") if not composed.csv[name]]:
@@ -206,25 +201,14 @@ def _key(override: str) -> str:
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each job of a multirun: the product of all `key=a,b,c`."""
-    jobs: list[list[str]] = [[]]
+    choices = []
     for override, text in zip(parsed(overrides), overrides, strict=True):
-        choices = [text]
-        if override.is_sweep_override():
-            with as_sentences(overrides):
-                values = list(islice(override.sweep_string_iterator(), MOST_JOBS + 1))
-            choices = [f"{override.get_key_element()}={value}" for value in values]
-        if len(jobs) * len(choices) > MOST_JOBS:
-            raise UserError(f"{text}: that makes more than {MOST_JOBS} jobs; give fewer values")
-        jobs = [[*job, choice] for job in jobs for choice in choices]
-    return jobs
+        with as_sentences(overrides):
+            values = override.sweep_string_iterator() if override.is_sweep_override() else ()
+            choices.append([f"{override.get_key_element()}={value}" for value in values] or [text])
+    return [list(job) for job in product(*choices)]
 
 
-def parts(cfg: RunConfig, around: Sequence[Sequence[str]] = ()) -> list[RunConfig]:
-    """The selections an experiment consists of: its own, if it names data, and those of its `parts`. `around`: the
-    parts that this one is a part of."""
-    selections = [cfg] if cfg.dataset else []
-    for part in cfg.parts:
-        if part in around:
-            raise UserError(f"the part [{', '.join(part)}] is a part of itself, without an end: take it out of `parts`")
-        selections += parts(compose(part), [*around, part])
-    return selections
+def parts(cfg: RunConfig) -> list[RunConfig]:
+    """The selections an experiment consists of: its own, if it names data, and those of its `parts`."""
+    return [*([cfg] if cfg.dataset else []), *(each for part in cfg.parts for each in parts(compose(part)))]

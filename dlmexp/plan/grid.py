@@ -1,5 +1,6 @@
 """Which cells a composed config asks for, and which of them are candidates of one another (docs/SPEC.md, 2, 5, 6)."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace as with_changed
 from functools import cached_property
@@ -23,7 +24,6 @@ from dlmexp.plan.compose import dataset_config, protocol_config
 from dlmexp.plan.overrides import INITIAL
 from dlmexp.plan.setting import Asked, Setting, cell_setting
 
-MOST_BETAS = 1000  # of a grid
 BASE = "elbo"  # the method whose beta = 1 fit gives fixed variants their hyperparameters, unless a method says another
 UNTRAINED: dict[str, Any] = {
     "lr": 0.0, "window": None, "tolerance": None, "max_iterations": None, "criterion": "mean", "final_lr": None,
@@ -42,9 +42,6 @@ def betas(beta: BetaConfig, n: int) -> list[float]:
     while following >= beta.smallest or not values:
         values.append(following)
         following /= beta.ratio if beta.coarse_above is None or following <= beta.coarse_above else coarse_ratio
-        if len(values) > MOST_BETAS:
-            given = f"beta.first={beta.first}, beta.ratio={beta.ratio}, beta.coarse_ratio={beta.coarse_ratio}"
-            raise UserError(f"{given}: that makes more than {MOST_BETAS} betas; give larger ratios")
     return [*values, *([0.0] if beta.zero else [])]
 
 
@@ -95,7 +92,7 @@ class Grid:
         cfg, dataset = self.cfg, self.dataset
         file, usual = dataset_config(self.key, cfg.csv), protocol_config(cfg.protocol, cfg.preset)
         known, gradients = dict[tuple[Any, ...], Setting](), cfg.measure == "gradient"
-        for (n, size), seed in product(self.sizes.items(), cfg.seeds):
+        for (n, size), seed in product(self.sizes.items(), dict.fromkeys(cfg.seeds)):
             for method, cells in self._methods(self._template(n, seed)):
                 which = cells[0].values(("estimator", "options", "parameterisation"))
                 if which not in known:
@@ -161,11 +158,15 @@ class Grid:
 
     def _with_initial_values(self, cell: Cell, method: str) -> Cell:
         """The cell with the initial values for a method, as far as its model has such parameters and would start them
-        elsewhere. UserError for a parameter that no model has, and a floor of the noise that is not below its start."""
+        elsewhere. UserError for a parameter that no model has, a value that it can't have, and a floor of the noise
+        that is not below its start."""
         own = self.training.by_method.get(method, MethodTrainingConfig()).initial
         given, usual = {**self.training.initial, **own}, self.parameters
-        for name in given.keys() - usual.keys() - {*INITIAL}:
-            raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}")
+        for name, value in given.items():
+            if name not in usual and name not in INITIAL:
+                raise UserError(f"initial.{name}: the model has no parameter '{name}', but {', '.join(usual)}")
+            if not math.isfinite(value) or (name in usual and usual[name].positive and value <= 0):
+                raise UserError(f"initial.{name}={value}: give a number{' > 0' if math.isfinite(value) else ''}")
         initial = {
             name: float(value)
             for name, value in sorted(given.items())

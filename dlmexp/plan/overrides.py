@@ -132,34 +132,33 @@ def _parsed(override: str) -> Override:
     return OverridesParser.create().parse_overrides([override])[0]
 
 
-def check_names(overrides: Sequence[Override]) -> None:
-    """UserError for a key that is neither a config group nor a setting of the schema."""
-    for override in overrides:
-        key = override.key_or_group
-        of_hydra = key.startswith(("hydra.", "hydra/")) or not re.fullmatch(r"[\w.]+", key)
-        if not of_hydra and key not in groups() and not _is_setting(key):
-            raise UserError(_unknown(key))
-
-
-def _is_setting(key: str) -> bool:
-    """Whether the schema has such a setting; what is below one without settings of its own is not looked into."""
-    known, name = settings(key), key
-    while name not in known and "." in name:
-        name = name.rpartition(".")[0]
-    kind = known[name].type if name in known else RunConfig
-    inner = get_args(kind)[1] if get_origin(kind) is dict else kind
-    return name == key in known or not is_dataclass(inner)
-
-
-def _unknown(key: str) -> str:
+def unknown(key: str) -> str:
     """That there is no such setting, and what to type in its place."""
+    known = [*settings(key), *groups()]
+    if key.startswith("hydra.launcher."):
+        launcher = ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
+        known = [f"hydra.launcher.{name}" for name in launcher]
     if key in OTHER_WORDS:
         meant = f"write {OTHER_WORDS[key]}"
     elif key in (field.name for field in fields(DatasetConfig)):
         meant = f"it belongs to a dataset; write dataset.NAME.{key}="
     else:
-        meant = nearest(key, list(dict.fromkeys([*settings(key), *groups()])))
+        meant = nearest(key, list(dict.fromkeys(known)))
     return f"there is no setting '{key}': {meant}"
+
+
+def _not_there(key: str) -> str:
+    """Why a setting can't be changed: there is none of that name, or the run has no such dataset, method, estimator or
+    value."""
+    group, name, setting = [*key.split(".", 2), "", ""][:3]
+    if group == "estimator" and name in names("estimator") and setting not in (options := entries("estimator")[name]):
+        return f"{key}: {name} takes {', '.join(options) or 'no options'}"
+    if key not in settings(key) and group != "estimator":
+        return unknown(key)
+    if group not in GROUPS or not setting:
+        return f"'{key}' has no value yet that could be changed: write +{key}=VALUE to add one"
+    own = f"; settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
+    return f"'{key}': the run has no {group} '{name}'{own if group == 'dataset' else ''}; {group}={name} selects it"
 
 
 @contextmanager
@@ -191,21 +190,6 @@ def _sentence(error: Exception) -> str:
     if match := re.search(r"Error merging override (.+)", text):
         return f"can't use {shortened(match[1], 200)}: {reason}"
     if (match := re.match(r"In '([^']+)'", text)) and isinstance(inner, OmegaConfBaseException):
-        unknown = isinstance(inner, ConfigKeyError | ConfigAttributeError)
-        return f"{match[1]}.yaml: {_unknown(str(inner.full_key)) if unknown else f'{inner.full_key}: {reason}'}"
+        odd = isinstance(inner, ConfigKeyError | ConfigAttributeError)
+        return f"{match[1]}.yaml: {unknown(str(inner.full_key)) if odd else f'{inner.full_key}: {reason}'}"
     return shortened("; ".join(filter(None, map(str.strip, text.splitlines()))), 400)
-
-
-def _not_there(key: str) -> str:
-    """Why a setting of the schema can't be changed: the run has no such dataset, method, estimator or value."""
-    group, name, setting = [*key.split(".", 2), "", ""][:3]
-    if key.startswith("hydra.launcher."):
-        known = ConfigStore.instance().load("hydra/launcher/submitit_slurm.yaml").node
-        return f"there is no setting '{key}': {nearest(key, [f'hydra.launcher.{name}' for name in known])}"
-    if group not in GROUPS or not setting:
-        return f"'{key}' has no value yet that could be changed: write +{key}=VALUE to add one"
-    options = entries("estimator").get(name, {})
-    if group == "estimator" and name in names("estimator") and setting not in options:
-        return f"{key}: {name} takes {', '.join(options) or 'no options'}"
-    own = f"; settings of your own table are dataset.{USER_TABLE}.{setting}=, whatever its name"
-    return f"'{key}': the run has no {group} '{name}'{own if group == 'dataset' else ''}; {group}={name} selects it"

@@ -15,7 +15,6 @@ from dlmexp.paths import conf_dir
 from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose, expand, parts
 from dlmexp.plan.overrides import spelled_out
-from dlmexp.plugins import extended
 from dlmexp.running.sweep import prepare_sweep
 from tests.conftest import REPOSITORY
 
@@ -43,17 +42,6 @@ def test_the_shipped_datasets_fit_the_schema_and_their_tasks():
         assert dataset.ard == (dataset.split == "airline")
         assert dataset.split in ("regression" if dataset.task == "regression" else "counts", "airline")
     assert [cfg.dataset[name].M for name in ("cadata", "ringnorm", "airline")] == [206, 74, 200]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", [["x"], ["x", "y", "z"]])
-def test_an_experiment_that_is_a_part_of_itself(tmp_path, chain):
-    (tmp_path / "experiment").mkdir()
-    for name, following in zip(chain, [*chain[1:], chain[0]], strict=True):
-        text = f"# @package _global_\nname: {name}\nparts: [[experiment={following}, 'seeds=[1]']]\n"
-        (tmp_path / "experiment" / f"{name}.yaml").write_text(text)
-    with extended(str(tmp_path)), pytest.raises(UserError, match=r"experiment=[xy]"):
-        parts(compose(["experiment=x"]))
 
 
 @pytest.mark.slow
