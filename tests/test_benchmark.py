@@ -5,11 +5,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-from scipy.stats import kstest
 
 from dlmexp.errors import UserError
-from dlmexp.gp.likelihoods import LIKELIHOODS
 from scripts.benchmark import core, gpu, models
 from scripts.benchmark.agreement import agreement
 from scripts.benchmark.agreement import main as compare
@@ -32,20 +29,6 @@ def test_a_gpu_is_needed_for_its_suite_and_parts_are_checked(capsys):
     assert stopped.value.code == 2
     assert "memroy" in capsys.readouterr().err
     assert gpu.steps_per_second(gpu.Shape(40, 5, 2, 3, 2), "cpu", 2, 0.0) > 0
-
-
-@pytest.mark.parametrize(("name", "y"), [("probit", 1.0), ("poisson", 2.0)])
-def test_the_paper_s_sampler_follows_the_product_density(name, y):
-    torch.manual_seed(0)
-    likelihood, one = LIKELIHOODS[name](), torch.ones(1, dtype=torch.float64)
-    mu, v = -0.3 * one, 0.8 * one
-    f = core.sample_row_by_row(likelihood, mu, v, y * one, 800)[:, 0]
-    grid = torch.linspace(-6, 6, 20001, dtype=torch.float64)
-    log_density = likelihood.log_prob(grid, torch.full_like(grid, y)) - 0.5 * (grid - mu).square() / v
-    cdf = log_density.exp().cumsum(0)
-    assert (
-        kstest(f.numpy(), lambda x: (cdf / cdf[-1])[torch.searchsorted(grid, torch.as_tensor(x))].numpy()).pvalue > 1e-3
-    )
 
 
 def test_agreement_counts_differences_of_the_same_cells():

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +37,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def dlmexp(workplace: Path, tmp_path: Path, launcher: Launcher) -> Callable[..., tuple[int, str]]:
     """`dlmexp(*words, **environment)` runs a command in the workplace; its exit code, and what it said."""
-    numbers = count()
-    return lambda *words, **environment: launcher.run(
-        workplace, *words, log=tmp_path / f"log-{next(numbers)}", DLMEXP_DATA="data", **environment
-    )
+
+    def run(*words: str, **environment: str) -> tuple[int, str]:
+        (tmp_path / "log").unlink(missing_ok=True)
+        return launcher.run(workplace, *words, log=tmp_path / "log", DLMEXP_DATA="data", **environment)
+
+    return run
 
 
 def test_all_seven_kinds_from_a_run_to_a_claim(workplace: Path, dlmexp: Callable[..., tuple[int, str]]):
@@ -108,20 +109,15 @@ def test_entry_points_need_no_words(workplace: Path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "there is no module 'broken'"),
         ("import not_installed_anywhere", "it imports 'not_installed_anywhere', which is not installed"),
         ("1 / 0", "can't be imported: ZeroDivisionError"),
         ("from dlmexp.objectives import *\nOBJECTIVES.add('elbo', 3)", "there are two objectives named 'elbo'"),
     ],
 )
-def test_a_plugin_that_is_broken_is_one_sentence(
-    tmp_path: Path, launcher: Launcher, content: str | None, sentence: str
-):
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    if content is not None:
-        (folder / "broken.py").write_text(content)
-    code, said = launcher.run(folder, "run", "plugins=[broken]", "dataset=ringnorm_drawn", log=tmp_path / "log")
-    assert (code, said.count("\n")) == (2, 1)
-    assert sentence in said
-    assert not (folder / "results").exists()
+def test_a_plugin_that_is_broken_or_missing_is_one_sentence(here: Path, launcher: Launcher, content, sentence):
+    (here / "broken.py").write_text(content)
+    for name, said in (("broken", sentence), ("nowhere", "there is no module 'nowhere'")):
+        code, log = launcher.run(here, "run", f"plugins=[{name}]", "dataset=ringnorm_drawn", log=f"{name}.log")
+        assert (code, log.count("\n")) == (2, 1)
+        assert said in log
+    assert not (here / "results").exists()

@@ -1,7 +1,6 @@
 """`scripts/results`: what it would run is what the results need."""
 
 import os
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -19,19 +18,16 @@ def test_every_run_is_sound_and_nothing_is_missing() -> None:
     least room for what experiments change. Every protocol has the same runs."""
     environment = {**os.environ, "PYTHON_WITH_DLMEXP": sys.executable}
     command = [REPOSITORY / "scripts" / "results", "list", "nowhere"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    runs: dict[str, list[str]] = defaultdict(list)
-    for line in done.stdout.splitlines():
-        if protocol := re.search(r"protocol=(\w+)", line):
-            runs[protocol[1]].append(line.replace(protocol[0], ""))
-    assert runs["paper"] == runs["released"] == runs["annealed"]
-    assert len(runs["paper"]) == 4
+    listed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    paper, released, annealed = (
+        [line.split() for line in listed.splitlines() if f"protocol={name}" in line]
+        for name in ("paper", "released", "annealed")
+    )
+    assert len(paper) == len(released) == len(annealed) == 4
     most: dict[str, int] = defaultdict(int)
-    for line in runs["annealed"]:
-        for part in parts(compose([*line.split(), "protocol=annealed"])):
-            check(part)
-            assert part.protocol == "annealed"
-            most[part.name] = max(most[part.name], len(part.seeds))
+    for part in (part for words in annealed for part in parts(compose(words))):
+        check(part)
+        most[part.name] = max(most[part.name], len(part.seeds))
     named = [compose([f"experiment={name}"]).parts for name in ("paper", "anatomy")]
     whole = {word.removeprefix("experiment=") for several in named for part in several for word in part[:1]}
     assert most.keys() == whole | {"anatomy-floor"}

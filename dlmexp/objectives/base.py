@@ -51,7 +51,7 @@ class Objective:
     regulariser: Callable[[Tensor, Tensor], Float[Tensor, "B"]] | None = None
     collapsed: CollapsedObjective | None = None  # its minimum over q, for Gaussian noise
     path: Path | None = None  # with fixed hyperparameters, the solutions at all betas at once
-    has_beta: bool = True
+    has_beta: bool = True  # without it, beta is 1
     takes_estimator: bool = False  # its rows are -log E_q p(y|f), by whichever estimator is asked for
     needs_gaussian: bool = False  # Gaussian noise only
     predicts_variance: bool = True  # without it there is no NLL

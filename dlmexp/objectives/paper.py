@@ -9,9 +9,9 @@ from dlmexp.estimators import Estimator
 from dlmexp.estimators.draws import Draws
 from dlmexp.gp.collapsed import collapsed_elbo, collapsed_square, square_path
 from dlmexp.gp.exact import exact_evidence
-from dlmexp.gp.fitc import fitc, power_ep
 from dlmexp.gp.likelihoods import Likelihood
 from dlmexp.gp.posterior import kl
+from dlmexp.gp.power_ep import power_ep
 from dlmexp.objectives.base import OBJECTIVES, Objective
 
 
@@ -26,9 +26,8 @@ ELBO = OBJECTIVES.add(
     "elbo", Objective("elbo", elbo_row_loss, kl, collapsed=collapsed_elbo, gives_hyperparameters=True)
 )
 
-FITC = OBJECTIVES.add("fitc", Objective("fitc", collapsed=fitc, has_beta=False, needs_gaussian=True))
-
 # Its alpha stands where others have beta: 1 is FITC, 0 the ELBO.
+FITC = OBJECTIVES.add("fitc", Objective("fitc", collapsed=power_ep, has_beta=False, needs_gaussian=True))
 POWER_EP = OBJECTIVES.add("power_ep", Objective("power_ep", collapsed=power_ep, needs_gaussian=True))
 
 EXACT = OBJECTIVES.add(

@@ -162,29 +162,22 @@ def _means(sums: Tensors, program: Program, part: str) -> dict[str, Float[Tensor
     return {name: total / rows for name, total in sums.items()}
 
 
-class Rescaled(NamedTuple):
-    """A likelihood and the variances of f with each cell's factor applied, and the NLL of the rows."""
-
-    likelihood: Likelihood
-    v: Float[Tensor, "B N"]
-    nll: Float[Tensor, "B N"]
-
-
 def rescale(
     likelihood: type[Likelihood], hyper: Hyper, factor: Float[Tensor, "B"], mu: Tensor, v: Tensor, y: Tensor
-) -> Rescaled:
-    """The predictions mu, v at rows y (all [B, N]) recalibrated by one number per cell; 1 leaves them as they are.
+) -> tuple[Likelihood, Float[Tensor, "B N"], Float[Tensor, "B N"]]:
+    """The predictions mu, v at rows y (all [B, N]) recalibrated by one number per cell; 1 leaves them as they are: the
+    likelihood, the variances of f, and the NLL of the rows.
 
     Regression: a factor on the predictive variance. Counts: a factor on the variance of f. Binary: a temperature, which
     divides the log-odds of the predicted probability (Guo et al., 2017)."""
     by_row = factor.to(mu.dtype)[:, None]
     if likelihood.task == "binary":
         made = likelihood.from_hyper(hyper_as_rows(mu, hyper))
-        return Rescaled(made, v, softplus(_against_label(made, mu, v, y) / by_row))
+        return made, v, softplus(_against_label(made, mu, v, y) / by_row)
     if likelihood.task == "regression" and "noise" in hyper:
         hyper = {**hyper, "noise": hyper["noise"] * factor}
     made = likelihood.from_hyper(hyper_as_rows(mu, hyper))
-    return Rescaled(made, v * by_row, made.log_loss(mu, v * by_row, y))
+    return made, v * by_row, made.log_loss(mu, v * by_row, y)
 
 
 def _against_label(likelihood: Likelihood, mu: Tensor, v: Tensor, y: Tensor) -> Float[Tensor, "B N"]:
@@ -206,7 +199,7 @@ def best_factor(likelihood: type[Likelihood], hyper: Hyper, mu: Tensor, v: Tenso
             return row_mean(softplus(shared / logs.exp().to(mu.dtype)[..., None]))
         copied = {name: value.repeat(len(logs), *[1] * (value.dim() - 1)) for name, value in hyper.items()}
         rows = (each.repeat(len(logs), 1) for each in (mu, v, y))
-        return row_mean(rescale(likelihood, copied, logs.exp().flatten(), *rows).nll).reshape(logs.shape)
+        return row_mean(rescale(likelihood, copied, logs.exp().flatten(), *rows)[2]).reshape(logs.shape)
 
     low, high = (torch.full_like(hyper["mean"], end) for end in (-WIDEST, WIDEST))
     cells = torch.arange(len(low), device=low.device)

@@ -71,31 +71,6 @@ def shuffled(seeds: Sequence[int], epoch: int, n: int, device: torch.device | st
     return torch.from_numpy(signed).to(device).argsort(dim=-1, stable=True)
 
 
-@dataclass
-class Minibatches:
-    """Rows of each step: `size` consecutive ones of the epoch's order; what is left over at its end is not used.
-
-    With `afresh` every step has an order of its own and takes its first `size` rows: a draw without replacement."""
-
-    split: BatchData
-    size: int
-    afresh: bool = False
-    _epoch: int = field(default=-1, init=False)
-    _order: Tensor | None = field(default=None, init=False)
-
-    @property
-    def per_epoch(self) -> int:
-        return 1 if self.afresh else self.split.X.shape[1] // self.size
-
-    def rows(self, iteration: int) -> Int[Tensor, "S b"]:
-        """Row numbers of this iteration, one line per repetition."""
-        epoch, step = divmod(iteration, self.per_epoch)
-        if self._order is None or epoch != self._epoch:
-            self._order = shuffled(self.split.seed_of, epoch, self.split.X.shape[1], self.split.X.device)
-            self._epoch = epoch
-        return self._order[:, step * self.size : (step + 1) * self.size]
-
-
 def unsoftplus(x: Tensor) -> Tensor:
     """The inverse of softplus."""
     return x + torch.log(-torch.expm1(-x))
@@ -190,12 +165,11 @@ class Program(ABC):
     beta: Float[Tensor, "B"]
 
     def __post_init__(self) -> None:
-        self.n, size = self.split.X.shape[1], self.model.minibatch
+        self.n = self.split.X.shape[1]
         self.parameters = self.model.parameters(self.split.X.shape[-1])
         self.positive = {name for name, parameter in self.parameters.items() if parameter.positive}
         self.floors = {name: each.floor for name, each in self.parameters.items() if each.floor > 0}
-        self._minibatches = Minibatches(self.split, size, self.model.afresh) if size else None
-        self._rows: Tensor | None = None
+        self._epoch, self._order, self._rows = -1, self.split.index[:0], None
 
     @property
     def minibatched(self) -> bool:
@@ -247,11 +221,21 @@ class Program(ABC):
         """The same for some of the cells."""
         return replace(self, split=self.split.keep(cells), beta=self.beta[list(cells)])
 
+    def minibatch(self, iteration: int) -> Int[Tensor, "S b"]:
+        """Row numbers of this iteration, one line per repetition: consecutive ones of the epoch's order (what is left
+        over at its end is not used). `Model.afresh`: every step has an order of its own, as in a draw without
+        replacement."""
+        size = self.model.minibatch or self.n
+        epoch, step = (iteration, 0) if self.model.afresh else divmod(iteration, self.n // size)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, shuffled(self.split.seed_of, epoch, self.n, self.split.X.device)
+        return self._order[:, step * size : (step + 1) * size]
+
     def load_minibatch(self, iteration: int) -> None:
         """Choose the rows of this iteration, for `objective` to read (all of them: nothing to do)."""
-        if self._minibatches is None:
+        if not self.minibatched:
             return
-        rows = self._minibatches.rows(iteration)
+        rows = self.minibatch(iteration)
         if self._rows is None:
             self._rows = rows.clone()
         else:  # where a captured graph reads them
@@ -259,7 +243,7 @@ class Program(ABC):
 
     def rows(self) -> tuple[Float[Tensor, "S b D"], Float[Tensor, "S b"]]:
         """Inputs and targets of this step, by repetition."""
-        if self._minibatches is None:
+        if not self.minibatched:
             return self.split.X, self.split.y
         assert self._rows is not None, "load_minibatch comes before"
         lines = torch.arange(len(self._rows), device=self._rows.device)[:, None]

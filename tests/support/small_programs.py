@@ -33,7 +33,7 @@ PROGRAMS: dict[str, dict[str, Any]] = {
     "fixed elbo": {"kind": "fixed", "objective": "elbo"},
     "fixed minibatch": {"kind": "fixed", "minibatch": 7},
     "elbo": {"kind": "collapsed", "likelihood": "gaussian", "objective": "elbo"},
-    "fitc": {"kind": "collapsed", "likelihood": "gaussian", "objective": "fitc"},
+    "power EP": {"kind": "collapsed", "likelihood": "gaussian", "objective": "power_ep", "betas": (1.0, 0.5, 0.1)},
     "sq_dlm": {"kind": "collapsed", "likelihood": "gaussian", "objective": "sq_dlm"},
 }
 

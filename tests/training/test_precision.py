@@ -10,7 +10,7 @@ from tests.support.small_programs import PROGRAMS, in_float32, program, value_of
 
 ARD = {"likelihood": "gaussian", "ard": True, "kernel": "matern52"}
 STUDENT = {"likelihood": "student_t", "estimator": Quadrature(8)}
-CASES = {kind: PROGRAMS[kind] for kind in ("joint", "ups", "counts", "ups of counts", "regression", "elbo", "fitc")}
+CASES = {kind: PROGRAMS[kind] for kind in ("joint", "ups", "counts", "ups of counts", "regression", "elbo", "power EP")}
 CASES |= {"fixed": PROGRAMS["fixed"], "ARD, Matern": ARD, "Student's t": STUDENT}
 SETTINGS = Settings(lr=0.05, iterations=12, window=None, epsilon=1e-6)
 

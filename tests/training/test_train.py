@@ -10,10 +10,10 @@ import torch
 
 from dlmexp.estimators import UPS
 from dlmexp.training import train
-from dlmexp.training.program import Minibatches, shuffled
+from dlmexp.training.program import shuffled
 from dlmexp.training.state import Settings, State
 from dlmexp.training.train import Training
-from tests.support.small_programs import PROGRAMS, program, split, stopped_cells, trained
+from tests.support.small_programs import PROGRAMS, program, stopped_cells, trained
 
 pytestmark = pytest.mark.slow
 
@@ -134,21 +134,19 @@ def test_the_order_of_rows_is_the_same_everywhere():
 
 
 def test_an_epoch_covers_all_rows_and_the_next_one_in_another_order():
-    batches = Minibatches(split((0, 1)), 10)
-    assert batches.per_epoch == 3
-    first, second = (torch.cat([batches.rows(3 * epoch + i) for i in range(3)], 1) for epoch in range(2))
+    made = program(index=(0, 1, 1), minibatch=10)
+    first, second = (torch.cat([made.minibatch(3 * epoch + i) for i in range(3)], 1) for epoch in range(2))
     for rows in (first, second):
         assert torch.equal(rows.sort(1).values, torch.arange(30).expand(2, 30))
     assert not torch.equal(first, second)
     assert not torch.equal(first[0], first[1])
-    afresh = [Minibatches(split((0,)), 10, afresh=True).rows(i)[0].tolist() for i in range(30)]
+    assert torch.equal(made.minibatch(5)[1:], made.keep([2]).minibatch(5))
+    afresh = [program(minibatch=10, afresh=True).minibatch(i)[0].tolist() for i in range(30)]
     assert {len(set(rows)) for rows in afresh} == {10}, "without replacement"
     assert len({row for rows in afresh[:3] for row in rows}) < 30, "three draws are no epoch"
-    left_over = Minibatches(split((0,)), 8)
-    seen = [{int(row) for i in steps for row in left_over.rows(i)[0]} for steps in (range(3), range(30))]
+    left_over = program(minibatch=8)
+    seen = [{int(row) for i in steps for row in left_over.minibatch(i)[0]} for steps in (range(3), range(30))]
     assert [len(rows) for rows in seen] == [24, 30]
-    both = split((0, 0, 1))
-    assert torch.equal(Minibatches(both, 7).rows(5)[1:], Minibatches(both.keep([2]), 7).rows(5))
 
 
 def test_acceptance_is_kept_by_blocks_of_iterations(monkeypatch):

@@ -15,20 +15,6 @@ from dlmexp.gp.posterior import positive
 from dlmexp.gp.precision import PARAMETERS, as_rows, hyper_as_rows, row_gram, row_sum, sum_over_rows
 
 
-def fitc(
-    kernel: Kernel,
-    hyper: Hyper,
-    X: Float[Tensor, "B N D"],
-    y: Float[Tensor, "B N"],
-    beta: Float[Tensor, "B"],
-    jitter: Float[Tensor, "B"],
-    rows_at_once: int | None = None,
-) -> Closed:
-    """`-log N(y; mean, Qff + diag(Kff - Qff) + noise I)`, and the q with which `marginals` gives FITC's predictions.
-    FITC has no beta: it is accepted, as by every `CollapsedObjective`, and plays no part."""
-    return power_ep(kernel, hyper, X, y, torch.ones_like(beta), jitter, rows_at_once)
-
-
 def power_ep(
     kernel: Kernel,
     hyper: Hyper,
