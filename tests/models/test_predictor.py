@@ -148,16 +148,6 @@ def test_against_draws(likelihood, members):
             np.testing.assert_allclose((draws <= found[name]).mean(0), share, atol=0.003)
 
 
-@pytest.mark.parametrize("likelihood", ["gaussian", "student_t", "poisson", "poisson_softplus"])
-def test_a_mixture_of_one_model_with_itself_is_that_model(likelihood):
-    model = made_up_model(likelihood)
-    one, twice = Predictor([model]).predict(X), Predictor([model, model]).predict(X)
-    for name, values in one.items():
-        # The interval of a single Student-t comes from four Newton steps.
-        close = 1e-4 if likelihood == "student_t" else 1e-12
-        np.testing.assert_allclose(twice[name], values, rtol=close, atol=close * np.abs(values).max())
-
-
 @pytest.mark.parametrize("likelihood", ["gaussian", "student_t"])
 def test_predictions_of_logarithms_are_in_own_units(likelihood):
     schemas, X = (MIXED, replace(MIXED, log=True)), np.random.default_rng(2).normal(size=(6, len(MIXED.features)))

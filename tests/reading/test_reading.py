@@ -17,7 +17,7 @@ from scipy.io import savemat
 from dlmexp.errors import Unreadable
 from dlmexp.reading.arrays import read_npz, read_variables, unpack_arrays
 from dlmexp.reading.files import content, json_value, open_raw, reading, typed_json
-from dlmexp.reading.tables import read_table, stream_table
+from dlmexp.reading.tables import read_table
 
 
 def test_errors_of_a_library_name_the_file_and_those_of_the_system_stay(tmp_path):
@@ -159,22 +159,6 @@ def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
     (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 14, len(body)) + body)
     with pytest.raises(Unreadable, match=r"a\.mat"):
         read_variables(tmp_path / "a.mat", "X")
-
-
-def test_tables_in_pieces(tmp_path):
-    """Only the wanted columns, in pieces; those of a text file as text, with missing words as null."""
-    table = pa.table({"a": range(200_000), "b": ["x", None] * 100_000, "c": range(200_000)})
-    parquet.write_table(table, tmp_path / "t.parquet")
-    names, pieces = stream_table(tmp_path / "t.parquet", columns=["c", "b"])
-    pieces = list(pieces)
-    assert (names, pieces[0].schema.names) == (["a", "b", "c"], ["b", "c"])
-    assert len(pieces) > 1
-    assert sum(piece.num_rows for piece in pieces) == 200_000
-    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,NA\n?,x\n"))
-    names, pieces = stream_table(tmp_path / "t.csv.gz", missing=["?"])
-    (piece,) = pieces
-    assert piece.to_pydict() == {"a": ["1", None], "b": [None, "x"]}
-    assert read_table(tmp_path / "t.csv.gz", missing=["?"]).to_pydict() == {"a": [1, None], "b": [None, "x"]}
 
 
 def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
