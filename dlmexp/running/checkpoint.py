@@ -98,7 +98,8 @@ def resumed_first(store: Store, batches: Sequence[Batch]) -> list[tuple[Batch, B
     done = store.keys()[0] - pending
     for path, saved in find(store).items():
         if all(cell.key in done for cell in saved.open):
-            path.unlink(missing_ok=True)
+            if not store.read_only:
+                path.unlink(missing_ok=True)
         elif any(cell.key in pending for cell in saved.open):
             begun.append((saved.cells, tuple(cell for cell in saved.open if cell.key not in done)))
             pending -= {cell.key for cell in saved.open}

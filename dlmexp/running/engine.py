@@ -15,6 +15,7 @@ import torch
 from dlmexp.errors import Unreadable, UserError
 from dlmexp.plan.batches import bytes_of, entries_of
 from dlmexp.reading.files import typed_value
+from dlmexp.records.record import Result
 from dlmexp.running import checkpoint
 from dlmexp.running.checkpoint import Batch, Checkpoint
 from dlmexp.running.device import Target, is_out_of_memory
@@ -264,7 +265,7 @@ class Engine:
             waiting = iter(pending)
             for measured in gradient_statistics(self._program(pending)):
                 if measured is not None:
-                    self.recorder.gradient(next(waiting), *measured)
+                    self.recorder.write(next(waiting), Result(**measured[0]), measured[1])
                     continue
                 self.stop.raise_if_requested()
                 yield

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from dlmexp.training.metrics import trivial_metrics
 from dlmexp.training.program import Posterior
 from dlmexp.training.train import Finished
 
-Status = Literal["done", "failed"]
 Arrays = dict[str, np.ndarray]
 
 
@@ -123,7 +122,7 @@ class Recorder:
     def fit(self, cell: Cell, finished: Finished) -> None:
         """Write the record of a fit, as failed if its training failed or a number of its result is not finite."""
         if why := finished.stopped if finished.failed else _not_finite(finished):
-            self.failure(cell, why, finished.iterations, finished.state)
+            self.failure(cell, why, finished.iterations)
             return
         split, objective = self._splits[_split_of(cell)], finished.objective
         all_iterations = finished.stopped == "limit" and cell.window is None  # as many as were asked for
@@ -154,7 +153,7 @@ class Recorder:
         if gives_hyperparameters(cell):
             arrays |= finished.hyperparameters
             self._bases[cell.key] = finished.hyperparameters
-        self._write(cell, "done", result, arrays, finished.posterior)
+        self.write(cell, result, arrays, finished.posterior)
 
     def _own_units(self, cell: Cell, posterior: Posterior) -> dict[str, float]:
         """Test errors of a model of a user's own table, in the units of its target."""
@@ -165,21 +164,20 @@ class Recorder:
         targets = split.y_test * split.y_std + split.y_mean
         return errors_in_own_units(predictions, np.exp(targets) if model.schema.log else targets)
 
-    def gradient(self, cell: Cell, statistics: dict[str, Any], arrays: Arrays) -> None:
-        """Write what was measured of an estimator's gradient."""
-        self._write(cell, "done", Result(**statistics), arrays)
+    def failure(self, cell: Cell, reason: str, iterations: int = 0) -> None:
+        """Write that a cell failed, and why."""
+        self.write(cell, Result(reason=reason, iterations=iterations), {})
 
-    def failure(self, cell: Cell, reason: str, iterations: int = 0, state: Arrays | None = None) -> None:
-        """Write that a cell failed, why, and its last good parameters."""
-        self._write(cell, "failed", Result(reason=reason, iterations=iterations), state or {})
-
-    def _write(self, cell: Cell, status: Status, result: Result, arrays: Arrays, q: Posterior | None = None) -> None:
+    def write(self, cell: Cell, result: Result, arrays: Arrays, posterior: Posterior | None = None) -> None:
+        """Write the record of a cell, with its arrays, and its model where that is kept."""
+        status = "failed" if result.reason else "done"
         record = Record(key=cell.key, status=status, cell=cell, result=result, made=provenance(self.device))
 
         def store() -> None:
             model = None
-            if self.keeps_models and q is not None:
-                model = encoded(trained_model(cell, self._schemas[cell.dataset], self._splits[_split_of(cell)], q))
+            if self.keeps_models and posterior is not None:
+                split = self._splits[_split_of(cell)]
+                model = encoded(trained_model(cell, self._schemas[cell.dataset], split, posterior))
             self.store.write(record, arrays, model)
 
         self.writer.do(store)

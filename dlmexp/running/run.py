@@ -15,7 +15,7 @@ import torch
 
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
-from dlmexp.console import budget_seconds, counted, duration, nobody_reads
+from dlmexp.console import budget_seconds, counted, duration
 from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
@@ -23,14 +23,21 @@ from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
 from dlmexp.running.clock import bound, is_short
-from dlmexp.running.device import Target, select_target
+from dlmexp.running.device import (
+    ExtraProcesses,
+    Target,
+    gpus_for,
+    is_extra,
+    processes_that_pay,
+    select_target,
+    threads_each,
+)
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
-from dlmexp.running.processes import ExtraProcesses, cores_each, gpus_for, is_extra, processes_that_pay, threads_given
 from dlmexp.running.programs import try_step
 from dlmexp.running.progress import progress_display
 from dlmexp.running.recording import Recorder
-from dlmexp.running.signals import FAILURE, SIGPIPE, STOPPED, Stop, StopRequest
+from dlmexp.running.signals import FAILURE, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
 from dlmexp.running.tables import show_plan, summary, what_was_read
 
@@ -41,24 +48,20 @@ GROUP_FOLDER = stat.S_ISGID | stat.S_IWGRP  # mode bits of a folder that `chmod 
 def execute(cfg: RunConfig, arguments: Sequence[str] = (), choose_workers: bool = False) -> int:
     """Run a composed config and return the exit code. `arguments` are what was typed after `dlmexp run`: extra
     processes (`workers=`, or with `choose_workers` as many as pay) are started with them."""
-    try:
-        sweep = prepare_sweep(cfg)
-        if not is_extra():
-            say_once([*what_was_read(sweep), *sweep.notes])
-        target = select_target(cfg.device, cfg.dtype)
-        gpus_for(cfg.workers or 1, target.device.type)
-        _try_plugins(sweep, target)
-        plan_run = partial(PlannedRun, sweep, target, arguments, choose_workers)
-        if not cfg.plan:
-            with results_folder(Path(cfg.results)):
-                return _run(sweep, plan_run)
-        planned = plan_run()
-        show_plan(planned.plan, sweep)
-        print(planned.announcement())
-        return 0
-    except BrokenPipeError:
-        nobody_reads()
-        return STOPPED + SIGPIPE
+    sweep = prepare_sweep(cfg)
+    if not is_extra():
+        say_once([*what_was_read(sweep), *sweep.notes])
+    target = select_target(cfg.device, cfg.dtype)
+    gpus_for(cfg.workers or 1, target.device.type)
+    _try_plugins(sweep, target)
+    plan_run = partial(PlannedRun, sweep, target, arguments, choose_workers)
+    if not cfg.plan:
+        with results_folder(Path(cfg.results)):
+            return _run(sweep, plan_run)
+    planned = plan_run()
+    show_plan(planned.plan, sweep)
+    print(planned.announcement())
+    return 0
 
 
 def _try_plugins(sweep: Sweep, target: Target) -> None:
@@ -121,6 +124,17 @@ def environment(**variables: str) -> Iterator[None]:
 
 
 @contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let torch compute with so many threads; restored on exit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def results_folder(root: Path) -> Iterator[None]:
     """Make the folder, and raise `UserError` if it can't be written to.
 
@@ -154,24 +168,9 @@ class PlannedRun:
         self.is_short = is_short(self.plan.batches, device)
         unasked = processes_that_pay(len(self.plan.batches), device) if choose_workers and not self.is_short else 1
         self.workers, self.extra = self.cfg.workers or unasked, None
-        self.queue = [(batch, batch) for batch in self.plan.batches]
-        if not self.cfg.plan:
-            self.queue = checkpoint.resumed_first(self.store, self.plan.batches)
+        self.threads = threads_each(self.workers, self.is_short and device == "cpu")
+        self.queue = checkpoint.resumed_first(self.store, self.plan.batches)
         self.batches = [pending for _, pending in self.queue]
-
-    @contextmanager
-    def threads(self) -> Iterator[None]:
-        """Compute with this process' share of the cores, in short runs with one of them. Whoever sets the number of
-        threads has chosen."""
-        before = torch.get_num_threads()
-        if self.workers > 1:
-            torch.set_num_threads(cores_each(self.workers))
-        elif self.is_short and self.target.device.type == "cpu" and not threads_given():
-            torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
     def announcement(self) -> str:
         """Cells, batches, and the time they take at most; where it is over an hour on a CPU, what takes minutes."""
@@ -179,9 +178,7 @@ class PlannedRun:
         what += f", {self.workers} processes" if self.workers > 1 else ""
         if self.is_short:
             return what
-        with self.threads():
-            cores = self.workers * torch.get_num_threads()
-        on_gpu = self.target.device.type == "cuda"
+        on_gpu, cores = self.target.device.type == "cuda", self.workers * self.threads
         most = bound(self.batches, self.target.device.type, self.workers if on_gpu else cores)
         where = "an H200" if on_gpu else counted(cores, "core")
         what += f": at most about {duration(most)} on {where} if no cell converges before its limit"
@@ -204,7 +201,7 @@ class PlannedRun:
         alone = device.type == "cuda" or (self.workers == 1 and not is_extra())  # a process of its own for each GPU
         recorder = Recorder(self.sweep, self.store, progress.finished, str(device), self.again, alone)
         try:
-            with self.threads(), stop, Leases(root, stop.fail) as leases, self.extra, progress:
+            with threads(self.threads), stop, Leases(root, stop.fail) as leases, self.extra, progress:
                 leases.progress = progress.so_far
                 Engine(self.target, recorder, progress, stop, leases, self.cfg.checkpoint_seconds).run(self.queue)
         except Stop as request:

@@ -49,7 +49,6 @@ class Finished:
     hyperparameters: dict[str, np.ndarray]
     posterior: Posterior  # of this cell alone, on the CPU
     failed: bool = False
-    state: dict[str, np.ndarray] = field(default_factory=dict)  # of a failed cell: its last good parameters
     curve: Curve = field(default_factory=Curve)
     acceptance: float | None = None
     block_acceptance: np.ndarray = field(default_factory=lambda: np.zeros(0))  # acceptance by blocks of iterations
@@ -192,7 +191,6 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
         yield None
     measured, posterior = evaluation.read(), posterior.cpu()
     hyperparameters = {name: value.cpu().numpy() for name, value in program.hyperparameters(state.values).items()}
-    values = {name: value.cpu().numpy() for name, value in state.values.items()}
     outcomes, stopped_at = state.outcome.tolist(), state.stopped_at.tolist()
     history, accepted = state.history[:, : max(stopped_at)].cpu().numpy(), state.acceptance.cpu().numpy()
     for i, index in enumerate(indices):
@@ -212,7 +210,6 @@ def _finish(training: Training, indices: list[int], calibration: bool) -> Iterat
             hyperparameters={name: value[i] for name, value in hyperparameters.items()},
             posterior=posterior.cell(i),
             failed=failed,
-            state={name: value[i] for name, value in values.items()} if failed else {},
             curve=training.curves[index],
             acceptance=float(accepted[i].sum()) / iterations if accepted[i].any() else None,
             block_acceptance=accepted[i, : len(starts)] / np.minimum(BLOCK, iterations - starts),

@@ -10,7 +10,7 @@ import pytest
 import dlmexp
 from dlmexp.cli import main
 from dlmexp.records.store import Store
-from dlmexp.running import processes
+from dlmexp.running import device
 from dlmexp.running.leases import active_processes
 from tests.support.processes import comparable
 
@@ -96,7 +96,7 @@ def test_an_output_on_a_full_device_is_not_blamed_on_the_results_folder(launcher
 
 
 def test_a_worker_that_died_is_seen(here, tiny, capsys, monkeypatch):
-    monkeypatch.setattr(processes, "COMMAND", "import sys; sys.exit(7)")
+    monkeypatch.setattr(device, "COMMAND", "import sys; sys.exit(7)")
     assert main(["run", *tiny, "method=[elbo]", "workers=2"]) == 1
     said = capsys.readouterr()
     assert "2 of 2 cells done" in said.out

@@ -71,7 +71,6 @@ def test_a_cell_that_fails_takes_what_needs_it_along_and_its_neighbours_go_on(tm
     records = sweep.run()
     failed = {record.cell.base: record for record in records.values() if not record.done}
     assert failed[None].result == Result(reason="the objective or its gradient is not finite", iterations=10)
-    assert np.isfinite(arrays_of(sweep.store, failed[None])["Z"]).all()
     assert any("failed:" in line and "seed=1" in line for line in sweep.progress.lines)
     assert (failed.keys(), failed[victim.key].result.reason) == ({None, victim.key}, module.NO_BASE)
     assert {cell.seed for cell in sweep.cells if not records[cell.key].done} == {1}
