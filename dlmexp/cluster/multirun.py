@@ -40,7 +40,6 @@ THREADS = (  # as many as cores were granted; srun needs a variable of its own
     "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK MKL_NUM_THREADS=$SLURM_CPUS_PER_TASK "
     "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK"
 )
-PATIENCE = 3  # queries in a row in which no job is left that can start, until nobody waits any more
 
 
 def multirun(configs: Sequence[RunConfig], jobs: Jobs, launcher: Mapping[str, Any]) -> int:
@@ -220,7 +219,7 @@ def _executor(params: dict[str, Any]) -> Any:
 def wait(root: Path, keys: Set[str], stop: StopRequest) -> int:
     """Print how many jobs with these cells are in which state until all have ended: 0, or the exit code of a request to
     stop. SLURM may be unavailable for a while. Once only jobs are left that can't start, nothing is waited for."""
-    pause, printed, queries = POLL_SECONDS[0], "", 0
+    pause, printed = POLL_SECONDS[0], ""
     while stop.stop is None:
         jobs = [job for job in unfinished_jobs(root) if job.keys & keys and job.may_run]
         counts = Counter(job.description for job in jobs)
@@ -229,11 +228,10 @@ def wait(root: Path, keys: Set[str], stop: StopRequest) -> int:
         if line != printed:
             print(line, flush=True)
             printed = line
-        queries = queries + 1 if all(job.state.never_starts for job in jobs) else 0
-        if jobs and queries >= PATIENCE:
-            cancel = in_folder("dlmexp cancel", root)
-            print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
-        if not jobs or queries >= PATIENCE:
+        if all(job.state.never_starts for job in jobs):
+            if jobs:
+                cancel = in_folder("dlmexp cancel", root)
+                print(f"not waiting for {counted(len(jobs), 'job')} that can't start: `{cancel}` takes them back")
             return 0
         until = time.monotonic() + pause
         while stop.stop is None and time.monotonic() < until:

@@ -340,5 +340,5 @@ class Engine:
         except (Unreadable, TypeError) as why:
             self.store.quarantine(path, f"the checkpoint can't be read: {why}")
             return None
-        self.progress.resumed(saved.iteration)
+        self.progress.message(f"  resumes at iteration {saved.iteration}")
         return Training(made, state, saved.inside, saved.seconds, curves, saved.alone), saved.cells

@@ -102,9 +102,8 @@ def try_step(cell: Cell, prepared: Splits, target: Target) -> None:
 
 
 def _arrays(data: Prepared) -> dict[str, np.ndarray]:
-    parts = {"": (data.X_train, data.y_train)}
-    parts |= {" validation": (data.X_val, data.y_val), " test": (data.X_test, data.y_test)}
-    return {f"{name}{part}": array for part, pair in parts.items() for name, array in zip("Xy", pair, strict=True)}
+    parts = {"": "train", " validation": "val", " test": "test"}
+    return {f"{name}{part}": getattr(data, f"{name}_{end}") for part, end in parts.items() for name in "Xy"}
 
 
 def _stack(

@@ -1,8 +1,7 @@
 """The progress of a run on the screen: a bar that updates in place on a terminal, plain lines elsewhere."""
 
-import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isnan, nan
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from dlmexp.console import counted, duration, nobody_reads, speed, wide_console
+from dlmexp.console import counted, duration, nobody_reads, speed
 from dlmexp.records.record import Record
 from dlmexp.running.checkpoint import Batch
 from dlmexp.running.clock import Clock
@@ -41,11 +40,10 @@ class _Bar(Bar):
 
 
 class Progress:
-    """Counts of cells and batches, told by the engine. On a console: a bar with the numbers of the batch in training,
-    and failures as lines. Without: messages as lines at once, numbers every ten seconds."""
+    """Counts of cells and batches, told by the engine. On a terminal: a bar with the numbers of the batch in training,
+    and failures as lines. Elsewhere: messages as lines at once, numbers every ten seconds."""
 
-    def __init__(self, batches: Iterable[Batch], stop: StopRequest, console: Console | None = None):
-        batches = list(batches)
+    def __init__(self, batches: Sequence[Batch], stop: StopRequest, console: Console | None = None):
         self.total, self.batches, self.batch = sum(map(len, batches)), len(batches), 0
         self.clock, self.stop = Clock(batches), stop
         self.done = self.failed = self.by_others = 0
@@ -53,7 +51,7 @@ class Progress:
         self._shown = time.monotonic()
         self._training: dict[int, _Look] = {}  # by the id of the training
         self._bar = None
-        if console is not None:
+        if console is not None and console.is_terminal and not console.is_dumb_terminal:
             columns = (TextColumn("cells"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
             self._bar = _Bar(*columns, TextColumn("{task.fields[left]} left"), console=console)
             self._bar.add_task("cells", total=self.total, left="?")
@@ -134,10 +132,6 @@ class Progress:
         self.idle, self.current = False, described(cells)
         self.message(f"batch {self.batch}/{self.batches}  {self.current}")
 
-    def resumed(self, iteration: int) -> None:
-        """The batch goes on from a checkpoint."""
-        self.message(f"  resumes at iteration {iteration}")
-
     def tick(self, cells: Batch, training: Any) -> None:
         """Update iteration, speed and objective of a batch in training, at most four times a second."""
         moment, iteration = time.monotonic(), training.iteration
@@ -207,9 +201,3 @@ def described(cells: Batch) -> str:
     seeds, betas = (counted(len({getattr(cell, of) for cell in cells}), of) for of in ("seed", "beta"))
     what = f"{first.dataset} n={first.n} {name}{how}{first.floor_label}"
     return f"{what}: {counted(len(cells), 'cell')} ({seeds}, {betas})"
-
-
-def progress_display(batches: Iterable[Batch], stop: StopRequest) -> Progress:
-    """With a bar if standard output is a terminal that can show one, else in plain lines."""
-    console = wide_console() if sys.stdout.isatty() else None
-    return Progress(batches, stop, None if console is None or console.is_dumb_terminal else console)

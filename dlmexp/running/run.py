@@ -15,7 +15,7 @@ import torch
 
 from dlmexp.atomic import within
 from dlmexp.config import RunConfig
-from dlmexp.console import budget_seconds, counted, duration
+from dlmexp.console import budget_seconds, counted, duration, wide_console
 from dlmexp.errors import UserError
 from dlmexp.objectives import OBJECTIVES
 from dlmexp.records.manifest import check_same_data, manifest, write_manifest
@@ -35,7 +35,7 @@ from dlmexp.running.device import (
 from dlmexp.running.engine import Engine
 from dlmexp.running.leases import Leases, remove_leftovers
 from dlmexp.running.programs import try_step
-from dlmexp.running.progress import progress_display
+from dlmexp.running.progress import Progress
 from dlmexp.running.recording import Recorder
 from dlmexp.running.signals import FAILURE, Stop, StopRequest
 from dlmexp.running.sweep import RESERVED, Sweep, plan_sweep, prepare_sweep, prepared_splits
@@ -194,7 +194,7 @@ class PlannedRun:
             return None
         root, device = self.store.root, self.target.device
         stop = StopRequest(budget_seconds(self.cfg.budget))
-        progress = progress_display(self.batches, stop)
+        progress = Progress(self.batches, stop, wide_console())
         if not is_extra():
             progress.say(self.announcement())
         self.extra = ExtraProcesses(self.workers - 1, self.arguments, root, gpus_for(self.workers, device.type))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from dlmexp.catalogue import stand_ins
 from dlmexp.config import DatasetConfig, RunConfig
@@ -77,7 +76,8 @@ def prepare_sweep(cfg: RunConfig) -> Sweep:
             except UserError as error:
                 if dataset.loader == "table":  # the user's own: nothing can stand in for it
                     raise
-                others = _available_stand_ins(dataset.name, data_root(part.data_root))
+                root, known = data_root(part.data_root), stand_ins(dataset.name)  # real data under other names
+                others = [name for name in known if find_files(read_spec(name), root).state == "ready"]
                 grids += [start(part, name, dataset_config(name)) for name in others if cfg.stand_ins]
                 how = "stands in" if cfg.stand_ins else "can stand in: stand_ins=true"
                 sweep.missing.append(f"{error} ({' and '.join(others)} {how})" if others else str(error))
@@ -102,11 +102,6 @@ def _add(sweep: Sweep, part: RunConfig, key: str, dataset: DatasetConfig, data: 
         sweep.candidates.append(asked)
         sweep.by_key |= {cell.key: cell for cell in cells}
     sweep.notes += grid.notes()
-
-
-def _available_stand_ins(dataset: str, root: Path) -> list[str]:
-    """Datasets to use instead of a missing one of the paper, under their own names: real data whose files are there."""
-    return [name for name in stand_ins(dataset) if find_files(read_spec(name), root).state == "ready"]
 
 
 def plan_sweep(sweep: Sweep, store: Store, target: Target) -> tuple[Plan, frozenset[Cell]]:

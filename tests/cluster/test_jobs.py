@@ -92,31 +92,25 @@ def slurm(monkeypatch):
     return known
 
 
-def test_a_completed_job_without_a_record_is_lost(tmp_path, slurm):
-    submitted(tmp_path, "9", "k1", "k2")
+@pytest.mark.parametrize(
+    ("state", "described", "lost"),
+    [
+        (SlurmState("PENDING", reason="Priority"), "pending (Priority)", 0),
+        (SlurmState("RUNNING", "node1"), "running", 0),
+        (SlurmState("PENDING", reason="PartitionConfig"), "can't start (PartitionConfig): ", 0),
+        (SlurmState("COMPLETED", "node1"), "ended (COMPLETED): ValueError: x", 1),
+    ],
+)
+def test_a_job_is_judged_by_its_state_its_process_and_its_records(tmp_path, slurm, state, described, lost):
+    submitted(tmp_path, "9_0", "k1", "k2")
     submitted(tmp_path, "11").joinpath(SUBMITTED).write_text("{")
     (job,) = read_submissions(tmp_path)  # a torn file is skipped
     job.log.write_text("Traceback\nValueError: x\nsubmitit INFO: done\n")
-    slurm["9"] = SlurmState("COMPLETED", "node1")
-    (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
-    assert (job.lost, job.left, job.description) == (1, {"k2"}, "ended (COMPLETED): ValueError: x")
-    assert unfinished_jobs(tmp_path, {"k1", "k2"}, []) == []
-
-
-@pytest.mark.parametrize(
-    ("state", "described"),
-    [
-        (SlurmState("PENDING", reason="Priority"), "pending (Priority)"),
-        (SlurmState("RUNNING", "node1"), "running"),
-        (SlurmState("PENDING", reason="PartitionConfig"), "can't start (PartitionConfig): "),
-    ],
-)
-def test_jobs_in_the_queue_are_not_lost(tmp_path, slurm, state, described):
-    submitted(tmp_path, "9_0", "k1")
     slurm["9_0"] = state
-    (job,) = unfinished_jobs(tmp_path, set(), [])
+    (job,) = unfinished_jobs(tmp_path, {"k1"}, [])
     assert job.description.startswith(described)
-    assert (job.state.active, job.lost) == (True, 0)
+    assert (job.state.active, job.lost, job.left) == (not lost, lost, {"k2"})
+    assert len(unfinished_jobs(tmp_path, {"k1", "k2"}, [])) == 0
     (job,) = unfinished_jobs(tmp_path, set(), [ActiveProcess(host="node3", pid=1, job="9_0")])
     assert (job.description, job.state.node) == ("running", "node3"), "a live process counts more than the queue"
 
@@ -143,33 +137,18 @@ def test_what_can_not_be_seen_from_here_is_unknown_and_not_lost(tmp_path, slurm,
     assert (job.lost, job.state.active, job.description) == (0, False, "unknown: no answer")
 
 
-STUCK, RUNNING = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
-
-
-@pytest.mark.parametrize(
-    ("states", "queries", "last"),
-    [
-        ([(STUCK, RUNNING), (STUCK, SlurmState("ENDED"))], 1 + multirun.PATIENCE, "not waiting for 1 job"),
-        ([(STUCK, STUCK), (RUNNING, RUNNING), (SlurmState("ENDED"),) * 2], 3, "no job is left"),
-    ],
-)
-def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys, states, queries, last):
+def test_only_jobs_that_can_start_are_waited_for(tmp_path, slurm, monkeypatch, capsys):
+    stuck, running = SlurmState("PENDING", reason="PartitionConfig"), SlurmState("RUNNING", "node1")
+    states = [(stuck, running), (stuck, SlurmState("ENDED"))]
     for job in ("1_0", "1_1"):
         submitted(tmp_path, job, job)
-    asked = []
-
-    def job_states(jobs):
-        now = dict(zip(("1_0", "1_1"), states[min(len(asked), len(states) - 1)], strict=True))
-        asked.append(jobs)
-        return {job: now[job] for job in jobs}
-
-    monkeypatch.setattr(module, "job_states", job_states)
+    monkeypatch.setattr(module, "job_states", lambda jobs: dict(zip(sorted(jobs), states.pop(0), strict=True)))
     monkeypatch.setattr(multirun, "POLL_SECONDS", (0.0, 0.0))
-    multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest())
-    said = capsys.readouterr().out.splitlines()
-    assert len(asked) == queries
-    assert said[-1].startswith(last)
-    assert "can't start (PartitionConfig)" in said[0]
+    assert multirun.wait(tmp_path, frozenset(("1_0", "1_1")), StopRequest()) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert "can't start (PartitionConfig)" in first
+    assert last.startswith("not waiting for 1 job")
+    assert not states
 
 
 @pytest.mark.parametrize(
