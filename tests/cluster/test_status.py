@@ -61,53 +61,38 @@ def test_reasons_are_read_when_asked_for(root):
         path.write_text("{")
 
 
-def test_names_in_the_json_are_stable(root: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["status", "--json", "--results", str(root)]) == 0
-    status = json.loads(capsys.readouterr().out)
-    assert list(status) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
-    names = ["name", "done", "running", "queued", "failed", "missing", "failures", "absent"]
-    assert list(status["experiments"][0]) == names
-
-
 NUMBERS = {"cells": 2, "live": 1, "iteration": 400, "limit": 3000, "rate": 10.0, "objective": 0.25}
 BATCH = BatchProgress(what="banana n=100 joint elbo: 2 cells", most_seconds_left=260.0, **NUMBERS)
 TOLD = RunProgress(settled=3, total=9, failed=1, seconds_left=90, batches=(BATCH,))
 
 
-def _note(root: Path, told: RunProgress, pid: int) -> Path:
-    """The presence file of a process on another node, as it writes it."""
-    about = {"host": "node7", "pid": pid, "job": "12_1", "machine": "another", "name": f"node7-{pid}"}
-    path = root / "running" / f"node7-{pid}.json"
-    path.write_bytes(msgspec.json.encode({**about, "progress": told}))
-    path.with_suffix(".lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
-    return path
-
-
-def test_progress_of_batches_on_other_nodes(root: Path, capsys: pytest.CaptureFixture[str]):
-    _note(root, TOLD, 7)
-    print_tables(read_status(root))
-    said = capsys.readouterr().out
-    assert "running: node7 pid 7 job 12_1, 1 cell; 3 of the 9 of this run settled, 1 failed, about 90 s left\n" in said
-    assert "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, " in said
-    assert "at most 4 min left\n" in said
-    assert main(["status", "--json", "--results", str(root)]) == 0
-    (other,) = [one for one in json.loads(capsys.readouterr().out)["running"] if "node7" in one["who"]]
-    assert other["batches"] == [msgspec.to_builtins(BATCH)]
-
-
-def test_watching_ends_when_nothing_runs(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_progress_on_other_nodes_is_watched_until_nothing_runs(
+    tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
     write_manifest(tmp_path, manifest("one", [candidates("fixed_log_dlm", CELLS[4:5])]))
-    (tmp_path / "running").mkdir()
-    path, slept = _note(tmp_path, TOLD, 7), []
+    about = {"host": "node7", "pid": 7, "job": "12_1", "machine": "another", "name": "node7-7"}
+    path, slept = tmp_path / "running" / "node7-7.json", list[float]()
+    path.parent.mkdir()
+    path.write_bytes(msgspec.json.encode({**about, "progress": TOLD}))
+    path.with_suffix(".lease").write_bytes(msgspec.json.encode({**about, "keys": [CELLS[4].key]}))
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         slept.append(seconds)
         if len(slept) == 2:
             path.unlink()
 
     monkeypatch.setattr(module.time, "sleep", sleep)
+    assert main(["status", "--json", "--results", str(tmp_path)]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert list(status) == ["results", "experiments", "running", "jobs", "checkpoints", "quarantined", "packed"]
+    names = ["name", "done", "running", "queued", "failed", "missing", "failures", "absent"]
+    assert list(status["experiments"][0]) == names
+    assert status["running"][0]["batches"] == [msgspec.to_builtins(BATCH)]
     watch(tmp_path, 3.0)
     said = capsys.readouterr().out
     assert slept == [3.0, 3.0]
-    assert said.count("iteration 400 of 3000") == 2
+    numbers = "1 cell; 3 of the 9 of this run settled, 1 failed, about 90 s left\n"
+    assert f"running: node7 pid 7 job 12_1, {numbers}" in said
+    batch = "  banana n=100 joint elbo: 2 cells: iteration 400 of 3000, 1 live, 10 it/s, objective 0.2500, "
+    assert said.count(f"{batch}at most 4 min left\n") == 2
     assert said.endswith("nothing runs\n")
