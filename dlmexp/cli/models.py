@@ -21,7 +21,6 @@ def add_parser(commands: Commands) -> None:
     add("--model", metavar="FILE", help="a model file: .npz of 'dlmexp export', or of a results folder")
     add("--seeds", choices=["all"], help="all: the equally weighted mixture of the models of all seeds")
     add("--interval", type=float, default=0.95, metavar="SHARE", help="of new observations in it (default: 0.95)")
-    add("--only", action="store_true", help="predictions alone, without the columns of FILE")
     usage = "dlmexp export [--results DIR] [KEY | --where FIELD=VALUE ...] FILE.npz"
     add = add_command(commands, export, "write a trained model as a file", usage=usage).add_argument
     add("words", nargs="*", metavar="[KEY] FILE", help="key of a cell, and the file to write")
@@ -37,8 +36,8 @@ def _terms_and_words(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 def predict(args: argparse.Namespace) -> int:
     """
     Predicts on the rows of a CSV or Parquet file with a model that 'dlmexp run'
-    has trained and kept. Writes the columns of that file (not with --only) and
-    beside them, in the units and labels of the training data:
+    has trained and kept. Writes the columns of that file and beside them, in the
+    units and labels of the training data:
       regression, counts   mean, std, lower_95, upper_95 (the ends of the central
                            95 % interval of a new observation; see --interval)
       binary data          label, and a probability for each of the two labels
@@ -89,7 +88,7 @@ def predict(args: argparse.Namespace) -> int:
     predictor = Predictor(models)
     if not predictor.has_distribution:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
-    count, gaps = predict_file(predictor, file, args.out, args.interval, args.only)
+    count, gaps = predict_file(predictor, file, args.out, args.interval)
     for sentence in describe_gaps(gaps, predictor.schema):
         print(sentence, file=sys.stderr)
     print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)

@@ -13,7 +13,6 @@ FORMS = {
     "--details": "also the numbers behind each verdict, and their commands",
     "--json": "everything, for programs",
     "--markdown": "tables and details, in Markdown",
-    "--table": "the table alone, in Markdown, for a README",
     "--counts": "how many claims have which verdict, in Markdown",
 }
 
@@ -74,8 +73,8 @@ def claims(args: argparse.Namespace) -> int:
     if args.form == "--json":
         print(json.dumps(render.as_json(judged), indent=1, ensure_ascii=False, allow_nan=False))
     elif args.form not in (None, "--details"):
-        written = {"--markdown": render.as_markdown, "--table": render.as_markdown_table}
-        print(written.get(args.form, render.as_markdown_counts)(judged), end="")
+        written = render.as_markdown if args.form == "--markdown" else render.as_markdown_counts
+        print(written(judged), end="")
     else:
         from rich.console import Console
 

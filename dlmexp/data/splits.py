@@ -115,9 +115,10 @@ def permutation(n_rows: int, seed: int) -> Int[np.ndarray, " N"]:
 
 
 def split(
-    n_rows: int, kind: str, seed: int, test_cap: int | None = None, arrangement: Arrangement | None = None
+    n_rows: int, kind: str, seed: int | None, test_cap: int | None = None, arrangement: Arrangement | None = None
 ) -> Split:
-    """Divides a permutation of the rows into test, validation and training pool (docs/SPEC.md, section 5).
+    """Divides a permutation of the rows (without a seed: their own order) into test, validation and training pool
+    (docs/SPEC.md, section 5).
 
     regression: 67 / 8 / 25 % pool / validation / test. counts (and binary): 10 % validation, 1000 test rows.
     airline: 100 000 test rows, no validation. `test_cap` limits the test rows (song: 10 000). Counts and
@@ -137,7 +138,8 @@ def split(
         n_test = rows - n_validation - _percent(rows, Fraction(67))
     elif not arrangement.test:
         n_test = min(1000 if kind == "counts" else 100_000, (rows - n_validation) // 2)
-    order, n_pool = permutation(rows, seed), rows - n_test - n_validation
+    order = np.arange(rows) if seed is None else permutation(rows, seed)
+    n_pool = rows - n_test - n_validation
     if arrangement.by is None:
         test, validation, pool = np.split(order, [n_test, n_test + n_validation])
     else:
@@ -149,7 +151,7 @@ def split(
 
 def pool_rows(n_rows: int, kind: str, arrangement: Arrangement | None = None) -> int:
     """How many rows the training pool of every `split` has."""
-    return len(split(n_rows, kind, 0, None, arrangement).train_pool)
+    return len(split(n_rows, kind, None, None, arrangement).train_pool)
 
 
 def resolve_size(size: int | str, pool: int) -> int:

@@ -103,7 +103,7 @@ class Drawn:
         if not one.panel.experiment or catalogue.is_own(one.panel.dataset):
             return self.results.command(one.command) if one.command else ""
         preset, protocol = catalogue.of_preset(one.asked or "paper")
-        words = [catalogue.run_command(one.panel.experiment, one.panel.dataset)]
+        words = [f"dlmexp run experiment={one.panel.experiment} dataset={one.panel.dataset}"]
         words += [f"protocol={protocol}"] if protocol != "paper" else []
         return self.results.command(" ".join(words + ([f"preset={preset}"] if preset else [])))
 

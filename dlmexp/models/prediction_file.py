@@ -20,12 +20,12 @@ from dlmexp.models.predictor import Predictor
 from dlmexp.reading.tables import stream_table
 
 
-def predict_file(predictor: Predictor, path: Path, out: str, level: float, only: bool) -> tuple[int, Counter]:
-    """Predict on the rows of a file and write its own columns, unless `only`, and those of the predictions to `out`:
+def predict_file(predictor: Predictor, path: Path, out: str, level: float) -> tuple[int, Counter]:
+    """Predict on the rows of a file and write its own columns and those of the predictions to `out`:
     CSV, or Parquet by its suffix; `-`: CSV on standard output. The file appears when all is written, and not at all
     after an error. Returns the number of rows, and by column that of missing values which the model fills."""
     gaps = Counter()
-    tables = _predicted(predictor, path, level, only, gaps)
+    tables = _predicted(predictor, path, level, gaps)
     if out == "-":
         stream = sys.stdout if sys.stdout.isatty() else unchanged(sys.stdout)
         return _write_csv(tables, stream.write), gaps
@@ -42,17 +42,17 @@ def predict_file(predictor: Predictor, path: Path, out: str, level: float, only:
         return rows, gaps
 
 
-def _predicted(predictor: Predictor, path: Path, level: float, only: bool, gaps: Counter) -> Iterator[pa.Table]:
+def _predicted(predictor: Predictor, path: Path, level: float, gaps: Counter) -> Iterator[pa.Table]:
     """Pieces of the table to write, at least one; how far it is is said on standard error every few seconds."""
     schema, rows, said = predictor.schema, 0, monotonic()
-    for piece in open_rows(path, schema, only):
+    for piece in open_rows(path, schema):
         X = schema.encode(piece, rows + 1, str(path))
         for column in schema.columns:
             gaps[column.name] += pc.sum(pc.is_null(piece.column(column.name), nan_is_null=True)).as_py() or 0  # pyright: ignore[reportAttributeAccessIssue]
         predictions = predictor.predict(X, level)
-        own = {} if only else dict(zip(piece.schema.names, piece.columns, strict=True))
+        own = dict(zip(piece.schema.names, piece.columns, strict=True))
         if both := sorted(own.keys() & predictions.keys()):
-            raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it, or add --only")
+            raise UserError(f"{path} has a column '{both[0]}', as predictions have: rename it")
         yield pa.table({**own, **predictions})
         rows += piece.num_rows
         if monotonic() - said > 10:  # seconds
@@ -72,10 +72,9 @@ def _write_csv(tables: Iterator[pa.Table], write: Callable[[str], object]) -> in
     return rows
 
 
-def open_rows(path: Path, schema: Schema, only: bool = False) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in pieces, with all of its columns or `only` those that the schema names."""
-    wanted = [column.name for column in schema.columns] if only else None
-    names, pieces = stream_table(path, schema.sep, schema.na, wanted)
+def open_rows(path: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in pieces, with all of its columns."""
+    names, pieces = stream_table(path, schema.sep, schema.na)
     schema.check_columns(names, str(path))
     return pieces
 

@@ -95,8 +95,7 @@ def test_all_seeds_are_a_mixture_of_their_best_models(here, capsys):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_columns_in_any_order_beside_others_which_stay_and_in_pieces(here, capsys, monkeypatch, suffix):
     fill()
-    straight, _ = predicted(capsys, "--only")
-    assert list(straight) == ["mean", "std", "lower_95", "upper_95"]
+    straight = predicted(capsys)[0][["mean", "std", "lower_95", "upper_95"]]
     other = pd.concat([NEW[["age", "sort", "rooms"]].assign(id=["007", "x,y", "", "-"])] * 20, ignore_index=True)
     other.to_csv("other.csv", index=False) if suffix == ".csv" else other.to_parquet("other.parquet")
     out = f"out{suffix}"
@@ -132,7 +131,7 @@ def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
     assert "2 missing values filled with the mean of the training rows: rooms 2" in notes
     assert "1 missing value taken as a level of their own: sort 1" in notes
     ages = (["true", "False", "1", "0"], [1, 0, 1, 0])
-    words, numbers = (predicted(capsys, "--only", new=NEW.assign(age=age))[0] for age in ages)
+    words, numbers = (predicted(capsys, new=NEW.assign(age=age))[0].drop(columns="age") for age in ages)
     pd.testing.assert_frame_equal(words, numbers)
 
 
@@ -144,9 +143,9 @@ def test_labels_are_the_users_own_and_counts_have_whole_ends(here, capsys):
     np.testing.assert_allclose(table["probability_yes"], p, rtol=1e-12, atol=1e-12)
     assert list(table["label"]) == ["yes" if value > 0.5 else "no" for value in p]
     fill("counts", likelihood="poisson")
-    assert main(["predict", "new.csv", "--only", "--results", "counts"]) == 0
+    assert main(["predict", "new.csv", "--results", "counts"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[2:])
+    assert all(end.isdigit() for line in lines[1:] for end in line.split(",")[5:])
 
 
 GOOD = "rooms,sort,age\n1,a,10\n2,b,20\n"
@@ -156,7 +155,7 @@ ROWS = {  # what is wrong: the file, and what the sentence names
     "an unknown category": (GOOD + "3,d,30\n", ["row 3, column 'sort'", "'d'", "a, b, c"]),
     "a number is missing": (GOOD + "3,a,\n", ["row 3, column 'age'"]),
     "far down": ("rooms,sort,age\n" + "1,a,10\n" * 70 + "1,a,x\n" + "1,a,10\n" * 9, ["row 71, column 'age'", "'x'"]),
-    "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'", "--only"]),
+    "a column of that name": ("rooms,sort,age,mean\n1,a,10,3\n", ["'mean'"]),
     "an empty file": ("", ["new.csv"]),
     "only a header": ("rooms,sort,age\n", ["no rows"]),
     "not UTF-8": (GOOD.encode() + b"3,\xe9,30\n", ["new.csv"]),

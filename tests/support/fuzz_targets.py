@@ -186,7 +186,7 @@ def target_csv(chance: random.Random, folder: Path, make: Callable = mutations.c
     with contextlib.suppress(UserError):
         parse(spec, {path.name: path})
     with contextlib.suppress(UserError):
-        for piece in open_rows(path, TWO_COLUMNS, only=True):
+        for piece in open_rows(path, TWO_COLUMNS):
             TWO_COLUMNS.encode(piece, 1, path.name)
 
 

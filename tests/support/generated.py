@@ -36,12 +36,13 @@ METRICS = {
 
 
 def with_generated_parts(text: str) -> str:
-    """The text with every generated part as its command prints it now."""
+    """The text with every generated part as its command prints it now; a table without what follows it."""
 
     def part(old: re.Match[str]) -> str:
         with redirect_stdout(StringIO()) as printed:
             assert main(shlex.split(old[2])[1:]) == 0, old[2]
-        return f"{old[1]}\n{printed.getvalue()}\n{old[4]}"
+        table, _, _ = printed.getvalue().rstrip().partition("\n\n")
+        return f"{old[1]}\n{table}\n\n{old[4]}"
 
     return PART.sub(part, text)
 
