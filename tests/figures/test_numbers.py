@@ -18,7 +18,7 @@ from dlmexp.figures.numbers import Measured, measure, panel_rows
 from dlmexp.figures.panels import Line, Panel
 from dlmexp.figures.plot import Request, drawings
 from dlmexp.figures.stats import bayes_nll, half_width, statistics
-from tests.support.tidy import METHODS, RESULTS, Made, nll, published, sweep
+from tests.support.tidy import METHODS, RESULTS, Made, published, sweep
 
 (PANEL,) = against_n("nll", BINARY_LOG, "class-log", "banana")
 
@@ -51,15 +51,6 @@ def test_statistics_are_those_of_the_finite_values(rows):
             half = stats.sem(finite) * stats.t.ppf(0.975, len(finite) - 1)
             assert float(half_width(table).iloc[i]) == pytest.approx(half)
             assert row["std"] == pytest.approx(finite.std(ddof=1))
-
-
-def test_sizes_are_means_over_seeds_at_the_selected_beta():
-    tables = points(PANEL, Made(sweep()))
-    for method in METHODS:
-        assert [*tables[method]["x"]] == [100, 500]
-        expected = [np.mean([nll(method, n, seed, 1.0) for seed in range(3)]) for n in (100, 500)]
-        assert [*tables[method]["mean"]] == pytest.approx(expected)
-    assert (tables["beta_elbo"]["betas"][0], tables["elbo"]["betas"][0]) == ("1 1 1", "")
 
 
 @pytest.mark.published
@@ -159,22 +150,6 @@ def effects_of(values: dict[tuple[str, str, float], list[float]], **more) -> dic
     names = "method parameterisation noise_floor seed test_nll"
     made = Made(rows(names, *cases, dataset="pol", role="anatomy", n=2010, **more))
     return effects.measure(anatomy("pol", "reg"), made.table)[1]
-
-
-@pytest.mark.slow
-@settings(max_examples=4, deadline=None)
-@given(st.lists(st.lists(st.integers(-50, 50), min_size=3, max_size=3), min_size=len(LEVELS), max_size=len(LEVELS)))
-def test_effects_add_up_in_every_repetition(values):
-    by_level = dict(zip(LEVELS, values, strict=True))
-    tables = effects_of(by_level)
-    mean = {name: table["mean"].iloc[0] for name, table in tables.items()}
-    ways = ("whitened", np.nan), ("unwhitened", np.nan), ("whitened", 0.01)
-    gaps = [np.mean(by_level["joint_log_dlm", *way]) - np.mean(by_level["elbo", *way]) for way in ways]
-    assert mean["whole"] == pytest.approx(mean["beta"] + mean["objective"], abs=1e-9)
-    assert mean["whole"] == pytest.approx(gaps[0], abs=1e-9)
-    assert (mean["coordinates"], mean["noise"]) == pytest.approx((gaps[1] - gaps[0], gaps[2] - gaps[0]), abs=1e-9)
-    marks = tables["beta"].set_index("part")["mean"]
-    assert marks["effect"] == pytest.approx((marks["elbo"] + marks["joint_log_dlm"]) / 2, abs=1e-9)
 
 
 def test_an_effect_needs_all_its_levels_and_a_closed_form_serves_for_all_coordinates():

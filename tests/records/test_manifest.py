@@ -13,7 +13,7 @@ from dlmexp.plan.setting import Setting
 from dlmexp.records.manifest import check_same_data, manifest, merged, read_manifests, write_manifest
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
-from tests.support.cells import ELBO, PLAIN, candidates, scored
+from tests.support.cells import PLAIN, candidates, scored
 
 CELLS = [replace(PLAIN, seed=seed) for seed in range(3)]
 ASKED = [candidates("fixed_log_dlm", [cell, replace(cell, beta=2.0)]) for cell in CELLS]
@@ -41,20 +41,6 @@ def test_what_was_asked_for_adds_up_over_runs(tmp_path):
     assert len(list((tmp_path / "one" / "cells").iterdir())) == 2
     together = merged(read_manifests(tmp_path))
     assert together == {name: manifest(name, some).candidates for name, some in (("one", ASKED), ("two", ASKED[:1]))}
-
-
-def test_what_differs_in_candidates_method_role_or_setting_is_asked_for_apart():
-    elbo = replace(ELBO, beta=1.0)
-    groups = [
-        candidates("elbo", [elbo]),
-        candidates("beta_elbo", [elbo, ELBO]),
-        candidates("beta_elbo", [elbo]),
-        candidates("elbo", [elbo], role="anatomy"),
-        candidates("elbo", [elbo], Setting("released")),
-        candidates("elbo", [elbo], Setting("paper", {"M": 5})),
-    ]
-    made = manifest("one", [*groups, *groups])
-    assert (len(made.candidates), len(made.keys)) == (len(groups), 2)
 
 
 def _name(text: bytes) -> str:

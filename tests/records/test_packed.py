@@ -77,19 +77,6 @@ def test_packed_and_not_a_folder_reads_the_same(tmp_path_factory, seeds, lacking
     assert Store(folder / "parquet").keys() == Store(folder / "json").keys()
 
 
-def test_a_run_and_figures_go_on_from_packed_records(tmp_path):
-    packed = load(_pack(_fill(tmp_path / "json").root, tmp_path / "parquet"))
-    done, failed = (replace(PLAIN, seed=0, beta=beta).key for beta in (1.0, 0.1))
-    assert (packed.store.has("banana", done), packed.store.has("banana", failed)) == (True, False)
-    assert packed.store.find("banana", done) is None, "the folder's own record"
-    assert "model" not in packed.candidates
-    curve = packed.arrays(replace(PLAIN, seed=0, beta=10.0, evaluate="10").key)
-    assert curve.keys() == {"evaluated_at", "test_nll"}, "what figures draw"
-    for name, values in curve.items():
-        np.testing.assert_array_equal(values, CURVE[name])
-    assert packed.arrays(done) == {}
-
-
 def test_only_what_is_of_one_protocol(tmp_path):
     _fill(tmp_path / "a")
     _fill(tmp_path / "a", seeds=(7,), setting=Setting("released"))

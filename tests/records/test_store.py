@@ -120,7 +120,6 @@ def test_there_and_back(store):
     assert store.keys() == ({PLAIN.key}, set())
 
 
-DEEP = json.loads("[" * 500 + "]" * 500)
 TEXTS = [b"", b"null", b"[]", b"{", b"\xff", encoded(RECORD), _line()[:50], _line()[:-2]]
 TEXTS += [_line().replace(b"banana", b"banane"), _line(key="0" * 20)]
 CHANGES: list[dict[str, Any]] = [
@@ -129,15 +128,9 @@ CHANGES: list[dict[str, Any]] = [
     {"format": "new"}, {"cell__dataset": "../../x"}, {"cell__dataset": "\ud800"}, {"cell__dataset": "x" * 900},
     {"result__test": [1.0]}, {"arrays": "/../../x"}, {"result__iterations": 10**40},
 ]  # fmt: skip
-ODD: list[dict[str, Any]] = [  # a seal says that they are sound, if nothing else does
-    {"made__note": DEEP}, {"made__command": "dlmexp 'run"}, {"made__time": "yesterday"}, {"cell__task": "guess"},
-    {"cell__options": {"samples": 1e999}}, {"cell__options": {"samples": "x"}}, {"cell__options": {"key": 5}},
-    {"cell__options": {"method": "x"}}, {"cell__options": {"bar": 10**40}}, {"cell__beta": -1.0},
-    {"cell__beta": math.nan}, {"result__test": {"nll": 1e308, "error": -1e308}}, {"result__test": {"": 1.0, "\n": 2.0}},
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", [*TEXTS, *(_line(**changes) for changes in CHANGES + ODD)])
+@pytest.mark.parametrize("text", [*TEXTS, *(_line(**changes) for changes in CHANGES)])
 def test_what_is_no_sound_record_ends_in_a_sentence_and_is_quarantined_by_a_run(store, text, capsys, caplog):
     good, path = replace(ELBO, seed=1), store.path("banana", ELBO.key)
     fill(store.root, candidates("elbo", [good]))
@@ -148,8 +141,6 @@ def test_what_is_no_sound_record_ends_in_a_sentence_and_is_quarantined_by_a_run(
     caplog.clear()
     sound = [record.key for record in store.own()]
     assert path.read_bytes() == text, "readers leave it alone"
-    if text in [_line(**changes) for changes in ODD] and ELBO.key in sound:
-        return
     assert sound == [good.key]
     assert [str(path) in said for said in caplog.messages] == [True]
     assert store.find("banana", ELBO.key) is None
