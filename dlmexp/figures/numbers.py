@@ -42,10 +42,10 @@ class Measured:
 
     panel: Panel
     asked: str | None  # the protocol that is drawn
-    protocol: str | None  # the protocol of the rows; None where there are none
-    changes: str
     others: list[tuple[str, int]]  # options that draw other settings, and how many results they have
-    series: list[Series] = field(default_factory=list)
+    series: list[Series]
+    protocol: str | None = None  # of the rows; None where there are none
+    changes: str = ""
     parameterisation: str = WHITENED
     coordinates: frozenset[str] = frozenset()  # parameterisations of q in this setting; none in regression
     task: str = ""
@@ -129,13 +129,12 @@ def measure(
     parameterisation: str | None = None,
 ) -> Measured:  # fmt: skip
     """The numbers of a panel from `panel_rows`: of one setting, in one parameterisation of q (None: the usual)."""
-    selected = select_setting(rows, protocol, where)
-    about = Measured(panel, protocol, selected.protocol, selected.changes, selected.others)
-    about.series = [Series(line) for line in panel.lines]
-    rows = selected.rows
+    rows, others = select_setting(rows, protocol, where)
+    about = Measured(panel, protocol, others, [Series(line) for line in panel.lines])
     if rows.empty:
         return about
-    about.task, about.command = rows["task"].iloc[0], next(iter(rows["command"].dropna().mode()), "")
+    about.protocol, about.changes, about.task = rows[["protocol", "changes", "task"]].iloc[0]
+    about.command = next(iter(rows["command"].dropna().mode()), "")
     if about.task != "regression":
         about.coordinates = frozenset(rows["parameterisation"])
     if panel.kind == "effects":

@@ -108,7 +108,7 @@ def _usual_protocol(rows: list[pd.DataFrame], where: tuple[Term, ...]) -> str | 
     """The protocol of all panels of a figure: the paper's, or if nothing of it has the wanted settings another one."""
     filled = [one for one in rows if len(one)]
     if where and filled:
-        return select_setting(pd.concat(filled), None, where).protocol
+        return next(iter(select_setting(pd.concat(filled), None, where)[0]["protocol"]), None)
     counts = pd.concat([one["protocol"] for one in filled]).value_counts() if filled else {}
     return "paper" if "paper" in counts else max(counts.keys(), key=lambda name: (counts[name], name), default=None)
 

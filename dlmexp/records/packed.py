@@ -69,7 +69,7 @@ class Packed:
     def _file(self) -> pq.ParquetFile:
         with reading(self.path, BROKEN):
             texts = [field.name for field in pq.read_schema(self.path) if TYPES.get(field.name) == TEXT]
-            file = pq.ParquetFile(self.path, read_dictionary=texts, page_checksum_verification=True)
+            file = pq.ParquetFile(self.path, read_dictionary=texts, pre_buffer=True, page_checksum_verification=True)
             about = file.metadata
             size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             if about.num_rows > MAX_ROWS or size > MAX_BYTES:

@@ -179,15 +179,6 @@ class Term(NamedTuple):
     value: str
 
 
-class Selected(NamedTuple):
-    """Rows of one setting. `others` are the settings that were left out: options to type, and a number of cells."""
-
-    rows: pd.DataFrame
-    protocol: str | None
-    changes: str
-    others: list[tuple[str, int]]
-
-
 def parse_terms(option: str, typed: Iterable[str], valid: Iterable[str]) -> list[Term]:
     """The `name=value` terms of an option; UserError for a name that is none of `valid`."""
     terms = []
@@ -269,9 +260,12 @@ def same(value: object, text: str) -> bool:
         return str(value).lower().replace(" ", "") == text.lower().replace(" ", "")
 
 
-def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()) -> Selected:
+def select_setting(
+    rows: pd.DataFrame, protocol: str | None = None, where: Sequence[Term] = ()
+) -> tuple[pd.DataFrame, list[tuple[str, int]]]:
     """The rows of one setting: of the protocol that is named (else the paper's, else the one with most cells) its own
-    values where there are such rows; else those with the fewest changes, then with the most cells."""
+    values where there are such rows; else those with the fewest changes, then with the most cells. Beside them the
+    settings that are left out: options to type, and a number of cells."""
     counts = _settings(rows)
     fitting = rows[matching(rows, where)] if where else rows
     among = _settings(fitting) if where else counts
@@ -280,13 +274,13 @@ def select_setting(rows: pd.DataFrame, protocol: str | None = None, where: Seque
         protocol = PAPER if PAPER in by_protocol.index else str(by_protocol.idxmax())
     among = among[among.index.get_level_values("protocol") == protocol]
     if among.empty:
-        return Selected(fitting[:0], None, "", [])
+        return fitting[:0], []
     best = min(among.index, key=lambda setting: (len(changes_of(setting[1])), -among[setting], str(setting)))
     keep = np.logical_and.reduce(
         [(fitting[name] == value).to_numpy() for name, value in zip(SETTING, best, strict=True)]
     )
     others = [(_options(setting, best), int(count)) for setting, count in counts.items() if setting != best]
-    return Selected(fitting[keep], best[0], best[1], others)
+    return fitting[keep], others
 
 
 def _settings(rows: pd.DataFrame) -> pd.Series:

@@ -137,8 +137,8 @@ def test_two_settings_never_share_a_row(first, second, protocol, other):
     groups = [candidates("fixed_log_dlm", cells, each) for each in both]
     table = _table(groups, [scored(cell, nll=cell.beta) for cell in cells])
     assert len(table) == len(table.drop_duplicates(["protocol", "changes"])) == number
-    taken = select_setting(table)
-    assert (len(taken.rows), [count for _, count in taken.others]) == (1, [1] * (number - 1))
+    rows, others = select_setting(table)
+    assert (len(rows), [count for _, count in others]) == (1, [1] * (number - 1))
 
 
 def _several():
@@ -159,14 +159,14 @@ def _several():
 )  # fmt: skip
 def test_the_protocols_own_values_unless_others_are_asked_for(protocol, where, seed):
     table = _several()
-    taken = select_setting(table, protocol, parse_where(where, table))
-    assert taken.rows["seed"].tolist() == [seed]
-    assert len(taken.others) == 3
-    for options, _ in taken.others:  # what to type leads there
+    rows, others = select_setting(table, protocol, parse_where(where, table))
+    assert rows["seed"].tolist() == [seed]
+    assert len(others) == 3
+    for options, _ in others:  # what to type leads there
         words = options.split()
         pairs = list(zip(words[::2], words[1::2], strict=True))
         terms, name = [word for flag, word in pairs if flag == "--where"], dict(pairs).get("--protocol")
-        assert select_setting(table, name, parse_where(terms, table)).rows["seed"].tolist() != [seed]
+        assert select_setting(table, name, parse_where(terms, table))[0]["seed"].tolist() != [seed]
 
 
 @pytest.mark.parametrize("term", ["lr", "learning=3", "lr=7", "seed=", "dataset=banana"])
