@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 CONFIG_DIRS = "DLMEXP_CONFIG_DIRS"  # users' own `conf` folders, for all commands and for jobs in other processes
-WITHOUT_RESULTS = ("data",)  # commands that take no results folder
 
 
 @cache
@@ -40,6 +39,6 @@ def data_root(given: str | os.PathLike[str] | None = None) -> Path:
 def in_folder(command: str, results: str | os.PathLike[str]) -> str:
     """A command of ours with the results folder added; unchanged for `results`, and for commands that take none."""
     words, folder = command.split(), Path(results).as_posix()
-    if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] in WITHOUT_RESULTS:
+    if words[:1] != ["dlmexp"] or folder == "results" or len(words) == 1 or words[1] == "data":
         return command
     return f"{command} {shlex.join([f'results={folder}'] if 'run' in words else ['--results', folder])}"

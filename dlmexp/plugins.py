@@ -19,6 +19,18 @@ PLUGINS = "DLMEXP_PLUGINS"  # module names with commas, for all commands and for
 
 
 @contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Environment variables for this process and those that it starts; restored on exit."""
+    before = dict(os.environ)
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
 def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iterator[None]:
     """While entered, a user's conf folder and plugins are in use, here and in processes that are started meanwhile."""
     if config_dir is not None and not Path(config_dir).is_dir():
@@ -26,17 +38,9 @@ def extended(config_dir: str | None = None, plugins: Sequence[str] = ()) -> Iter
     names = list(dict.fromkeys([*_listed(PLUGINS, ","), *plugins]))
     import_plugins(names)
     folders = [*_listed(CONFIG_DIRS, os.pathsep), *([config_dir] if config_dir else []), *_conf_folders(names)]
-    before = {name: os.environ.get(name) for name in (PLUGINS, CONFIG_DIRS)}
-    os.environ[PLUGINS] = ",".join(names)
-    os.environ[CONFIG_DIRS] = os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in folders))
-    try:
+    places = os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in folders))
+    with environment(**{PLUGINS: ",".join(names), CONFIG_DIRS: places}):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def import_plugins(names: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from rich.table import Table
 
 from dlmexp.cli import main
 from dlmexp.console import budget_seconds, counted, duration, harmless_output, print_table, speed, wide_console
-from dlmexp.errors import UserError
 from dlmexp.records.manifest import read_manifests, write_manifest
 from dlmexp.records.store import Store
 
@@ -101,12 +100,6 @@ def test_wide_where_there_is_no_terminal(capsys):
 )  # fmt: skip
 def test_numbers_in_words(function, value, text):
     assert function(value) == text
-
-
-@pytest.mark.parametrize("budget", ["", "5", "soon", "-3s"])
-def test_budgets_that_are_none(budget):
-    with pytest.raises(UserError, match="write it as 90s, 25min or 2h"):
-        budget_seconds(budget)
 
 
 def test_a_table_fits_a_narrow_console():

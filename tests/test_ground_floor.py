@@ -9,7 +9,6 @@ from dlmexp import atomic, catalogue
 from dlmexp.atomic import is_dead, owner, replacing, write_atomically, writer_of
 from dlmexp.cores import cores
 from dlmexp.errors import UserError, nearest
-from dlmexp.objectives import OBJECTIVES
 from dlmexp.paths import conf_dir, data_root, in_folder
 
 
@@ -79,23 +78,6 @@ def test_commands_go_on_with_a_folder(command, folder, expected):
 )
 def test_the_nearest_word(word, words, hint):
     assert nearest(word, words).startswith(hint)
-
-
-def test_methods():
-    methods = catalogue.entries("method")
-    assert methods["ppgpr"] == {**methods["joint_log_dlm"], "select": False}
-    assert methods["elbo"] == {"objective": "elbo", "variant": "joint", "select": False}
-    assert {name for name, method in methods.items() if not method["select"]} == {"elbo", "fitc", "ppgpr", "exact"}
-    for method in methods.values():
-        assert method["objective"] in OBJECTIVES
-        assert method["variant"] == "joint" or method.get("base", "elbo") in ("elbo", "ppgpr")
-
-
-def test_folders_of_users_follow_ours(tmp_path, monkeypatch):
-    (tmp_path / "method").mkdir()
-    (tmp_path / "method" / "mine.yaml").write_text("objective: elbo\nvariant: joint\nselect: true\n")
-    monkeypatch.setenv("DLMEXP_CONFIG_DIRS", str(tmp_path))
-    assert list(catalogue.entries("method"))[-1] == "mine"
 
 
 def test_stand_ins():

@@ -10,7 +10,6 @@ from dlmexp.cli import main
 from dlmexp.plan.compose import compose
 from dlmexp.records.store import Store
 from dlmexp.running import checkpoint
-from dlmexp.running.run import execute
 from dlmexp.running.sweep import prepare_sweep
 from tests.support.processes import TINY
 
@@ -93,9 +92,3 @@ def test_the_results_folder_itself_may_be_a_link(root, tmp_path):
     (tmp_path / "link").symlink_to(root)
     assert main(["collect", "--results", str(tmp_path / "link")]) == 0
     assert (root / "table.parquet").is_file()
-
-
-def test_a_run_is_refused_before_it_trains(root, tmp_path):
-    _move(root / "records", tmp_path / "records")
-    with pytest.raises(OSError, match="records"):
-        execute(compose([*WORDS, f"results={root}"]))

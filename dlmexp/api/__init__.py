@@ -76,8 +76,8 @@ def run(
     """
     from dlmexp.plan.compose import compose, plugins_in, with_default
     from dlmexp.plan.overrides import spelled_out
-    from dlmexp.plugins import extended
-    from dlmexp.running.run import environment, execute
+    from dlmexp.plugins import environment, extended
+    from dlmexp.running.run import execute
 
     settings: dict[str, Any] = {"results": os.fspath(results)}
     stored = contextlib.nullcontext()

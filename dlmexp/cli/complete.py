@@ -3,6 +3,7 @@
 import argparse
 import os
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from dlmexp.errors import UserError
 
@@ -12,23 +13,21 @@ COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
 complete -o nospace -o default -F _dlmexp dlmexp
 """
 SCRIPTS = {
-    "bash": BASH,
-    "zsh": f"autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n{BASH}",
-    "fish": "complete -c dlmexp -a '(COMP_LINE=(commandline -cp) dlmexp -sc query 2>/dev/null)'\n",
+    "install=bash": BASH,
+    "install=zsh": f"autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n{BASH}",
+    "install=fish": "complete -c dlmexp -a '(COMP_LINE=(commandline -cp) dlmexp -sc query 2>/dev/null)'\n",
 }
 
 
 def answer(arguments: list[str]) -> int:
     """`install=bash` prints what a shell evaluates to get completions, `query` prints those of $COMP_LINE."""
-    what, _, shell = arguments[0].partition("=") if len(arguments) == 1 else ("", "", "")
-    if what == "install" and shell in SCRIPTS:
-        print(SCRIPTS[shell], end="")
-    elif what == "query" and "COMP_LINE" in os.environ:
-        line = os.environ["COMP_LINE"]
+    what, line = " ".join(arguments), os.environ.get("COMP_LINE")
+    if what in SCRIPTS:
+        print(SCRIPTS[what], end="")
+    elif what == "query" and line is not None:
         print("\n".join(completions(line[: int(os.environ.get("COMP_POINT") or len(line))])))
     else:
-        ways = " | ".join(f"install={name}" for name in SCRIPTS)
-        raise UserError(f"can't read '-sc {' '.join(arguments)}': give -sc {ways}")
+        raise UserError(f"can't read '-sc {what}': give -sc {' | '.join(SCRIPTS)}")
     return 0
 
 
@@ -40,7 +39,8 @@ def completions(line: str) -> list[str]:
     last = words.pop() if words and not line[-1].isspace() else ""
     node, before = parser(), ""
     for word in words[1:]:
-        node, before = _commands(node).get(word, node), word
+        commands: Any = next((a.choices for a in node._actions if isinstance(a, argparse._SubParsersAction)), {})
+        node, before = commands.get(word, node), word
     if node.prog == "dlmexp run":
         return list(_settings(last))
     for action in node._actions:
@@ -49,11 +49,6 @@ def completions(line: str) -> list[str]:
     options = [name for action in node._actions for name in action.option_strings]
     named = [value for action in node._actions if not action.option_strings for value in _values(node, action)]
     return _starting(last, options if last.startswith("-") else named or options)
-
-
-def _commands(node: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    choices = (action.choices for action in node._actions if isinstance(action, argparse._SubParsersAction))
-    return next(choices, {})  # pyright: ignore[reportReturnType]
 
 
 def _values(node: argparse.ArgumentParser, action: argparse.Action) -> Iterable[str]:

@@ -23,11 +23,12 @@ from dlmexp.console import counted
 from dlmexp.errors import UserError
 from dlmexp.paths import in_folder
 from dlmexp.plan.compose import compose
+from dlmexp.plugins import environment
 from dlmexp.records.record import COMMAND, own_job, portable
 from dlmexp.records.results import drop_unselected
 from dlmexp.records.store import Store
 from dlmexp.running.device import select_target
-from dlmexp.running.run import environment, execute, results_folder, say_once, write_what_is_asked
+from dlmexp.running.run import execute, results_folder, say_once, write_what_is_asked
 from dlmexp.running.signals import FAILURE, STOPPED, StopRequest
 from dlmexp.running.sweep import Sweep, plan_sweep, prepare_sweep
 from dlmexp.running.tables import show_plan, summary, what_was_read

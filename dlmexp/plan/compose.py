@@ -15,7 +15,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from dlmexp.catalogue import entries, read_settings
 from dlmexp.config import CsvConfig, DatasetConfig, RunConfig, register
@@ -163,10 +162,8 @@ def launcher(overrides: Sequence[str]) -> dict[str, Any]:
     """The settings of `hydra.launcher`, resolved; `_target_` is the class that Hydra would launch jobs with."""
     composed = _composed(overrides, hydra_too=True)
     HydraConfig.instance().set_config(composed)
-    try:
+    with as_sentences(overrides):
         return cast(dict[str, Any], OmegaConf.to_container(composed.hydra.launcher, resolve=True))
-    except OmegaConfBaseException as error:
-        raise UserError(f"{error.full_key}: {str(error).partition(chr(10))[0]}") from error
 
 
 class _Files(CachingConfigRepository):

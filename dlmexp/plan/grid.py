@@ -193,9 +193,8 @@ class Grid:
 
     def _collapsed(self, cell: Cell) -> Cell:
         """With q in closed form: all rows at every step, and no choice of coordinates for q."""
-        lr = self.cfg.training["regression"].lr
-        whitened = replace(cell, form="collapsed", lr=lr, parameterisation="whitened")
-        return replace(whitened, minibatch=None, minibatch_rows="epochs")
+        lr, rows = self.cfg.training["regression"].lr, {"minibatch": None, "minibatch_rows": "epochs"}
+        return replace(cell, form="collapsed", lr=lr, parameterisation="whitened", **rows)
 
     def _cells(self, method: MethodConfig, base: Cell | None, start: Cell, collapsed: bool) -> Iterator[Cell]:
         """The cells of a method, beta aside: a single cell, or one for each setting of each estimator."""

@@ -112,18 +112,6 @@ def write_what_is_asked(root: Path, sweeps: Sequence[Sweep]) -> None:
 
 
 @contextmanager
-def environment(**variables: str) -> Iterator[None]:
-    """Environment variables for this process and those that it starts; restored on exit."""
-    before = dict(os.environ)
-    os.environ |= variables
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
 def threads(number: int) -> Iterator[None]:
     """Let torch compute with so many threads; restored on exit."""
     before = torch.get_num_threads()

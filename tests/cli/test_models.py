@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.stats
 import torch
 from msgspec.structs import replace
 
@@ -113,14 +111,6 @@ def test_columns_in_any_order_beside_others_which_stay_and_in_pieces(here, capsy
     assert list(table["id"])[:2] == ["007", "x,y"]
     assert suffix == ".parquet" or "\n10,a,1.0,007," in Path(out).read_text(), "as it was, without quotes"
     assert sorted(path.name for path in here.iterdir()) == ["new.csv", f"other{suffix}", out, "results"]
-
-
-@pytest.mark.parametrize("level", [0.5, 0.999])
-def test_an_interval_of_any_level(here, capsys, level):
-    fill(seeds=(0, 1))
-    table, _ = predicted(capsys, "--interval", str(level))
-    ends = table[[f"lower_{100 * level:g}", f"upper_{100 * level:g}"]].to_numpy().T
-    np.testing.assert_allclose(ends, scipy.stats.norm.interval(level, table["mean"], table["std"]), rtol=1e-8)
 
 
 def test_filled_gaps_are_counted_and_true_and_false_are_numbers(here, capsys):
@@ -273,9 +263,3 @@ def test_the_exported_model_is_the_one_asked_for_and_loads_as_is_said(here, caps
     exec(said.splitlines()[-1].partition(".py: ")[2], loaded)
     monkeypatch.delitem(sys.modules, "model", raising=False)
     assert loaded["saved"]["key"] == key
-
-
-def test_a_folder_that_cant_be_written_to(here, capsys, monkeypatch):
-    fill()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    _refused(here, capsys, ["export", "model.pt"], ["'model.pt'"])

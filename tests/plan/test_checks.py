@@ -41,11 +41,10 @@ POL, FLOOR = "dataset=pol sizes=[60]", "training.regression.noise_floor"
 REFUSED = {
     "training.binary.lr=0": "training.binary.lr=0", "training.binary.criterion=x": "criterion=x",
     "beta.ratio=1": "beta.ratio=1", "dataset.banana.M=0": "dataset.banana.M=0",
-    "M=many": "M=many", "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
+    "training.binary.lr=true": "lr=true", "seeds=[[1]]": "seeds", "seeds=3": "seeds",
     "csv.columns=[[a]]": "csv.columns", "++training.binary.initial={a:[1]}": "initial",
     "training.binary.initial={1:2}": "initial", "training.binary=5": "training.binary",
     "method=[joint_sq_dlm]": "joint_sq_dlm", "method=[fitc]": "fitc", "estimator.exact.samples=[0]": "exact",
-    "device=cuda:1": "cuda", "budget=abc": "abc",
     "training.binary.final_lr=0.01": "training.binary", "training.binary.initial.lengthscale=0": "lengthscale=0",
     "dataset.banana.name=../../x": "../../x", "dataset.banana.kernel=rbff": "rbff",
     "dataset.banana.likelihood=probt": "probt", "dataset.banana.likelihood=poisson": "poisson",
