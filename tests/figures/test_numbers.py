@@ -97,9 +97,9 @@ def test_differences_are_taken_within_repetitions():
 
 
 def test_failed_is_counted_and_incomplete_is_left_out():
-    cases = [(seed, "done", 1.0) for seed in range(3)]
-    cases += [(3, "failed", np.nan), (4, "done", np.inf), (5, "incomplete", np.nan)]
-    found = measured(PANEL, Made(rows("seed status test_nll", *cases)))
+    cases = [(seed, "done", 0, 1.0) for seed in range(3)]
+    cases += [(3, "failed", 0, np.nan), (4, "done", 0, np.inf), (5, "missing", 1, np.nan)]
+    found = measured(PANEL, Made(rows("seed status missing test_nll", *cases)))
     row = found.series[0].points.iloc[0]
     assert (row["mean"], row["repetitions"], row["failed"]) == (1.0, 3, 2)
     assert any("1 repetition " in note for note in found.notes)

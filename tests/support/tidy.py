@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dlmexp import catalogue
+from dlmexp.records.table import tidy
 
 TASKS: dict[str, str] = dict.fromkeys(("pol", "cadata", "sarcos", "song", "sarcos_test"), "regression")
 TASKS |= dict.fromkeys(("abalone", "peds1_left", "peds1_dir0", "peds1_dir1", "peds1_dir2"), "count")
@@ -23,7 +24,7 @@ ROW: dict[str, Any] = {
     "acceptance": np.nan, "bias": np.nan, "bias_quadrature": np.nan, "validation_nll": np.nan, "test_nll": np.nan,
     "device": "cpu", "host": "h", "reason": None, "time": "2000-01-01T00:00:00Z", "commit": "abc",
     "command": "dlmexp run experiment=made-up", "version": "0", "python": "3", "torch": "2", "gpytorch": "1",
-    "noise_floor": np.nan, "base": None, "norm2_G": np.nan,
+    "noise_floor": np.nan, "base": None, "norm2_G": np.nan, "selection": "reported",
 }  # fmt: skip
 GROUP = [
     "dataset", "n", "seed", "method", "estimator", "samples", "role", "parameterisation", "protocol", "changes", "M",
@@ -43,7 +44,7 @@ def published(folder: str) -> Any:
 
 
 class Made:
-    """Stands in for `dlmexp.records.results.ResultsFolder`; of each group the lowest validation metric is selected."""
+    """Stands in for `dlmexp.records.results.ResultsFolder`."""
 
     root = Path("results")
 
@@ -56,12 +57,7 @@ class Made:
         frame = pd.DataFrame(full)
         frame["group"] = frame.groupby(GROUP, dropna=False).ngroup()
         frame["candidates"] = frame.groupby("group")["key"].transform("size")
-        selected = []
-        for metric in ("nll", "mse") if "validation_mse" in frame else ("nll",):
-            known = frame[frame[f"validation_{metric}"].notna() | ((metric == "nll") & (frame["role"] != "gradient"))]
-            best = known.sort_values(f"validation_{metric}", kind="stable").drop_duplicates("group")
-            selected.append(best.assign(selected_by=metric, edge=""))
-        self.table, self.candidates = pd.concat(selected, ignore_index=True), frame
+        self.table, self.candidates = tidy(frame), frame
         self._arrays = arrays or {}
 
     def arrays(self, key: str) -> dict[str, np.ndarray]:
