@@ -140,6 +140,16 @@ def test_verdict(number, rows, expected):
     assert words(rows, number) == expected
 
 
+def test_rejections_need_rates_after_the_first_iterations():
+    facts = {"estimator": "ups", "samples": 10.0, "sampler": "rejection", "role": "timing", "acceptance": 0.5}
+    rows = fits("abalone", "joint_log_dlm", 0.5, sizes=(900,))
+    rows = [row | facts | {"key": f"r{i}"} for i, row in enumerate(rows)]
+    assert words(rows, 16) == "undecidable"
+    for rates, expected in (([0.01, 1 / 3, 1 / 3], "holds"), ([1 / 3, 0.01, 0.01], "fails")):
+        arrays = {row["key"]: {"acceptance": np.array(rates)} for row in rows}
+        assert words(rows, 16, arrays=arrays) == expected
+
+
 def test_a_preset_is_no_run_of_the_paper_and_its_cap_no_failure():
     quick = fits("banana", "elbo", 0.5, protocol="quick", converged=False)
     found = judged(quick, 18)
