@@ -161,14 +161,12 @@ def plot(
     records = load(Path(folder))
     if name != PREDICTIONS:
         return draw(records, name, Request(parse_by(given))).canvas
-    from dlmexp.figures import style
     from dlmexp.figures.predictions import render
     from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
 
     (chosen,) = choose_models(records, given, option="plot:")
-    with style.use():
-        return render(diagnose(records, chosen, data_root))
+    return render(diagnose(records, chosen, data_root))
 
 
 @contextlib.contextmanager

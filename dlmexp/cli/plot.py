@@ -71,8 +71,7 @@ def plot(args: argparse.Namespace) -> int:
             not_run.append(drawn)
             continue
         drawn_ids.append(drawn.figure.id)
-        paths = save(drawn, out, formats)
-        print(f"{drawn.name}: {out / drawn.name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
+        print(save(out, drawn.name, drawn.canvas, drawn.csv, drawn.text, formats))
         for text in ([drawn.figure.caption] if args.captions else []) + drawn.notes:
             print(f"  {text}")
     names = list(dict.fromkeys(drawn.figure.id for drawn in not_run))
@@ -107,9 +106,8 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     results = load(args.results)
     out = _folder(args)
 
-    from dlmexp.figures import style
     from dlmexp.figures.panels import PREDICTIONS
-    from dlmexp.figures.plot import encode, write
+    from dlmexp.figures.plot import save
     from dlmexp.figures.predictions import numbers, render, text
     from dlmexp.models.choice import choose_models
     from dlmexp.models.diagnosis import diagnose
@@ -118,13 +116,8 @@ def _predictions(args: argparse.Namespace, formats: list[str]) -> int:
     terms = [*args.by, *args.where, *(f"{field}={value}" for field, value in named.items() if value)]
     (chosen,) = choose_models(results, terms, option="--where" if args.where else "--by")
     diagnosis = diagnose(results, chosen, args.data_root)
-    with style.use():
-        canvas = render(diagnosis)
-        contents = {format: encode(canvas, format) for format in formats}
-    name = f"{PREDICTIONS}-{chosen.row.dataset}"
-    model = f"Model {chosen.words}."
-    paths = write(out, name, contents, numbers(diagnosis), text(diagnosis, model))
-    print(f"{name}: {out / name}.{{{','.join(path.suffix[1:] for path in paths)}}}")
+    name, model = f"{PREDICTIONS}-{chosen.row.dataset}", f"Model {chosen.words}."
+    print(save(out, name, render(diagnosis), numbers(diagnosis), text(diagnosis, model), formats))
     print(f"  {model}")
     return 0
 

@@ -129,18 +129,13 @@ def encode(canvas: Canvas, format: str) -> bytes:
     return buffer.getvalue()
 
 
-def save(drawn: Drawn, folder: Path, formats: list[str]) -> list[Path]:
-    """Writes a file per format, the numbers as CSV and the caption as Markdown; returns their paths."""
+def save(folder: Path, name: str, canvas: Canvas, table: pd.DataFrame, text: str, formats: list[str]) -> str:
+    """Writes a picture per format, its numbers as CSV (with 6 digits, so that they are the same on all machines) and
+    its caption as Markdown; returns a line with their names."""
     with style.use():
-        contents = {name: encode(drawn.canvas, name) for name in formats}
-    return write(folder, drawn.name, contents, drawn.csv, drawn.text)
-
-
-def write(folder: Path, name: str, contents: dict[str, bytes], table: pd.DataFrame, text: str) -> list[Path]:
-    """The files of a figure; numbers with 6 digits, so that they are the same on all machines."""
-    csv = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
-    paths = []
-    for suffix, content in {**contents, "csv": csv, "md": text.encode()}.items():
-        paths.append(folder / f"{name}.{suffix}")
-        write_atomically(paths[-1], content)
-    return paths
+        contents = {format: encode(canvas, format) for format in formats}
+    contents["csv"] = table.to_csv(index=False, lineterminator="\n", float_format="%.6g").encode()
+    contents["md"] = text.encode()
+    for suffix, content in contents.items():
+        write_atomically(folder / f"{name}.{suffix}", content)
+    return f"{name}: {folder / name}.{{{','.join(contents)}}}"

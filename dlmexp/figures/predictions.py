@@ -20,7 +20,7 @@ CAPTION += "and the course of its training."
 
 
 def render(found: Diagnosis) -> Canvas:
-    """The figure; call within `style.use()`."""
+    """The figure, in the project's style."""
     wanted = {
         _over_feature: found.line is not None,
         _against_true: found.model.schema.labels is None,
@@ -33,14 +33,15 @@ def render(found: Diagnosis) -> Canvas:
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     width = style.TEXT if columns > 1 else style.COLUMN
-    canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
-    for place, draw in enumerate(panels, 1):
-        ax = canvas.add_subplot(rows, columns, place)
-        draw(ax, found)
-        if ax.get_legend_handles_labels()[1]:  # under the axes it covers nothing
-            ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
-    canvas.suptitle(found.model.cell.describe(), fontsize=7)
-    return canvas
+    with style.use():
+        canvas = Canvas(figsize=(width, HEIGHT * rows + 0.3), layout="constrained")
+        for place, draw in enumerate(panels, 1):
+            ax = canvas.add_subplot(rows, columns, place)
+            draw(ax, found)
+            if ax.get_legend_handles_labels()[1]:  # under the axes it covers nothing
+                ax.legend(ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.22), columnspacing=0.8, handlelength=1.4)
+        canvas.suptitle(found.model.cell.describe(), fontsize=7)
+        return canvas
 
 
 def numbers(found: Diagnosis) -> pd.DataFrame:
