@@ -71,10 +71,6 @@ class ActiveProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return f"{self.host} pid {self.pid}" + (f" job {self.job}" if self.job else "")
 
 
-class LeaseLost(Exception):
-    """Another process has taken over a lease that this one held."""
-
-
 class Leases:
     """The file of this process and its leases, from entering to leaving the context. A thread touches them; where that
     fails, for whatever reason, `failed` is called with the error, in that thread."""
@@ -148,7 +144,7 @@ class Leases:
                 try:
                     os.utime(path)
                 except FileNotFoundError:
-                    raise LeaseLost(f"another process has taken over what this one trains ('{path}')") from None
+                    raise RuntimeError(f"another process has taken over what this one trains ('{path}')") from None
         os.utime(self.path)
         if (progress := self.progress()) != self.about.progress:
             self.about = msgspec.structs.replace(self.about, progress=progress)

@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 FAILURE = 1  # exit codes
@@ -37,7 +36,7 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does
-                    self._before[number] = signal.signal(number, self._note)
+                    self._before[number] = signal.signal(number, lambda number, _: self.request(number))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,6 +62,3 @@ class StopRequest:
     def raise_if_requested(self) -> None:
         if self.stop is not None:
             raise self.stop
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.request(number)
