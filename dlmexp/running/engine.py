@@ -95,7 +95,7 @@ class Capacity(NamedTuple):
         """Whether another batch may join: the first always, another until the device is full. Cells that have left
         their batch take no time, but their memory is kept."""
         return not together or (
-            not any(map(needs_the_device, (batch, *(flight.pending for flight in together))))
+            not any(needs_the_device(some[0]) for some in (batch, *(flight.pending for flight in together)))
             and len(together) < self.most
             and sum(entries_of(flight.pending[:1]) * flight.inside for flight in together) < self.entries
             and sum(bytes_of(flight.pending) for flight in together) + bytes_of(batch) <= self.bytes
@@ -108,7 +108,7 @@ class Capacity(NamedTuple):
         wanted = LONG_ONES - sum(flight.pending[0].iterations >= most for flight in together)
         if self.most == 1 or wanted <= 0:
             return
-        able = [waiting for waiting in queue if not needs_the_device(waiting[0])]
+        able = [waiting for waiting in queue if not needs_the_device(waiting[0][0])]
         chosen = sorted(able, key=lambda waiting: -waiting[0][0].iterations)[:wanted]
         for waiting in chosen:
             queue.remove(waiting)
@@ -116,7 +116,7 @@ class Capacity(NamedTuple):
 
     def comes_last(self, batch: Batch, together: Sequence[Flight]) -> bool:
         """Whether others go before it: it needs the device for itself, and others train."""
-        return self.most > 1 and len(together) > 0 and needs_the_device(batch)
+        return self.most > 1 and len(together) > 0 and needs_the_device(batch[0])
 
 
 class Engine:

@@ -4,6 +4,7 @@ trained in memory, without a results folder, are trained here too (`best_fit`)."
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,10 +59,10 @@ def model(cell: Cell) -> Model:
     )
 
 
-def needs_the_device(batch: Sequence[Cell]) -> bool:
-    """Whether a batch trains with no other beside it on a GPU: steps that are no captured graph wait for the device
-    again and again, for all others too, and their times are what claim 19 compares."""
-    cell = batch[0]
+@cache
+def needs_the_device(cell: Cell) -> bool:
+    """Whether a batch of such cells trains with no other beside it on a GPU: steps that are no captured graph wait for
+    the device again and again, for all others too, and their times are what claim 19 compares."""
     estimator, likelihood = ESTIMATORS[cell.estimator](**cell.options), LIKELIHOODS[cell.likelihood]
     return cell.kind == "fit" and not (kernel_named(cell.kernel).capturable and estimator.capturable(likelihood))
 
