@@ -143,9 +143,12 @@ def test_what_it_can_not_do_is_refused_at_once(given, word):
         DirectLoss(**({"likelihood": BERNOULLI, "model": model(), "num_data": 9} | given))
 
 
-def test_names_stand_for_estimators():
+def test_names_stand_for_estimators_and_multitask_outputs_are_refused():
     for estimator in (Exact(), Quadrature(), BMC(10), SmoothBMC(10), UPS(10)):
         assert DirectLoss(BERNOULLI, model(), 9, estimator=estimator.name).estimator == estimator
+    q = gpytorch.distributions.MultitaskMultivariateNormal(torch.zeros(4, 2), torch.eye(8))
+    with pytest.raises(UserError, match="one latent function per row"):
+        DirectLoss(GAUSSIAN, model(), 100)(q, torch.zeros(4, 2))
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
@@ -161,13 +164,6 @@ def test_any_other_likelihood_is_integrated_by_quadrature(estimator, batch):
         theirs = PredictiveLogLikelihood(likelihood, m, 100, beta=0.3)(m(DATA["x"]), DATA["real"]).detach()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0.01 if estimator == "exact" else 0.3)
     assert gradients["likelihood.raw_noise"].abs().min() > 0
-
-
-def test_multitask_outputs_are_refused():
-    mll = DirectLoss(GAUSSIAN, model(), 100)
-    q = gpytorch.distributions.MultitaskMultivariateNormal(torch.zeros(4, 2), torch.eye(8))
-    with pytest.raises(UserError, match="one latent function per row"):
-        mll(q, torch.zeros(4, 2))
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,10 @@ import torch
 from scipy import stats
 from scipy.optimize import minimize_scalar
 
-import dlmexp.training.metrics as metrics
 from dlmexp.gp.likelihoods import LIKELIHOODS
 from dlmexp.gp.posterior import marginals, projection
-from dlmexp.training.metrics import (
-    BINS,
-    best_factor,
-    evaluate,
-    evaluate_finally,
-    metrics_of_cells,
-    reliability,
-    rescale,
-    trivial_metrics,
-)
+from dlmexp.training import metrics
+from dlmexp.training.metrics import evaluate_finally, reliability, trivial_metrics
 from tests.support.small_programs import program
 
 
@@ -35,7 +26,8 @@ def _evaluated(likelihood, objective="log_dlm", kind="joint"):
     X, y = (part[made.split.index] for part in made.split.parts["test"])
     hyper, m, L, jitter = posterior
     mu, v = marginals(projection(made.model.kernel, hyper, X, jitter), hyper["mean"], m, L)
-    return made, posterior, mu, v, y, metrics_of_cells(evaluate(made, posterior, "test"), len(made.beta))
+    cells = metrics.metrics_of_cells(metrics.evaluate(made, posterior, "test"), len(made.beta))
+    return made, posterior, mu, v, y, cells
 
 
 REGRESSION = {"crps"} | {f"{what}_{level}" for what in ("coverage", "width") for level in (50, 90, 95)}
@@ -81,7 +73,7 @@ def test_ece_against_a_loop(rows):
     p = rng.random((3, rows))
     y = (rng.random((3, rows)) < p**2).astype(float)
     found = reliability(torch.from_numpy(p), torch.from_numpy(y))
-    ends = [rows * b // BINS for b in range(1, BINS)]
+    ends = [rows * b // metrics.BINS for b in range(1, metrics.BINS)]
     for i in range(3):
         bins = [each for each in np.split(np.argsort(p[i]), ends) if len(each)]
         gaps = [len(each) * abs(p[i, each].mean() - y[i, each].mean()) for each in bins]
@@ -162,10 +154,10 @@ def test_the_recalibrating_factor_against_brute_force(name, monkeypatch):
         p = torch.sigmoid(torch.logit(p) / factor)
         return -float(torch.where(y[i] == 1, p, 1 - p).log().mean())
 
-    factor = best_factor(likelihood, hyper, mu, v, y)
+    factor = metrics.best_factor(likelihood, hyper, mu, v, y)
     monkeypatch.setattr(metrics, "FACTORED_AT_ONCE", 1)
-    assert torch.equal(best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
-    found = rescale(likelihood, hyper, factor, mu, v, y)[2].mean(-1)
+    assert torch.equal(metrics.best_factor(likelihood, hyper, mu, v, y), factor), "in pieces"
+    found = metrics.rescale(likelihood, hyper, factor, mu, v, y)[2].mean(-1)
     for i in range(2):
         best: Any = minimize_scalar(nll, args=(i,), bounds=(-7, 7), method="bounded", options={"xatol": 1e-8})
         assert np.log(float(factor[i])) == pytest.approx(best.x, abs=1e-3)
