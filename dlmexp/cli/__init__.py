@@ -95,9 +95,6 @@ def _main(argv: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         print(f"dlmexp: {where}{error.strerror}; fix that, or choose another file or folder", file=sys.stderr)
         return 2
-    except MemoryError:
-        print("dlmexp: there is not enough memory left for this command", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it leaves: nothing more to interrupt
         print("dlmexp: interrupted", file=sys.stderr)

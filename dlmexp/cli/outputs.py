@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from dlmexp.atomic import check_output, write_atomically
 from dlmexp.cli.folder import Commands, add_command, check_writable
 from dlmexp.console import counted
 from dlmexp.errors import UserError
@@ -90,17 +91,12 @@ def report(args: argparse.Namespace) -> int:
     """Writes one self-contained HTML file about the records under --results: what was found, a verdict on each of the
     paper's claims, the figures, a table of results, failures, and how everything was made. Protocols stand behind a
     switch."""
-    from dlmexp.atomic import write_atomically
     from dlmexp.records.results import load
     from dlmexp.report.page import page
 
     out = Path(args.out) if args.out else Path(args.results) / "report.html"
-    if out.is_dir():
-        raise UserError(f"--out {out} is a folder: give a file such as {out / 'report.html'}")
-    if not out.parent.is_dir() and args.out:
-        raise UserError(f"--out {out}: there is no folder '{out.parent}'")
-    results = load(args.results)
-    check_writable(out, out.parent, "--out")
-    write_atomically(out, page(results).encode())
+    if args.out:
+        check_output(out, f"--out {out}", (".html", ".htm"))
+    write_atomically(out, page(load(args.results)).encode())
     print(f"{out} ({out.stat().st_size / 1e6:.1f} MB)")
     return 0

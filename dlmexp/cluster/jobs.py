@@ -19,6 +19,7 @@ import msgspec
 
 from dlmexp.atomic import write_atomically
 from dlmexp.errors import Unreadable, UserError, nearest, shortened
+from dlmexp.paths import in_folder
 from dlmexp.reading.files import content, typed_json
 from dlmexp.records.store import Store
 from dlmexp.running.leases import ActiveProcess, active_processes
@@ -250,5 +251,6 @@ def jobs_of(root: Path, words: Sequence[str]) -> list[Job]:
     block (`dataset=pol`). `UserError` if there is none."""
     jobs = [job for job in read_submissions(root) if job.names.union(job.overrides.split()).issuperset(words)]
     if words and not jobs:
-        raise UserError(f"'{' '.join(words)}' is no job of {root}: without a job, `dlmexp logs` lists all of them")
+        listing = in_folder("dlmexp logs", root)
+        raise UserError(f"'{' '.join(words)}' is no job of {root}: without a job, `{listing}` lists all of them")
     return jobs

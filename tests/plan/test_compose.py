@@ -8,11 +8,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlmexp import catalogue
 from dlmexp.config import KINDS
 from dlmexp.errors import UserError
 from dlmexp.paths import conf_dir
-from dlmexp.plan.checks import check
 from dlmexp.plan.compose import compose, expand, parts
 from dlmexp.plan.overrides import spelled_out
 from dlmexp.running.sweep import prepare_sweep
@@ -30,18 +28,6 @@ def test_every_experiment_composes(name):
     for part in parts(cfg):
         assert part.dataset
         assert part.method
-
-
-@pytest.mark.slow
-def test_the_shipped_datasets_fit_the_schema_and_their_tasks():
-    cfg = compose([f"dataset=[{','.join(name for name in catalogue.names('dataset') if name != 'csv')}]"])
-    check(cfg)
-    for name, dataset in cfg.dataset.items():
-        assert dataset.name == name
-        assert dataset.mean == ("constant" if dataset.task == "binary" else "zero")
-        assert dataset.ard == (dataset.split == "airline")
-        assert dataset.split in ("regression" if dataset.task == "regression" else "counts", "airline")
-    assert [cfg.dataset[name].M for name in ("cadata", "ringnorm", "airline")] == [206, 74, 200]
 
 
 @pytest.mark.slow
