@@ -15,7 +15,11 @@ from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 
 from dlmexp import DLMClassifier, DLMCountRegressor, DLMRegressor  # noqa: E402
+from dlmexp.data.schema import Schema  # noqa: E402
+from dlmexp.data.splits import normalised  # noqa: E402
 from dlmexp.models.predictor import Predictor  # noqa: E402
+from dlmexp.running.device import select_target  # noqa: E402
+from dlmexp.running.programs import best_fit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few iterations
 QUICK = {"betas": [1.0, 0.1], "n_inducing": 8, "max_iter": 25, "device": "cpu", "random_state": 0}
@@ -59,6 +63,17 @@ def test_regression_in_own_units():
     assert model.score(X[100:], y[100:]) > 0.9
     assert 0.6 < ((y[100:] - mean) / std).std() < 1.5
     np.testing.assert_allclose(model.predict_interval(X[100:]), stats.norm.interval(0.95, mean, std), rtol=1e-10)
+
+
+def test_a_batch_of_betas_is_each_beta_alone(fitted):
+    X, y, _ = fitted
+    both = normalised(X, y, "regression", np.arange(120), np.arange(120, 150), np.arange(0))
+    target, schema = select_target("cpu", "float64"), Schema.plain(2, "regression")
+    cells = [DLMRegressor(**QUICK)._cell(beta, 120, 0) for beta in (10.0, 0.1)]
+    together = best_fit(cells, both, schema, target)
+    for cell in cells:
+        alone = best_fit([cell, cell], both, schema, target)
+        assert alone.scores[cell.beta or 0.0] == pytest.approx(together.scores[cell.beta or 0.0], rel=1e-9)
 
 
 def test_defaults_short_forms_and_the_best_beta_on_validation(fitted):

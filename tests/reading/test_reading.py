@@ -17,7 +17,7 @@ from scipy.io import savemat
 from dlmexp.errors import Unreadable
 from dlmexp.reading.arrays import read_npz, read_variables, unpack_arrays
 from dlmexp.reading.files import content, json_value, open_raw, reading, typed_json
-from dlmexp.reading.tables import read_table
+from dlmexp.reading.tables import read_table, stream_table
 
 
 def test_errors_of_a_library_name_the_file_and_those_of_the_system_stay(tmp_path):
@@ -159,6 +159,13 @@ def test_a_matlab_file_that_claims_too_much_memory(tmp_path):
     (tmp_path / "a.mat").write_bytes(header + struct.pack("<II", 14, len(body)) + body)
     with pytest.raises(Unreadable, match=r"a\.mat"):
         read_variables(tmp_path / "a.mat", "X")
+
+
+def test_further_words_for_a_missing_value(tmp_path):
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a,b\n1,NA\n?,x\n"))
+    (piece,) = stream_table(tmp_path / "t.csv.gz", missing=["?"])[1]
+    assert piece.to_pydict() == {"a": ["1", None], "b": [None, "x"]}
+    assert read_table(tmp_path / "t.csv.gz", missing=["?"]).to_pydict() == {"a": [1, None], "b": [None, "x"]}
 
 
 def test_a_table_that_unfolds_to_too_much(tmp_path, monkeypatch):
