@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlmexp.config import DatasetConfig
 from dlmexp.data.dataset import load
-from dlmexp.data.schema import Column, Schema, as_label
+from dlmexp.data.schema import Column, Schema
 from dlmexp.errors import UserError
 from dlmexp.models.prediction_file import open_rows
 
@@ -110,20 +110,3 @@ def test_columns_are_found_by_name_and_arrays_by_order():
                         (pd.concat([frame, frame[["age"]]], axis=1), "several columns are called age")):  # fmt: skip
         with pytest.raises(UserError, match=words):
             THREE.encode(rows)
-
-
-@pytest.mark.parametrize(("text", "label"), [("5", 5), ("-5", -5), ("0", 0), ("--5", "--5"), ("-", "-"), ("05", "05"),
-                                             ("-0", "-0"), ("5.5", "5.5"), ("²", "²"), ("yes", "yes")])  # fmt: skip
-def test_labels_that_are_whole_numbers_are_numbers(text, label):
-    assert as_label(text) == label
-    schema = Schema("y", (), (as_label("a"), as_label(text)))
-    assert schema.encode_target(np.array([text, "a", text], dtype=object)).tolist() == [1, 0, 1]
-
-
-def test_dates_in_a_format_of_their_own():
-    schema = Schema("y", (Column("day", "date", format="%d/%m/%Y"),), fill=True)
-    days = schema.encode(pd.DataFrame({"day": ["02/01/1970", None, "31/12/1970"]}))
-    np.testing.assert_array_equal(days[:, 0], [1, np.nan, 364])
-    with pytest.raises(UserError, match=r"row 2, column 'day': '12/31/1970'.*%d/%m/%Y"):
-        schema.encode(pd.DataFrame({"day": ["02/01/1970", "12/31/1970"]}))
-    assert np.isnan(schema.encode(pd.DataFrame({"day": [None, None]}, dtype=object))).all()
