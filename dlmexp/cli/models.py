@@ -58,7 +58,7 @@ def predict(args: argparse.Namespace) -> int:
     """
     from dlmexp.models.choice import choose_models
     from dlmexp.models.file import load_file
-    from dlmexp.models.prediction_file import describe_gaps, open_rows, predict_file
+    from dlmexp.models.prediction_file import open_rows, predict_file
     from dlmexp.records.results import load
 
     where, words = _terms_and_words(args)
@@ -89,8 +89,8 @@ def predict(args: argparse.Namespace) -> int:
     if not predictor.has_distribution:
         print("square loss predicts a mean only: there is no interval", file=sys.stderr)
     count, gaps = predict_file(predictor, file, args.out, args.interval)
-    for sentence in describe_gaps(gaps, predictor.schema):
-        print(sentence, file=sys.stderr)
+    if filled := ", ".join(f"{name} {number}" for name, number in gaps.items() if number):
+        print(f"missing values, taken as in training: {filled}", file=sys.stderr)
     print(f"{counted(count, 'row')} predicted{'' if args.out == '-' else f' to {args.out}'}", file=sys.stderr)
     return 0
 

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from dlmexp.atomic import replacing
-from dlmexp.console import counted, unchanged
-from dlmexp.data.schema import MISSING_LEVEL, Schema
+from dlmexp.console import unchanged
+from dlmexp.data.schema import Schema
 from dlmexp.errors import UserError
 from dlmexp.models.predictor import Predictor
 from dlmexp.reading.tables import stream_table
@@ -77,13 +77,3 @@ def open_rows(path: Path, schema: Schema) -> Iterator[pa.RecordBatch]:
     names, pieces = stream_table(path, schema.sep, schema.na)
     schema.check_columns(names, str(path))
     return pieces
-
-
-def describe_gaps(gaps: Counter, schema: Schema) -> Iterator[str]:
-    """Sentences that say how many missing values a model filled, and with what."""
-    levels = {column.name for column in schema.columns if MISSING_LEVEL in column.levels}
-    ways = {"filled with the mean of the training rows": gaps.keys() - levels, "taken as a level of their own": levels}
-    for how, names in ways.items():
-        if counts := {name: gaps[name] for name in gaps if gaps[name] and name in names}:
-            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-            yield f"{counted(sum(counts.values()), 'missing value')} {how}: {listed}"

@@ -30,7 +30,6 @@ MANY_WORDS = 10  # so many that are no numbers are no words for a missing value
 DATE_FORMATS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y", "%Y%m%d")
 ENOUGH = 20  # rows: with fewer, a column agrees with the target by chance
 MANY = 0.1  # as a share of the rows: so many copies are no coincidence
-RARE = 10  # rows of a class
 EXACTLY, NEARLY = 1e-12, 1e-3  # of the target's variance: what is left beside a copy of the target
 
 
@@ -159,10 +158,6 @@ def _examine(values: Values, schema: Schema, task: str, options: CsvConfig, file
         raise UserError(_listed(file, problems, options))
     if not schema.features:
         raise UserError(f"{file} has no feature besides the target '{schema.target}'")
-    for value, label in enumerate(schema.labels or ()):
-        if (rows := int((y == value).sum())) < RARE:
-            said = f"class '{label}' has {counted(rows, 'row')}"
-            warnings.append(f"{said}: not every training, validation and test set has some")
     used = pd.DataFrame({name: column for name, column in values.items() if name != options.by})
     if len(used) >= ENOUGH and (repeated := int(used.duplicated().sum())) > len(used) * MANY:
         said = f"{repeated} of {len(used)} rows are copies of others, so that some test rows are trained on"
