@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from dlmexp.gp import products
-from dlmexp.gp.cholesky import FIRST_JITTER, factorise
-from dlmexp.gp.kernels import rbf
 from dlmexp.gp.precision import row_gram, row_mean, row_sum, sum_over_rows
 from dlmexp.gp.products import symmetric_product, triangular_product
 
@@ -33,15 +31,6 @@ def test_gradient_of_the_gram_matrix(rows):
     (found,) = torch.autograd.grad((row_gram(A) * G).sum(), A)
     expected = (G + G.mT) @ A.detach().double()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
-
-
-def test_kuu_that_float32_can_not_factorise():
-    """Inducing inputs close together: with the first jitter, float32 finds a pivot that is not positive."""
-    Z = torch.linspace(0, 1, 400, dtype=torch.float64)[None, :, None]
-    one = torch.ones(1, dtype=torch.float64)
-    K = rbf(Z, Z, {"lengthscale": one[:, None], "outputscale": one})
-    assert factorise(K, FIRST_JITTER * one).ok
-    assert not factorise(K.float(), FIRST_JITTER * one.float()).ok
 
 
 @pytest.mark.parametrize("rows_at_once", [None, 1, 3, 10, 11])
