@@ -138,13 +138,13 @@ def split(
         n_test = rows - n_validation - _percent(rows, Fraction(67))
     elif not arrangement.test:
         n_test = min(1000 if kind == "counts" else 100_000, (rows - n_validation) // 2)
-    order = np.arange(rows) if seed is None else permutation(rows, seed)
+    order = np.arange(rows) if seed is None and arrangement.by is None else permutation(rows, seed or 0)
     n_pool = rows - n_test - n_validation
     if arrangement.by is None:
         test, validation, pool = np.split(order, [n_test, n_test + n_validation])
     else:
         pool, validation, test = arrangement.parts(order, n_pool, n_validation)
-        pool = pool[permutation(n_pool, seed)]  # so that training sets are random rows of it
+        pool = pool[permutation(n_pool, seed or 0)]  # so that training sets are random rows of it
     test = np.arange(rows, n_rows) if arrangement.test else test
     return Split(pool, validation, test[:test_cap])
 

@@ -62,17 +62,17 @@ def read_table(path: Path, sep: str | None = None, missing: Sequence[str] = ()) 
 
 
 def stream_table(
-    path: Path, sep: str | None = None, missing: Sequence[str] = (), columns: Sequence[str] | None = None
+    path: Path, sep: str | None = None, missing: Sequence[str] = ()
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """The names of all columns of a table, and its rows in pieces of bounded size, with the wanted `columns` (None:
-    all). Values of a text file are text, as a type that fits the first piece may not fit the next."""
+    """The names of all columns of a table, and its rows in pieces of bounded size. Values of a text file are text, as a
+    type that fits the first piece may not fit the next."""
     between = separator(path, sep)
     if not between:
-        return _parquet_pieces(path, columns)
+        return _parquet_pieces(path)
     _checked_header(path, between)
     with _csv_reader(path, _options(between)) as reader:
         names = _in_utf8(reader.schema.empty_table()).column_names
-    types = dict.fromkeys((name for name in names if columns is None or name in columns), pa.string())
+    types = dict.fromkeys(names, pa.string())
 
     def pieces() -> Iterator[pa.RecordBatch]:
         with _csv_reader(path, _options(between, missing, types)) as reader:
@@ -137,7 +137,7 @@ def _in_utf8(table: pa.Table) -> pa.Table:
     return table
 
 
-def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _parquet_pieces(path: Path) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     limit, problem = _limit(path), "is not a parquet file with named columns"
     with reading(path, problem):
         file = parquet.ParquetFile(path)
@@ -146,7 +146,7 @@ def _parquet_pieces(path: Path, columns: Sequence[str] | None) -> tuple[list[str
         _check_width(path, len(names))
         if any(file.metadata.row_group(k).total_byte_size > limit for k in range(file.metadata.num_row_groups)):
             raise ValueError(f"it claims to unfold to more than {limit} bytes")
-    wanted = [name for name in names if names.count(name) == 1 and (columns is None or name in columns)]
+    wanted = [name for name in names if names.count(name) == 1]
 
     def pieces() -> Iterator[pa.RecordBatch]:
         with reading(path, problem):

@@ -73,6 +73,11 @@ def test_sizes_of_the_parts(kind, n, cap, sizes):
     assert (len(parts.train_pool), len(parts.validation), len(parts.test)) == sizes
 
 
+def test_groups_are_refused_by_their_order_in_the_split_not_in_the_file():
+    house = splits.Arrangement("group", np.repeat(np.arange(5.0), [5, 5, 5, 5, 40]), "house")
+    assert splits.pool_rows(60, "regression", house) == len(split(60, "regression", 0, None, house).train_pool) == 40
+
+
 def test_sizes_and_inducing_points_are_the_papers():
     assert [splits.resolve_size(size, 13829) for size in ("5%", "80%", "100%")] == [691, 11063, 13829], "of cadata"
     assert [splits.resolve_size(size, 450) for size in (100, 200, 500)] == [100, 200, 450], "capped by the pool"
