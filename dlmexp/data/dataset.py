@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,10 +17,12 @@ from dlmexp.config import DatasetConfig
 from dlmexp.console import counted
 from dlmexp.data.parsers.registry import Parsed, parse
 from dlmexp.data.raw_files import data_command, find_files, how_to_get, mismatch
-from dlmexp.data.schema import Schema
 from dlmexp.data.spec import TEST, as_spec, is_drawn
 from dlmexp.data.splits import Arrangement
 from dlmexp.errors import UserError
+
+if TYPE_CHECKING:
+    from dlmexp.data.schema import Schema
 
 DRAWN_VERSION = 1  # part of the checksum of drawn data: increase it when other values are drawn than before
 
@@ -38,8 +40,10 @@ class Dataset:
     arrangement: Arrangement | None = None  # how a user wants the rows divided; None: as the task's split does
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> "Schema":
         """Its columns by name; x1, x2, ... and y where the files name none."""
+        from dlmexp.data.schema import Schema  # which needs pandas, as the list of datasets does not
+
         return self.facts.get("schema") or Schema.plain(self.facts.get("features") or self.X.shape[1], self.task)
 
 

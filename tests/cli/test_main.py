@@ -29,7 +29,7 @@ for line in sys.stdin:
 COMMANDS = ["run", "predict", "export", "status", "logs", "cancel"]
 COMMANDS += ["collect", "plot", "claims", "report", "data"]
 HELP = ["--version", "--help", "run dataset=banana --help", *(f"{command} --help" for command in COMMANDS)]
-LIGHT = [*HELP, "data list", "data check ringnorm_drawn --data-root ."]
+LIGHT = [*HELP, "data list"]
 REFUSED = ["run dataset=bananna", "run device=gpu", "run training.lr=1e10"]
 CELLS = [replace(ELBO, seed=seed, beta=beta) for seed in range(2) for beta in (1.0, 0.3)]
 

@@ -30,7 +30,8 @@ class Parsed:
     arrangement: Arrangement | None = None  # of the rows, where a user wants one
 
 
-LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Parsed]] = Registry("loader", "dlmexp.data.parsers")
+MODULES = ("dlmexp.data.parsers.own_table", "dlmexp.data.parsers.published")
+LOADERS: Registry[Callable[[DatasetConfig, Mapping[str, Path]], Parsed]] = Registry("loader", *MODULES)
 
 
 def parser(name: str) -> Callable[[T], T]:
